@@ -1,0 +1,257 @@
+/* What the kernels share: a reader, a writer, varints, CBOR items, and one iterator over entries.
+ *
+ * Trust: none in the bytes; pointers and sizes of the arguments are the caller's word.
+ * Invariants: a reader has at <= len, a writer at <= capacity, and nothing is compared by adding to `at`:
+ * always `len - at < need`. A writer that ran out of room stays `full` and writes nothing more.
+ */
+#ifndef STATELOG_INTERNAL_H
+#define STATELOG_INTERNAL_H
+
+#include "statelog_kernels.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+    SL_DEPTH_MAX = 128,        /* nested arrays and maps, FORMAT.md 7 */
+    SL_INLINE_SIZE_MAX = 64,   /* FORMAT.md 4.1 */
+    SL_DIGEST_SIZE = 20,       /* BLAKE2b-160 */
+    SL_CHUNK_ENTRIES_MIN = 8,  /* FORMAT.md 4.5 */
+    SL_CHUNK_SIZE_CLOSE = 8192,
+    SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */
+    SL_REF_LEAF = 0xFC,        /* FORMAT.md 4.1 */
+    SL_REF_ROOT = 0xFD,
+    SL_VARINT_SIZE_MAX = 10,
+    SL_END = -1 /* an iterator has nothing more; never leaves a kernel */
+};
+
+#define SL_REQUIRE(condition)     \
+    do {                          \
+        if (!(condition)) {       \
+            return SL_MALFORMED;  \
+        }                         \
+    } while (0)
+
+/* --- reading -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t len;
+    size_t at;
+} sl_reader;
+
+static inline sl_reader sl_reader_of(const uint8_t *bytes, size_t len) { return (sl_reader){bytes, len, 0}; }
+
+static inline bool sl_has(const sl_reader *in, uint64_t need)
+{
+    assert(in->at <= in->len);
+#ifdef SL_PLANT_OVERREAD /* native/fuzz/run.sh: the harness must notice a bound that is one byte off */
+    return in->len - in->at + 1 >= need;
+#else
+    return in->len - in->at >= need;
+#endif
+}
+
+static inline bool sl_skip(sl_reader *in, uint64_t size)
+{
+    if (!sl_has(in, size)) {
+        return false;
+    }
+    in->at += (size_t)size;
+    return true;
+}
+
+static inline uint64_t sl_load_be(const uint8_t *from, size_t size)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; i++) {
+        value = (value << 8) | from[i];
+    }
+    return value;
+}
+
+/* Unsigned LEB128: shortest form, 64 bits. */
+static inline bool sl_read_varint(sl_reader *in, uint64_t *value)
+{
+    uint64_t result = 0;
+    for (unsigned shift = 0; sl_has(in, 1); shift += 7) {
+        uint8_t byte = in->bytes[in->at++];
+        if ((shift == 63 && byte > 1) || (shift > 0 && byte == 0)) {
+            return false;
+        }
+        result |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *value = result;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Order of encoded bytes: as memcmp, a prefix before what it is a prefix of. */
+static inline int sl_bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
+{
+    size_t shared = a_size < b_size ? a_size : b_size;
+    int order = shared > 0 ? memcmp(a, b, shared) : 0;
+    if (order != 0) {
+        return order < 0 ? -1 : 1;
+    }
+    return (a_size > b_size) - (a_size < b_size);
+}
+
+/* --- writing -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint8_t *bytes;
+    size_t capacity;
+    size_t at;
+    bool full;
+} sl_writer;
+
+static inline sl_writer sl_writer_of(const sl_output *out) { return (sl_writer){out->bytes, out->capacity, 0, false}; }
+
+static inline void sl_put(sl_writer *out, const uint8_t *from, size_t size)
+{
+    assert(out->at <= out->capacity);
+    if (out->full || out->capacity - out->at < size) {
+        out->full = true;
+        return;
+    }
+    if (size > 0) {
+        memcpy(out->bytes + out->at, from, size);
+        out->at += size;
+    }
+}
+
+static inline void sl_put_byte(sl_writer *out, unsigned byte)
+{
+    uint8_t one = (uint8_t)byte;
+    sl_put(out, &one, 1);
+}
+
+static inline void sl_put_be(sl_writer *out, uint64_t value, size_t size)
+{
+    uint8_t encoded[8];
+    assert(size <= sizeof encoded);
+    for (size_t i = 0; i < size; i++) {
+        encoded[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
+    }
+    sl_put(out, encoded, size);
+}
+
+static inline void sl_put_varint(sl_writer *out, uint64_t value)
+{
+    uint8_t encoded[SL_VARINT_SIZE_MAX];
+    size_t size = 0;
+    for (; value >= 0x80; value >>= 7) {
+        encoded[size++] = (uint8_t)(value | 0x80);
+    }
+    encoded[size++] = (uint8_t)value;
+    sl_put(out, encoded, size);
+}
+
+static inline int sl_finish(const sl_writer *writer, size_t content_size, sl_output *out)
+{
+    if (writer->full) {
+        return SL_SPACE;
+    }
+    out->size = writer->at;
+    out->content_size = content_size;
+    return SL_OK;
+}
+
+/* --- CBOR items (cbor.c) -------------------------------------------------------------------------- */
+
+typedef enum {
+    SL_ITEM_POSITIVE, /* argument: the value */
+    SL_ITEM_NEGATIVE, /* argument n: the value is -1 - n */
+    SL_ITEM_BYTES,    /* argument: size in bytes; the same for SL_ITEM_TEXT */
+    SL_ITEM_TEXT,
+    SL_ITEM_LIST, /* argument: number of items; the same for tuple, set, frozenset, codec */
+    SL_ITEM_TUPLE,
+    SL_ITEM_MAP, /* argument: number of pairs */
+    SL_ITEM_SET,
+    SL_ITEM_FROZENSET,
+    SL_ITEM_CODEC,
+    SL_ITEM_SCALAR_TAG, /* big integer, datetime, UUID, Decimal */
+    SL_ITEM_FALSE,
+    SL_ITEM_TRUE,
+    SL_ITEM_NULL,
+    SL_ITEM_FLOAT
+} sl_shape;
+
+typedef struct {
+    sl_shape shape;
+    uint64_t argument;
+    size_t payload_at; /* the bytes of a string, the first child of a container */
+    double number;     /* SL_ITEM_FLOAT */
+} sl_item;
+
+/* Read an item's head, and the rest of it too unless it is a container; check all of that. */
+bool sl_item_open(sl_reader *in, sl_item *item);
+/* Read one whole item and check it; on failure `at` is the start of the innermost item that is wrong. */
+bool sl_item_skip(sl_reader *in);
+/* Move past a text item that was checked before, in constant time. */
+bool sl_text_skip(sl_reader *in);
+/* As sl_item_skip for an item that must fill `data`; hands back its head. */
+bool sl_item_whole(const uint8_t *data, size_t size, sl_item *item);
+void sl_put_head(sl_writer *out, unsigned major, uint64_t argument);
+void sl_put_float(sl_writer *out, double number);
+/* The bytes of tag and array head, or of the map head, of a container of that shape. */
+void sl_put_container(sl_writer *out, sl_shape shape, uint64_t argument);
+
+/* --- entries (node.c) ----------------------------------------------------------------------------- */
+
+typedef struct {
+    sl_root_head head;
+    size_t spine_at;  /* of `levels` */
+    size_t spine_end; /* of the last level: where `tail count` stands */
+} sl_root;
+
+int sl_root_parse(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root *root);
+
+/* Iterator over entries and their locators; the lower half describes the entry read last. */
+typedef struct {
+    sl_reader in;
+    sl_reader locators;
+    uint64_t home_lsn;
+    uint64_t left;
+    uint64_t index_next;
+    int kind;
+    unsigned level;
+    bool is_batch; /* entries may delete: see sl_tail_merge */
+
+    size_t at;
+    size_t key_end; /* keys of dicts and sets stand at [at, key_end) */
+    size_t slot_at;
+    size_t slot_end; /* without the fingerprints that follow a digest */
+    uint64_t covered;
+    uint64_t lsn;
+    uint64_t node;
+    bool is_ref;
+    bool deletes;
+} sl_entries;
+
+int sl_entries_open(sl_entries *it, const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn,
+                    bool is_root, int kind);
+int sl_entries_open_loose(sl_entries *it, int kind, unsigned level, const uint8_t *entries, size_t entries_size,
+                          const uint8_t *locators, size_t locators_size, uint64_t count);
+/* Over the tail of a parsed root of any kind but str and bytes. */
+void sl_entries_open_tail(sl_entries *it, const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn,
+                          const sl_root *root);
+/* SL_OK with the next entry, SL_END after the last if nothing is left over, or SL_MALFORMED. */
+int sl_entries_next(sl_entries *it);
+bool sl_read_locator(sl_reader *in, uint64_t home_lsn, uint64_t *lsn, uint64_t *node);
+void sl_put_locator(sl_writer *out, uint64_t lsn, uint64_t node);
+
+static inline bool sl_is_sorted(int kind) { return kind >= SL_KIND_DICT && kind <= SL_KIND_FROZENSET; }
+static inline bool sl_is_blob(int kind) { return kind == SL_KIND_STR || kind == SL_KIND_BYTES; }
+static inline bool sl_is_kind(int kind) { return kind >= SL_KIND_LIST && kind <= SL_KIND_KEYED; }
+static inline size_t sl_key_size(const sl_entries *it) { return it->key_end - it->at; }
+static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes + it->at; }
+
+/* Whether a chunk of `count` entries in `size` bytes closes after the entry read last (sequence.c). */
+bool sl_chunk_closes(const sl_entries *it, uint64_t count, size_t size);
+
+#endif

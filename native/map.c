@@ -1,0 +1,152 @@
+/* Dicts and sets: find a key, merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
+ *
+ * Trust: none. Invariants: entries are compared and written in ascending order of their encoded keys; a
+ * merge is answered only if the result is still one open tail, which is then what building it from scratch
+ * gives.
+ */
+#include "internal.h"
+
+int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
+                const uint8_t *key, size_t key_size, sl_key_hit *hit)
+{
+    sl_entries it;
+    uint64_t covered_before = 0;
+    if (!sl_is_sorted(kind)) {
+        return SL_USAGE;
+    }
+    int status = sl_entries_open(&it, data, size, content_size, home_lsn, is_root != 0, kind);
+    if (status != SL_OK) {
+        return status;
+    }
+    while ((status = sl_entries_next(&it)) == SL_OK) {
+        int order = sl_bytes_compare(sl_key(&it), sl_key_size(&it), key, key_size);
+        if (order >= 0) {
+            bool is_found = order == 0 || it.level > 0;
+            *hit = is_found ? (sl_key_hit){it.index_next - 1, 1, it.slot_at, it.in.at, it.lsn, it.node, covered_before}
+                            : (sl_key_hit){it.index_next - 1, 0, it.at, it.at, 0, 0, covered_before};
+            return SL_OK;
+        }
+        SL_REQUIRE(it.covered <= UINT64_MAX - covered_before);
+        covered_before += it.covered;
+    }
+    if (status != SL_END) {
+        return status;
+    }
+    *hit = (sl_key_hit){it.index_next, 0, content_size, content_size, 0, 0, covered_before};
+    return SL_OK;
+}
+
+/* The two sides of a merge, and what is written: entries first, locators from `locators_at` on. */
+typedef struct {
+    sl_entries old;
+    sl_entries batch;
+    int old_status;
+    int batch_status;
+    sl_writer entries;
+    sl_writer locators;
+    uint64_t count;
+} merge;
+
+/* Room for what stands before the entries: kind, count, levels, tail count (at most 128). */
+enum { MERGE_HEAD_SIZE_MAX = 1 + 2 + 1 + 2 };
+
+/* Write one entry; false if a chunk closes after it. */
+static bool merge_put(merge *m, const sl_entries *from, bool is_new)
+{
+    bool is_set = from->kind != SL_KIND_DICT;
+    size_t end = is_set ? from->key_end : from->slot_end;
+    sl_put(&m->entries, sl_key(from), end - from->at);
+    if (from->is_ref) {
+        sl_put_locator(&m->locators, from->lsn, from->node);
+    }
+    m->count++;
+    size_t size = m->entries.at - MERGE_HEAD_SIZE_MAX;
+    /* The key of an old entry that keeps its place closed nothing before, so only its size can now. */
+    if (!is_new && m->count == from->index_next) {
+        return size < SL_CHUNK_SIZE_CLOSE;
+    }
+    return !sl_chunk_closes(from, m->count, size);
+}
+
+/* One step: the smaller key of the two sides goes, an equal key goes from both. SL_END when both are done. */
+static int merge_step(merge *m)
+{
+    bool has_old = m->old_status == SL_OK;
+    bool has_new = m->batch_status == SL_OK;
+    SL_REQUIRE(m->old_status != SL_MALFORMED && m->batch_status != SL_MALFORMED);
+    if (!has_old && !has_new) {
+        return SL_END;
+    }
+    int order = !has_new   ? -1
+                : !has_old ? 1
+                           : sl_bytes_compare(sl_key(&m->old), sl_key_size(&m->old), sl_key(&m->batch),
+                                              sl_key_size(&m->batch));
+    bool is_open = true;
+    if (order < 0) {
+        is_open = merge_put(m, &m->old, false);
+    } else if (!m->batch.deletes) {
+        is_open = merge_put(m, &m->batch, true);
+    }
+    if (order <= 0) {
+        m->old_status = sl_entries_next(&m->old);
+    }
+    if (order >= 0) {
+        m->batch_status = sl_entries_next(&m->batch);
+    }
+    return is_open ? SL_OK : SL_FALLBACK;
+}
+
+/* Put the head before the entries and the locators behind them. */
+static int merge_finish(const merge *m, int kind, sl_output *out)
+{
+    uint8_t head[MERGE_HEAD_SIZE_MAX];
+    sl_writer head_writer = {head, sizeof head, 0, false};
+    sl_put_byte(&head_writer, (unsigned)kind);
+    sl_put_varint(&head_writer, m->count);
+    sl_put_varint(&head_writer, 0);
+    sl_put_varint(&head_writer, m->count);
+    if (m->entries.full || m->locators.full || head_writer.full) {
+        return SL_SPACE;
+    }
+    size_t entries_size = m->entries.at - MERGE_HEAD_SIZE_MAX;
+    memmove(out->bytes + head_writer.at, out->bytes + MERGE_HEAD_SIZE_MAX, entries_size);
+    memcpy(out->bytes, head, head_writer.at);
+    out->content_size = head_writer.at + entries_size;
+    memmove(out->bytes + out->content_size, m->locators.bytes, m->locators.at);
+    out->size = out->content_size + m->locators.at;
+    return SL_OK;
+}
+
+int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *batch,
+                  size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count, sl_output *out)
+{
+    sl_root root;
+    merge m;
+    int status = sl_root_parse(data, size, content_size, home_lsn, &root);
+    if (status != SL_OK) {
+        return status;
+    }
+    int kind = (int)root.head.kind;
+    if (!sl_is_sorted(kind)) {
+        return SL_USAGE;
+    }
+    if (root.head.level_count > 0) {
+        return SL_FALLBACK;
+    }
+    size_t locators_at = MERGE_HEAD_SIZE_MAX + (content_size - (size_t)root.head.tail_at) + batch_size;
+    if (locators_at > out->capacity) {
+        return SL_SPACE;
+    }
+    sl_entries_open_tail(&m.old, data, size, content_size, home_lsn, &root);
+    status = sl_entries_open_loose(&m.batch, kind, 0, batch, batch_size, locators, locators_size, count);
+    assert(status == SL_OK);
+    m.batch.is_batch = true;
+    m.old_status = sl_entries_next(&m.old);
+    m.batch_status = sl_entries_next(&m.batch);
+    m.entries = (sl_writer){out->bytes, locators_at, MERGE_HEAD_SIZE_MAX, false};
+    m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
+    m.count = 0;
+    while ((status = merge_step(&m)) == SL_OK) {
+    }
+    return status == SL_END ? merge_finish(&m, kind, out) : status;
+}

@@ -1,0 +1,190 @@
+/* The public face of the statelog kernels.
+ *
+ * Bytes in, bytes out: no I/O, no globals that change, no allocation, no recursion on input, re-entrant.
+ * Every input is untrusted: any byte string may be passed, and what FORMAT.md does not allow is answered
+ * with SL_MALFORMED. Every function returns a status; results are written on SL_OK only (the bytes of an
+ * output buffer are unspecified after any other status, its sizes are untouched).
+ *
+ * A node is `size` bytes: `content_size` bytes of content, then its locators. `home_lsn` is the LSN of the
+ * record that holds it: locators with LSN 0 are handed out with home_lsn in place of 0.
+ */
+#ifndef STATELOG_KERNELS_H
+#define STATELOG_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* >>> cdef: native/build.py hands everything up to the closing marker to cffi. */
+
+enum {
+    SL_OK = 0,
+    SL_MALFORMED = 1, /* bytes that FORMAT.md does not allow */
+    SL_FALLBACK = 2,  /* well formed, but not for this kernel: take the general path */
+    SL_ABSENT = 3,    /* what was looked for is not there */
+    SL_TYPE = 4,      /* a reducer's two values do not go together */
+    SL_USAGE = 5,     /* arguments that no caller should pass */
+    SL_SPACE = 6      /* the output buffer is too small */
+};
+
+enum {
+    SL_KIND_LIST = 0,
+    SL_KIND_TUPLE = 1,
+    SL_KIND_DICT = 2,
+    SL_KIND_SET = 3,
+    SL_KIND_FROZENSET = 4,
+    SL_KIND_STR = 5,
+    SL_KIND_BYTES = 6,
+    SL_KIND_KEYED = 7
+};
+
+enum {
+    SL_LEVELS_MAX = 64,         /* a level at least halves the entries below it, of which there are < 2^64 */
+    SL_CHUNK_ENTRIES_MAX = 128, /* FORMAT.md 4.5 */
+    SL_PIECE_SIZE_MIN = 2048,   /* FORMAT.md 4.4 */
+    SL_BATCH_DELETE = 0xFE,     /* markers in the batches of sl_tail_merge: no CBOR item and no ref begins */
+    SL_BATCH_PUT = 0xFF         /* with them */
+};
+
+/* A caller's buffer of `capacity` bytes; a kernel sets `size`, and for nodes `content_size`. */
+typedef struct {
+    uint8_t *bytes;
+    size_t capacity;
+    size_t size;
+    size_t content_size;
+} sl_output;
+
+/* Results are structs of 64-bit numbers without padding, so that a caller may read them as arrays.
+ * Names that end in `_at` or `end` are offsets into the input. */
+typedef struct {
+    uint64_t covered;
+    uint64_t digest_at; /* 0: nothing is stored for this level */
+    uint64_t lsn;
+    uint64_t node;
+} sl_level;
+
+typedef struct {
+    uint64_t kind;
+    uint64_t key_at;
+    uint64_t key_size;
+    uint64_t count;
+    uint64_t level_count;
+    uint64_t tail_count;
+    uint64_t tail_at;
+    uint64_t tail_locators_at;
+    sl_level levels[SL_LEVELS_MAX]; /* the highest first */
+} sl_root_head;
+
+typedef struct {
+    uint64_t at;
+    uint64_t slot_at; /* of the slot, or at level >= 1 of the digest */
+    uint64_t end;
+    uint64_t covered; /* 1 at level 0 */
+    uint64_t lsn;     /* 0 where there is no ref */
+    uint64_t node;
+} sl_entry;
+
+typedef struct {
+    uint64_t index;
+    uint64_t found;
+    uint64_t slot_at;
+    uint64_t end;
+    uint64_t lsn;
+    uint64_t node;
+    uint64_t covered_before;
+} sl_key_hit;
+
+typedef struct {
+    uint64_t index;
+    uint64_t offset_inside;
+    uint64_t slot_at;
+    uint64_t end;
+    uint64_t lsn;
+    uint64_t node;
+} sl_position_hit;
+
+typedef struct {
+    uint64_t entries_end;
+    uint64_t byte_end;
+    uint64_t locator_byte_end;
+} sl_boundary;
+
+typedef struct {
+    uint64_t type;
+    uint64_t digest_at;
+    uint64_t content_at;
+    uint64_t content_size;
+    uint64_t total_size;
+} sl_node_place;
+
+typedef struct {
+    uint64_t lsn;
+    uint64_t time_us;
+    uint64_t parent_branch;
+    uint64_t parent_version;
+    uint64_t jump_branch;
+    uint64_t jump_version;
+    uint64_t depth;
+    uint64_t jump_depth;
+} sl_version_entry;
+
+/* cbor.c: the profile of FORMAT.md 7 */
+int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at: set on SL_MALFORMED */
+int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count); /* head only */
+int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* whole item */
+int sl_cbor_map_get(const uint8_t *data, size_t size, const uint8_t *key, size_t key_size, uint64_t *span);
+
+/* node.c: roots, chunks and their entries (FORMAT.md 4.2, 4.3) */
+int sl_root_read(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root_head *head);
+int sl_entries_table(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
+                     sl_entry *entries, size_t entries_capacity, uint64_t *count);
+int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
+                    uint64_t start, uint64_t stop, sl_output *out); /* content_size: bytes of the entries */
+int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int kind, const uint8_t *digest,
+                     sl_output *out);
+
+/* sequence.c: positions, appends, and where chunks close (FORMAT.md 4.4, 4.5) */
+uint64_t sl_content_hash(const uint8_t *data, size_t size);
+int sl_find_position(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
+                     uint64_t position, sl_position_hit *hit);
+int sl_fingerprint_find(const uint8_t *data, size_t size, size_t content_size, int is_root, unsigned fingerprint,
+                        uint64_t start, uint64_t *position);
+int sl_tail_append(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *entries,
+                   size_t entries_size, const uint8_t *locators, size_t locators_size, uint64_t count, sl_output *out);
+int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_size, const uint8_t *locators,
+                  size_t locators_size, uint64_t count, sl_boundary *closes, size_t closes_capacity,
+                  uint64_t *closes_count);
+int sl_blob_cuts(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity, uint64_t *count);
+
+/* map.c: dicts and sets by key */
+int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
+                const uint8_t *key, size_t key_size, sl_key_hit *hit);
+int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *batch,
+                  size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count, sl_output *out);
+
+/* record.c: the node table of a record (FORMAT.md 3) */
+int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
+int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
+                    uint64_t *count);
+
+/* reduce.c: reducers on two whole CBOR items */
+int sl_add(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);
+int sl_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, int *order);
+int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, int deep, sl_output *out);
+int sl_union(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);
+
+/* version_index.c: version pages (FORMAT.md 6) */
+int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
+                   uint32_t parent_branch, uint32_t parent_version, uint32_t jump_branch, uint32_t jump_version,
+                   uint32_t depth, uint32_t jump_depth, sl_output *out);
+int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
+int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
+int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);
+
+/* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
+int sl_wake_notify(uint32_t *word);
+int sl_wake_read(uint32_t *word, uint32_t *sequence);
+int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns); /* SL_OK: moved on; SL_ABSENT: not (yet) */
+
+/* <<< cdef */
+
+#endif

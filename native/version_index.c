@@ -1,0 +1,99 @@
+/* Version pages: packed entries of consecutive versions of a branch (FORMAT.md 6).
+ *
+ * Trust: none; the seal is the caller's to check.
+ * Invariants: a page holds 1 to 32 entries of versions with the same version / 32, without gaps.
+ */
+#include "internal.h"
+
+enum { PAGE_HEAD_SIZE = 8, PAGE_ENTRY_SIZE = 40, PAGE_VERSIONS = 32 };
+
+typedef struct {
+    const uint8_t *entries;
+    uint32_t first;
+    uint32_t count;
+} page_view;
+
+static bool page_open(const uint8_t *page, size_t size, page_view *view)
+{
+    sl_reader in = sl_reader_of(page, size);
+    if (!sl_has(&in, PAGE_HEAD_SIZE)) {
+        return false;
+    }
+    view->first = (uint32_t)sl_load_be(page, 4);
+    view->count = (uint32_t)sl_load_be(page + 4, 4);
+    view->entries = page + PAGE_HEAD_SIZE;
+    return view->count >= 1 && view->count <= PAGE_VERSIONS - view->first % PAGE_VERSIONS &&
+           size - PAGE_HEAD_SIZE == (size_t)view->count * PAGE_ENTRY_SIZE;
+}
+
+static const uint8_t *entry_at(const page_view *view, uint32_t index)
+{
+    return view->entries + (size_t)index * PAGE_ENTRY_SIZE;
+}
+
+int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
+                   uint32_t parent_branch, uint32_t parent_version, uint32_t jump_branch, uint32_t jump_version,
+                   uint32_t depth, uint32_t jump_depth, sl_output *out)
+{
+    const uint32_t words[6] = {parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth};
+    sl_writer writer = sl_writer_of(out);
+    page_view view = {NULL, version, 0};
+    if (size > 0) {
+        SL_REQUIRE(page_open(page, size, &view));
+        if (version < view.first || version - view.first != view.count ||
+            version / PAGE_VERSIONS != view.first / PAGE_VERSIONS) {
+            return SL_USAGE;
+        }
+    }
+    sl_put_be(&writer, view.first, 4);
+    sl_put_be(&writer, view.count + 1, 4);
+    if (size > 0) {
+        sl_put(&writer, view.entries, size - PAGE_HEAD_SIZE);
+    }
+    sl_put_be(&writer, lsn, 8);
+    sl_put_be(&writer, time_us, 8);
+    for (size_t i = 0; i < 6; i++) {
+        sl_put_be(&writer, words[i], 4);
+    }
+    return sl_finish(&writer, writer.at, out);
+}
+
+int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry)
+{
+    page_view view;
+    SL_REQUIRE(page_open(page, size, &view));
+    SL_REQUIRE(version >= view.first && version - view.first < view.count);
+    const uint8_t *at = entry_at(&view, version - view.first);
+    *entry = (sl_version_entry){
+        sl_load_be(at, 8),      sl_load_be(at + 8, 8),  sl_load_be(at + 16, 4), sl_load_be(at + 20, 4),
+        sl_load_be(at + 24, 4), sl_load_be(at + 28, 4), sl_load_be(at + 32, 4), sl_load_be(at + 36, 4),
+    };
+    return SL_OK;
+}
+
+int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last)
+{
+    page_view view;
+    SL_REQUIRE(page_open(page, size, &view));
+    *first = view.first;
+    *last = view.first + view.count - 1;
+    return SL_OK;
+}
+
+int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version)
+{
+    page_view view;
+    SL_REQUIRE(page_open(page, size, &view));
+    uint32_t low = 0; /* entries before `low` are no later than time_us, those from `high` on are */
+    uint32_t high = view.count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (sl_load_be(entry_at(&view, middle) + 8, 8) <= time_us) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *version = (int64_t)view.first + low - 1;
+    return SL_OK;
+}

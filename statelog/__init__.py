@@ -1,0 +1,9 @@
+"""The state of an AI agent in one file, embedded in the agent's process: no server."""
+
+from statelog import errors, reducers
+from statelog.checkpoint import Checkpoint
+from statelog.format.cbor import register_codec
+from statelog.store import Store, open  # noqa: A004 - statelog.open
+from statelog.thread import Thread
+
+__all__ = ["Checkpoint", "Store", "Thread", "errors", "open", "reducers", "register_codec"]

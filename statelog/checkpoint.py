@@ -1,0 +1,133 @@
+"""Checkpoints: immutable snapshots of a thread's channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.format import cbor
+from statelog.log.batch import Head
+from statelog.log.events import CheckpointEvent, default_id
+from statelog.log.times import to_datetime
+from statelog.session import Outcome
+from statelog.views import MapView, state_view
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from statelog.log.view import View
+    from statelog.session import Session
+
+
+class Checkpoint:
+    """One version of a thread: its channels' values, and how they came to be.
+
+    Its values are read when asked for. Equal checkpoints are the same record of the same store.
+    """
+
+    __slots__ = ("_outcome", "_session", "thread_id")
+
+    def __init__(self, session: Session, thread_id: str, outcome: Outcome) -> None:
+        self._session = session
+        self._outcome = outcome
+        self.thread_id = thread_id
+
+    @property
+    def _event(self) -> CheckpointEvent:
+        return self._outcome.head.event
+
+    @property
+    def id(self) -> str:
+        """The caller's id, or one that tells LSN and digest."""
+        event = self._event
+        return event.id if event.id is not None else default_id(event.lsn, self._outcome.head.digest)
+
+    @property
+    def lsn(self) -> int:
+        """The record that holds it."""
+        return self._event.lsn
+
+    @property
+    def version(self) -> int:
+        """Its number on the branch it was committed on."""
+        return self._event.version
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch it was committed on."""
+        with self._session.read() as view:
+            return view.branch(self._event.thread, self._event.branch).name
+
+    @property
+    def time(self) -> datetime:
+        """When it was committed (UTC); strictly ascending through the store."""
+        return to_datetime(self._event.time_us)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the caller gave with it."""
+        metadata = cbor.decode(self._event.metadata)
+        assert isinstance(metadata, dict)
+        return metadata
+
+    @property
+    def channels_written(self) -> tuple[str, ...]:
+        """The channels that were written, sorted."""
+        return tuple(cbor.decode(self._event.written))
+
+    @property
+    def kind(self) -> str:
+        """`commit` or `rollback`."""
+        return "rollback" if self._event.target else "commit"
+
+    @property
+    def digest(self) -> str:
+        """Hex digest over parent, state, time, id and metadata."""
+        return self._outcome.head.digest.hex()
+
+    @property
+    def state_digest(self) -> str:
+        """Hex digest of the state alone: equal states have equal ones, whatever their history."""
+        return self._event.root_digest.hex()
+
+    @property
+    def state(self) -> MapView:
+        """The channels' values."""
+        event = self._event
+        return state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+
+    @property
+    def parent(self) -> Checkpoint | None:
+        """The checkpoint this one was made from; of a rollback, the one rolled back to."""
+        event = self._event
+        if event.parent_branch is None or event.parent_version is None:
+            return None
+        with self._session.read() as view:
+            return read_checkpoint(
+                self._session, view, self.thread_id, event.thread, event.parent_branch, event.parent_version
+            )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self.digest == other.digest and self.lsn == other.lsn
+
+    def __hash__(self) -> int:
+        return hash(self._outcome.head.digest)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.thread_id!r} version {self.version} id {self.id}>"
+
+
+def read_checkpoint(  # noqa: PLR0913
+    session: Session, view: View, thread_id: str, thread: int, branch: int, version: int
+) -> Checkpoint | None:
+    """Return the checkpoint a version names, None if there is none."""
+    head = read_head(view, thread, branch, version)
+    return None if head is None else Checkpoint(session, thread_id, Outcome(head))
+
+
+def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:
+    """Return a version's event, digest and entry, None if there is no such version."""
+    entry = view.entry(thread, branch, version) if version >= 0 else None
+    if entry is None:
+        return None
+    event = view.checkpoint_of(thread, branch, version)
+    return Head(event, event.digest, entry)

@@ -1,0 +1,153 @@
+"""Every exception statelog raises, grouped by what the caller does next.
+
+``UsageError`` fix the code, ``ConflictError`` re-read and retry, ``LimitError``
+shrink, ``FormatError`` upgrade, ``CorruptionError`` restore, ``StorageError``
+look at the disk or the operating system, ``AccessError`` not yours.
+
+Each class carries its facts as attributes: they are the keyword arguments it was
+raised with, so ``error.thread`` and not a parse of the message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class StatelogError(Exception):
+    """Root of all statelog errors.
+
+    Args:
+        message: one line for a person.
+        facts: what happened, by name; each becomes an attribute.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - facts are of any type
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the facts, so that an error crosses a process boundary whole."""
+        return (_rebuild_error, (type(self), self.message, self.facts))
+
+
+def _rebuild_error(kind: type[StatelogError], message: str, facts: dict[str, Any]) -> StatelogError:
+    return kind(message, **facts)
+
+
+class UsageError(StatelogError):
+    """The calling code is wrong; retrying cannot help."""
+
+    exit_code = 2
+
+
+class ClosedError(UsageError):
+    """The store was closed."""
+
+
+class ForkedError(UsageError):
+    """The process was forked after the store was opened; open it again in the child."""
+
+
+class ReadOnlyError(UsageError):
+    """The store was opened read-only."""
+
+
+class NotFoundError(UsageError, LookupError):
+    """A name that does not exist in this store: subclasses say of what."""
+
+    exit_code = 3
+
+
+class ThreadNotFoundError(NotFoundError):
+    """No thread of that id. Facts: thread."""
+
+
+class BranchNotFoundError(NotFoundError):
+    """No branch of that name. Facts: thread, branch."""
+
+
+class CheckpointNotFoundError(NotFoundError):
+    """No such version, id, tag or time. Facts: thread, branch, target."""
+
+
+class StoreNotFoundError(NotFoundError):
+    """No file at that path. Facts: path."""
+
+
+class SchemaError(UsageError):
+    """A schema that cannot be one, or differs from the remembered one. Facts: thread, stored, given."""
+
+
+class ChannelError(UsageError):
+    """A write to a channel the schema does not have. Facts: thread, channel, channels."""
+
+
+class ReducerTypeError(UsageError, TypeError):
+    """A write its reducer cannot merge with the value there. Facts: channel, reducer, current, write."""
+
+
+class ValueTypeError(UsageError, TypeError):
+    """A value that cannot be stored. Facts: path, type."""
+
+
+class ValidationError(UsageError, ValueError):
+    """A value the schema refuses. Facts: channel, path."""
+
+
+class ConflictError(StatelogError):
+    """Someone else was first: re-read and retry. Facts: thread, expected_version, actual_version."""
+
+    exit_code = 4
+
+
+class AlreadyExistsError(ConflictError):
+    """A name that is taken. Facts: thread, name."""
+
+
+class LimitError(StatelogError, ValueError):
+    """A bound of ``limits.py`` was passed. Facts: limit, actual, path."""
+
+    exit_code = 5
+
+
+class StoreFullError(LimitError):
+    """The store's quota, or the disk, is used up; reading goes on. Facts: max_size_bytes."""
+
+
+class FormatError(StatelogError):
+    """Not a statelog file, or one of a newer format. Facts: path, needed, supported."""
+
+    exit_code = 6
+
+
+class CorruptionError(StatelogError):
+    """Bytes that are not what was written. Facts: lsn, node where known."""
+
+    exit_code = 7
+
+
+class StorageError(StatelogError):
+    """The disk or the operating system refused; ``__cause__`` is what it said."""
+
+    exit_code = 8
+
+
+class CommitOutcomeUnknownError(StorageError):
+    """A commit failed in a way that leaves open whether it happened: reopen and look."""
+
+
+class StoreLockedError(StorageError):
+    """Another process holds the store."""
+
+    exit_code = 9
+
+
+class AccessError(StatelogError):
+    """Not yours: permission of the file, or of the space in it."""
+
+    exit_code = 10

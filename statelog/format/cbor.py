@@ -1,0 +1,382 @@
+"""The CBOR profile of FORMAT.md section 7: one byte string per value, one value per byte string.
+
+Encoding is ours: the profile orders keys as RFC 8949 section 4.2.1 does, keeps a
+tuple a tuple, and must refuse what it cannot bring back exactly, none of which an
+encoder at hand does (and deep nesting crashes some). Decoding is cbor2's.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NoReturn
+from uuid import UUID
+
+import cbor2
+
+from statelog.errors import CorruptionError, LimitError, StatelogError, UsageError, ValueTypeError
+from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
+
+TAG_TUPLE = 51300
+TAG_FROZENSET = 51301
+TAG_DATETIME = 51302
+TAG_DECIMAL = 51303
+TAG_CODEC = 27
+
+TUPLE_PREFIX = b"\xd9\xc8\x64"
+FROZENSET_PREFIX = b"\xd9\xc8\x65"
+SET_PREFIX = b"\xd9\x01\x02"
+_DATETIME_PREFIX = b"\xd9\xc8\x66"
+_DECIMAL_PREFIX = b"\xd9\xc8\x67"
+_UUID_PREFIX = b"\xd8\x25\x50"
+_CODEC_PREFIX = b"\xd8\x1b\x82"
+
+_SHAPES_MAX = 1024
+_SHAPE_KEYS_MAX = 32
+_SHAPE_TEXT_MAX = 512
+_shapes: dict[tuple[str, ...], tuple[tuple[str, bytes], ...]] = {}
+"""Key tuple of a dict -> its keys in encoded order with their bytes. Messages share few shapes."""
+
+_codecs_by_type: dict[type, tuple[str, Callable[[Any], Any]]] = {}
+_codecs_by_name: dict[str, Callable[[Any], Any]] = {}
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this module
+    """A value that cannot be stored; its path is found by `_locate`."""
+
+
+def head(major: int, argument: int) -> bytes:
+    """Return the shortest head of a CBOR item."""
+    first = major << 5
+    if argument < 24:
+        return bytes((first | argument,))
+    if argument < 0x100:
+        return bytes((first | 24, argument))
+    if argument < 0x10000:
+        return struct.pack(">BH", first | 25, argument)
+    if argument < 0x1_0000_0000:
+        return struct.pack(">BI", first | 26, argument)
+    return struct.pack(">BQ", first | 27, argument)
+
+
+_TEXT_HEADS = tuple(head(3, size) for size in range(256))
+_ARRAY_HEADS = tuple(head(4, size) for size in range(256))
+_SMALL_INTS = tuple(head(0, number) for number in range(1024))
+
+
+def _encode_none(_value: None, _depth: int) -> bytes:
+    return b"\xf6"
+
+
+def _encode_bool(value: bool, _depth: int) -> bytes:  # noqa: FBT001 - an encoder of the table
+    return b"\xf5" if value else b"\xf4"
+
+
+def _encode_int(value: int, _depth: int) -> bytes:
+    if 0 <= value < 1024:
+        return _SMALL_INTS[value]
+    magnitude = value if value >= 0 else -1 - value
+    if magnitude < 1 << 64:
+        return head(0 if value >= 0 else 1, magnitude)
+    if magnitude.bit_length() > INTEGER_BITS_MAX:
+        raise _Refused
+    size = (magnitude.bit_length() + 7) // 8
+    return (b"\xc2" if value >= 0 else b"\xc3") + head(2, size) + magnitude.to_bytes(size, "big")
+
+
+def _encode_float(value: float, _depth: int) -> bytes:
+    if math.isnan(value):
+        return b"\xf9\x7e\x00"
+    try:
+        half = struct.pack(">e", value)
+        if struct.unpack(">e", half)[0] == value:
+            return b"\xf9" + half
+    except OverflowError:
+        pass
+    try:
+        single = struct.pack(">f", value)
+        if struct.unpack(">f", single)[0] == value:
+            return b"\xfa" + single
+    except OverflowError:
+        pass
+    return b"\xfb" + struct.pack(">d", value)
+
+
+def _encode_str(value: str, _depth: int) -> bytes:
+    data = value.encode()
+    size = len(data)
+    return (_TEXT_HEADS[size] if size < 256 else head(3, size)) + data
+
+
+def _encode_bytes(value: bytes, _depth: int) -> bytes:
+    return head(2, len(value)) + value
+
+
+def _encode_list(value: list[Any], depth: int) -> bytes:
+    if depth >= DEPTH_MAX:
+        raise _Refused
+    below = depth + 1
+    size = len(value)
+    parts = [_ARRAY_HEADS[size] if size < 256 else head(4, size)]
+    parts += [_encoders[type(item)](item, below) for item in value]
+    return b"".join(parts)
+
+
+def _encode_tuple(value: tuple[Any, ...], depth: int) -> bytes:
+    return TUPLE_PREFIX + _encode_list(value, depth)  # type: ignore[arg-type]  # same elements
+
+
+def _shape(keys: tuple[Any, ...]) -> tuple[tuple[str, bytes], ...]:
+    encoded = []
+    for key in keys:
+        if type(key) is not str:
+            raise _Refused
+        item = _encode_str(key, 0)
+        if len(item) > KEY_SIZE_BYTES_MAX:
+            raise _Refused
+        encoded.append((key, item))
+    encoded.sort(key=_second)
+    shape = tuple(encoded)
+    if len(keys) <= _SHAPE_KEYS_MAX and sum(map(len, keys)) <= _SHAPE_TEXT_MAX:
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        _shapes[keys] = shape
+    return shape
+
+
+def _second(pair: tuple[str, bytes]) -> bytes:
+    return pair[1]
+
+
+_TEXT_ONLY = frozenset((str,))
+
+
+def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
+    if depth >= DEPTH_MAX:
+        raise _Refused
+    below = depth + 1
+    keys = tuple(value)
+    shape = _shapes.get(keys)
+    # A subclass of str equals a cached key: the type is asked each time.
+    if shape is None or not _TEXT_ONLY.issuperset(map(type, keys)):
+        shape = _shape(keys)
+    parts = [head(5, len(keys))]
+    for key, item in shape:
+        member = value[key]
+        parts.append(item)
+        parts.append(_encoders[type(member)](member, below))
+    return b"".join(parts)
+
+
+def _encode_elements(prefix: bytes, value: set[Any] | frozenset[Any], depth: int) -> bytes:
+    if depth >= DEPTH_MAX:
+        raise _Refused
+    items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
+    # 1 and 1.0 cannot both be in a set, NaN can be twice: equal bytes, no place to tell them apart.
+    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or b"\xf9\x7e\x00" in items:
+        raise _Refused
+    return prefix + head(4, len(items)) + b"".join(items)
+
+
+def _encode_set(value: set[Any], depth: int) -> bytes:
+    return _encode_elements(SET_PREFIX, value, depth)
+
+
+def _encode_frozenset(value: frozenset[Any], depth: int) -> bytes:
+    return _encode_elements(FROZENSET_PREFIX, value, depth)
+
+
+def _encode_datetime(value: datetime, depth: int) -> bytes:
+    return _DATETIME_PREFIX + _encode_str(value.isoformat(), depth)
+
+
+def _encode_decimal(value: Decimal, depth: int) -> bytes:
+    return _DECIMAL_PREFIX + _encode_str(str(value), depth)
+
+
+def _encode_uuid(value: UUID, _depth: int) -> bytes:
+    return _UUID_PREFIX + value.bytes
+
+
+def _encode_registered(value: Any, depth: int) -> bytes:  # noqa: ANN401 - any registered type
+    codec = _codecs_by_type.get(type(value))
+    if codec is None or depth >= DEPTH_MAX:
+        raise _Refused
+    payload = codec[1](value)
+    return _CODEC_PREFIX + _encode_str(codec[0], depth) + _encoders[type(payload)](payload, depth + 1)
+
+
+class _Encoders(dict[type, Callable[[Any, int], bytes]]):
+    def __missing__(self, kind: type) -> Callable[[Any, int], bytes]:
+        return _encode_registered
+
+
+_encoders = _Encoders(
+    {
+        type(None): _encode_none,
+        bool: _encode_bool,
+        int: _encode_int,
+        float: _encode_float,
+        str: _encode_str,
+        bytes: _encode_bytes,
+        list: _encode_list,
+        tuple: _encode_tuple,
+        dict: _encode_dict,
+        set: _encode_set,
+        frozenset: _encode_frozenset,
+        datetime: _encode_datetime,
+        UUID: _encode_uuid,
+        Decimal: _encode_decimal,
+    }
+)
+
+
+def encode(value: object, *, path: str = "value") -> bytes:
+    """Return the canonical bytes of `value`: equal values give equal bytes.
+
+    Args:
+        value: None, bool, int, float, str, bytes, list, dict with str keys, tuple, set,
+            frozenset, datetime, UUID, Decimal, or a type given to `register_codec`;
+            exactly these types, not subclasses, since a subclass would not come back.
+        path: how an error names `value`.
+
+    Raises:
+        ValueTypeError: another type, a key that is not str, a NaN in a set, a lone surrogate.
+        LimitError: nested deeper than `DEPTH_MAX` (a cycle is), or too large.
+
+    """
+    try:
+        data = _encoders[type(value)](value, 0)
+    except (_Refused, UnicodeEncodeError):
+        _locate(value, path, 0)
+        message = f"{path}: changed while it was being stored"
+        raise UsageError(message) from None
+    if len(data) > VALUE_SIZE_BYTES_MAX:
+        message = f"{path}: {len(data)} bytes encoded, at most {VALUE_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path=path, actual=len(data), limit=VALUE_SIZE_BYTES_MAX)
+    return data
+
+
+def _refuse(path: str, value: object, why: str) -> NoReturn:
+    name = type(value).__name__
+    message = f"{path}: cannot store {name}{why}"
+    raise ValueTypeError(message, path=path, type=name) from None
+
+
+def _locate(value: object, path: str, depth: int) -> None:
+    """Raise the error that names where in `value` the encoder stopped; return if nowhere."""
+    kind = type(value)
+    if kind in _codecs_by_type:
+        _locate(_codecs_by_type[kind][1](value), f"{path}.<{_codecs_by_type[kind][0]}>", depth + 1)
+    elif kind in (list, tuple, dict, set, frozenset):
+        if depth >= DEPTH_MAX:
+            shown = path if len(path) < 80 else path[:77] + "..."
+            message = f"{shown}: nested deeper than {DEPTH_MAX} levels, or a cycle"
+            raise LimitError(message, path=path, actual=depth + 1, limit=DEPTH_MAX)
+        _locate_inside(value, path, depth)
+    elif isinstance(value, str) and kind is str:
+        _locate_surrogate(value, path)
+    elif isinstance(value, int) and kind is int and value.bit_length() > INTEGER_BITS_MAX:
+        message = f"{path}: an int of {value.bit_length()} bits, at most {INTEGER_BITS_MAX} are allowed"
+        raise LimitError(message, path=path, actual=value.bit_length(), limit=INTEGER_BITS_MAX)
+    elif kind not in _encoders:
+        base = next((base.__name__ for base in kind.__mro__[1:] if base in _encoders), None)
+        _refuse(path, value, f" (convert it to {base}, or register_codec it)" if base else " (register_codec it)")
+
+
+def _locate_inside(value: Any, path: str, depth: int) -> None:  # noqa: ANN401 - any container
+    if type(value) is dict:
+        for key, member in value.items():
+            if type(key) is not str:
+                _refuse(path, key, f" as a key: {key!r} (keys are str)")
+            _locate_surrogate(key, f"{path} key")
+            if len(key.encode()) > KEY_SIZE_BYTES_MAX - 3:
+                message = f"{path}: a key of {len(key)} characters, {KEY_SIZE_BYTES_MAX} bytes are allowed"
+                raise LimitError(message, path=path, actual=len(key), limit=KEY_SIZE_BYTES_MAX)
+            _locate(member, f"{path}.{key}", depth + 1)
+    elif type(value) in (set, frozenset):
+        for element in value:
+            if isinstance(element, float) and math.isnan(element):
+                _refuse(path, element, " NaN in a set (NaN is not equal to itself)")
+            _locate(element, f"{path}{{{element!r:.40}}}", depth + 1)
+            if len(_encoders[type(element)](element, depth + 1)) > KEY_SIZE_BYTES_MAX:
+                message = f"{path}: a set element above {KEY_SIZE_BYTES_MAX} bytes"
+                raise LimitError(message, path=path, limit=KEY_SIZE_BYTES_MAX)
+    else:
+        for index, member in enumerate(value):
+            _locate(member, f"{path}[{index}]", depth + 1)
+
+
+def _locate_surrogate(value: str, path: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        _refuse(path, value, f" with a lone surrogate at character {error.start}")
+
+
+def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: ANN401, FBT001 - cbor2 calls it
+    name, payload = value
+    decoder = _codecs_by_name.get(name)
+    if decoder is None:
+        message = f"a value was stored with the codec {name!r}, which is not registered here"
+        raise UsageError(message, codec=name)
+    return decoder(payload)
+
+
+# Not a tag_hook: that one is handed its content with every list turned into a tuple.
+_DECODERS = {
+    TAG_TUPLE: lambda value, _immutable: tuple(value),
+    TAG_FROZENSET: lambda value, _immutable: frozenset(value),
+    TAG_DATETIME: lambda value, _immutable: datetime.fromisoformat(value),
+    TAG_DECIMAL: lambda value, _immutable: Decimal(value),
+    TAG_CODEC: _decode_registered,
+}
+
+
+def decode(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was stored
+    """Return the value of one item written by `encode`.
+
+    Raises:
+        CorruptionError: the bytes are no item of the profile.
+        UsageError: a codec of the value is not registered.
+
+    """
+    try:
+        return cbor2.loads(data, semantic_decoders=_DECODERS)
+    except StatelogError:
+        raise
+    except Exception as error:
+        cause = error.__cause__
+        if isinstance(cause, StatelogError):
+            raise cause from None
+        message = f"a stored value cannot be decoded: {error}"
+        raise CorruptionError(message) from error
+
+
+def register_codec(
+    kind: type, *, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]
+) -> None:
+    """Let values of exactly the type `kind` be stored.
+
+    Args:
+        kind: the type.
+        name: what stands in the file; decoding looks the codec up by it, so keep it for good.
+        encode: value -> a value of storable types.
+        decode: the reverse.
+
+    Raises:
+        UsageError: the type is built in, or the type or the name is taken by another codec.
+
+    """
+    if kind in _encoders:
+        message = f"{kind.__name__} is stored natively"
+        raise UsageError(message)
+    taken = _codecs_by_type.get(kind)
+    if (taken is not None and taken[0] != name) or (taken is None and name in _codecs_by_name):
+        message = f"the codec name {name!r}, or the type {kind.__name__}, is taken"
+        raise UsageError(message, codec=name)
+    _codecs_by_type[kind] = (name, encode)
+    _codecs_by_name[name] = decode

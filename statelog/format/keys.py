@@ -1,0 +1,99 @@
+"""Keys of the index table. FORMAT.md section 6."""
+
+from __future__ import annotations
+
+import struct
+
+VERSIONS_PER_PAGE = 32
+
+_U64 = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+_BRANCH = struct.Struct(">cQI")
+_PAGE = struct.Struct(">cQII")
+_LOCATOR = struct.Struct(">QI")
+
+
+def encode_thread_id_key(thread_id: str) -> bytes:
+    """Thread id -> thread LSN."""
+    return b"t" + thread_id.encode()
+
+
+def encode_thread_key(thread: int) -> bytes:
+    """Thread LSN -> what is known of the thread."""
+    return b"T" + _U64.pack(thread)
+
+
+def encode_branch_name_key(thread: int, name: str) -> bytes:
+    """Branch name -> branch number."""
+    return b"b" + _U64.pack(thread) + name.encode()
+
+
+def encode_branch_key(thread: int, branch: int) -> bytes:
+    """Branch number -> what is known of the branch."""
+    return _BRANCH.pack(b"B", thread, branch)
+
+
+def encode_branch_prefix(thread: int) -> bytes:
+    """All branches of a thread."""
+    return b"B" + _U64.pack(thread)
+
+
+def encode_page_prefix(thread: int, branch: int) -> bytes:
+    """All version pages of a branch."""
+    return _BRANCH.pack(b"v", thread, branch)
+
+
+def encode_page_key(thread: int, branch: int, version: int) -> bytes:
+    """Version -> the page it stands on."""
+    return _PAGE.pack(b"v", thread, branch, version // VERSIONS_PER_PAGE)
+
+
+def encode_checkpoint_id_key(thread: int, checkpoint_id: str) -> bytes:
+    """Caller's checkpoint id -> LSN."""
+    return b"i" + _U64.pack(thread) + checkpoint_id.encode()
+
+
+def encode_tag_key(thread: int, name: str) -> bytes:
+    """Tag -> LSN."""
+    return b"g" + _U64.pack(thread) + name.encode()
+
+
+def encode_tag_prefix(thread: int) -> bytes:
+    """All tags of a thread."""
+    return b"g" + _U64.pack(thread)
+
+
+def encode_digest_key(digest: bytes) -> bytes:
+    """Digest of a large node -> locator."""
+    return b"d" + digest
+
+
+def encode_lsn(lsn: int) -> bytes:
+    """An LSN as key of the log or as payload."""
+    return _U64.pack(lsn)
+
+
+def decode_lsn(payload: bytes) -> int:
+    """Inverse of `encode_lsn`."""
+    return int(_U64.unpack(payload)[0])
+
+
+def encode_u32(number: int) -> bytes:
+    """A branch number as payload."""
+    return _U32.pack(number)
+
+
+def decode_u32(payload: bytes) -> int:
+    """Inverse of `encode_u32`."""
+    return int(_U32.unpack(payload)[0])
+
+
+def encode_locator(lsn: int, node: int) -> bytes:
+    """Where a node lies, as payload."""
+    return _LOCATOR.pack(lsn, node)
+
+
+def decode_locator(payload: bytes) -> tuple[int, int]:
+    """Inverse of `encode_locator`."""
+    lsn, node = _LOCATOR.unpack(payload)
+    return lsn, node

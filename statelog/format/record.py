@@ -1,0 +1,192 @@
+"""Records of the log: envelope, body, node table, nodes. FORMAT.md section 3."""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from statelog import kernels
+from statelog.errors import CorruptionError, FormatError, LimitError
+from statelog.format import cbor
+from statelog.limits import RECORD_SIZE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMAT_VERSION = 1
+DIGEST_SIZE_BYTES = 20
+NO_DIGEST = bytes(DIGEST_SIZE_BYTES)
+
+TYPE_THREAD = 1
+TYPE_CHECKPOINT = 2
+TYPE_ROLLBACK = 3
+TYPE_FORK = 4
+TYPE_SCHEMA = 5
+TYPE_TAG = 6
+TYPE_NAMES = {
+    TYPE_THREAD: "thread",
+    TYPE_CHECKPOINT: "checkpoint",
+    TYPE_ROLLBACK: "rollback",
+    TYPE_FORK: "fork",
+    TYPE_SCHEMA: "schema",
+    TYPE_TAG: "tag",
+}
+
+FLAG_CONTINUES = 1
+FLAG_VACUUMED = 2
+
+_CHECKSUM = struct.Struct(">Q")
+_ENVELOPE = struct.Struct(">QBBHIQQ20sI")
+_REST = struct.Struct(">BBHIQQ20sI")
+_CHAINED = struct.Struct(">BBHQQ20sI")
+ENVELOPE_SIZE_BYTES = _ENVELOPE.size
+_CHAIN_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-chain-1")
+_CHECKPOINT_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-checkpt-1")
+
+
+class NodeRow(NamedTuple):
+    """A node as it goes into a record: a tuple, since a commit makes several within microseconds."""
+
+    type: int
+    digest: bytes
+    data: bytes
+    content_size: int
+
+
+class Record(NamedTuple):
+    """A record's envelope and body. Its nodes are read one at a time by `kernels.record_node`."""
+
+    type: int
+    flags: int
+    lsn: int
+    time_us: int
+    previous_chain: bytes
+    body: bytes
+    node_count: int
+    size_bytes: int
+
+    def fields(self) -> list[Any]:
+        """Return the decoded body."""
+        fields = cbor.decode(self.body)
+        if not isinstance(fields, list):
+            message = f"record {self.lsn}: the body is no array"
+            raise CorruptionError(message, lsn=self.lsn)
+        return fields
+
+
+def varint(number: int) -> bytes:
+    """Return unsigned LEB128."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def chain_digest(
+    type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body: bytes, node_ids: bytes
+) -> bytes:
+    """Return the chain digest. `node_ids` is `type | digest` of each node in order."""
+    state = _CHAIN_START.copy()
+    state.update(
+        _CHAINED.pack(FORMAT_VERSION, type_, flags & ~FLAG_VACUUMED, lsn, time_us, previous, len(body)) + body + node_ids
+    )
+    return state.digest()
+
+
+def encode_record(  # noqa: PLR0913 - the fields of an envelope
+    type_: int,
+    *,
+    lsn: int,
+    time_us: int,
+    previous_chain: bytes,
+    body: bytes,
+    nodes: Sequence[NodeRow] = (),
+    flags: int = 0,
+) -> tuple[bytes, bytes]:
+    """Return (record, its chain digest)."""
+    table = []
+    ids = []
+    for node_type, digest, data, content_size in nodes:
+        identity = bytes((node_type,)) + digest
+        ids.append(identity)
+        table.append(identity + varint(content_size) + varint(len(data) - content_size))
+    rest = b"".join(
+        (
+            _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, len(nodes)),
+            body,
+            *table,
+            *[row.data for row in nodes],
+        )
+    )
+    if len(rest) > RECORD_SIZE_BYTES_MAX:
+        message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
+    chain = chain_digest(type_, flags, lsn, time_us, previous_chain, body, b"".join(ids))
+    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest, chain
+
+
+def decode_record(data: memoryview | bytes, lsn: int) -> Record:
+    """Check the checksum and return the envelope and body.
+
+    Args:
+        data: the record; may be borrowed, nothing of it is kept.
+        lsn: the key it was found under.
+
+    Raises:
+        CorruptionError: checksum, LSN or sizes are wrong. FormatError: written by a newer statelog.
+
+    """
+    size = len(data)
+    if size < ENVELOPE_SIZE_BYTES:
+        message = f"record {lsn}: {size} bytes are less than an envelope"
+        raise CorruptionError(message, lsn=lsn)
+    checksum, version, type_, flags, body_size, stored_lsn, time_us, previous, node_count = _ENVELOPE.unpack_from(data)
+    if checksum != xxh3_64_intdigest(memoryview(data)[8:]):
+        message = f"record {lsn}: checksum mismatch"
+        raise CorruptionError(message, lsn=lsn)
+    if version > FORMAT_VERSION:
+        message = f"record {lsn}: format {version}, this statelog reads up to {FORMAT_VERSION}"
+        raise FormatError(message, needed=version, supported=FORMAT_VERSION)
+    if stored_lsn != lsn or body_size > size - ENVELOPE_SIZE_BYTES or version == 0:
+        message = f"record {lsn}: its envelope says LSN {stored_lsn}, body of {body_size} bytes"
+        raise CorruptionError(message, lsn=lsn)
+    body = bytes(data[ENVELOPE_SIZE_BYTES : ENVELOPE_SIZE_BYTES + body_size])
+    return Record(type_, flags, lsn, time_us, previous, body, node_count, size)
+
+
+def record_chain_digest(data: memoryview | bytes, record: Record) -> bytes:
+    """Return the chain digest of a decoded record."""
+    ids = b"".join(
+        bytes((type_,)) + digest for type_, digest, _at, _content, _total in kernels.record_nodes(data)
+    ) if record.node_count else b""
+    return chain_digest(
+        record.type, record.flags, record.lsn, record.time_us, record.previous_chain, record.body, ids
+    )
+
+
+def checkpoint_digest(
+    parent: bytes | None, root: bytes, time_us: int, caller_id: str | None, metadata: bytes
+) -> bytes:
+    """Return a checkpoint's digest (FORMAT.md section 5). `metadata` is its CBOR item."""
+    state = _CHECKPOINT_START.copy()
+    state.update(
+        b"".join(
+            (
+                b"\x85",
+                b"\xf6" if parent is None else b"\x54" + parent,
+                b"\x54",
+                root,
+                cbor.encode(time_us),
+                cbor.encode(caller_id),
+                metadata,
+            )
+        )
+    )
+    return state.digest()

@@ -1,0 +1,34 @@
+"""Sealed values of the index and meta tables. FORMAT.md section 6.
+
+LMDB returns a flipped bit as if it had been written. Records carry their own
+checksum; everything else in the file is sealed: the payload, then XXH3-64 of key
+and payload. The key is under the checksum, so that an intact value found under
+another's key does not pass for that other's.
+"""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_digest
+
+from statelog.errors import CorruptionError
+
+SEAL_SIZE_BYTES = 8
+
+
+def seal(key: bytes, payload: bytes) -> bytes:
+    """Return the value to store under `key`: payload, then its checksum as a big-endian u64."""
+    return payload + xxh3_64_digest(key + payload)
+
+
+def unseal(key: bytes, value: bytes | memoryview) -> bytes:
+    """Return a copy of the payload of `value`, found under `key`.
+
+    Raises:
+        CorruptionError: checksum and bytes differ. Facts: key.
+    """
+    stored = bytes(value)
+    payload = stored[:-SEAL_SIZE_BYTES]
+    if len(stored) < SEAL_SIZE_BYTES or xxh3_64_digest(key + payload) != stored[-SEAL_SIZE_BYTES:]:
+        message = f"the value under key {key!r} is damaged: its checksum does not hold"
+        raise CorruptionError(message, key=key)
+    return payload

@@ -1,0 +1,58 @@
+"""Every bound, and why that number. FORMAT.md fixes those that shape bytes."""
+
+from __future__ import annotations
+
+# --- values -----------------------------------------------------------------
+INLINE_SIZE_BYTES_MAX = 64
+"""A value up to here stands inside its parent: below it a node's digest, table
+entry and locator (about 50 bytes) would cost as much as the value."""
+
+LEAF_SIZE_BYTES_MAX = 4096
+"""A nested container up to here is one leaf: one page, so editing it costs no more than touching it."""
+
+BLOB_SIZE_BYTES_MIN = 16384
+"""A string above this is cut into pieces, so that an append rewrites only the end."""
+
+KEY_SIZE_BYTES_MAX = 4096
+"""A dict key or set element: two of them must fit an 8 KiB chunk."""
+
+DEPTH_MAX = 128
+"""Nesting of a value. Checked on write: decoders stop at 400, encoders crash in the tens of thousands."""
+
+VALUE_SIZE_BYTES_MAX = 256 * 1024 * 1024
+"""One write to one channel, encoded. LMDB takes 4 GiB; memory of a small machine does not."""
+
+RECORD_SIZE_BYTES_MAX = 1024 * 1024 * 1024
+"""One record, all its nodes."""
+
+METADATA_SIZE_BYTES_MAX = 64 * 1024
+"""Metadata of a checkpoint, encoded: it is read with every entry of a history."""
+
+INTEGER_BITS_MAX = 262_144
+"""A Python int. Above it, printing one takes minutes."""
+
+# --- names ------------------------------------------------------------------
+THREAD_ID_SIZE_BYTES_MAX = 400
+"""LMDB keys take 511 bytes; prefix and room for what may come."""
+
+NAME_SIZE_BYTES_MAX = 255
+"""Branch, tag, checkpoint id, channel: with prefix and thread they stay below 511."""
+
+CHANNELS_MAX = 65_536
+"""Channels of one thread."""
+
+# --- file -------------------------------------------------------------------
+MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3
+"""The quota when none is given: address space is reserved, disk is not."""
+
+MAX_SIZE_BYTES_MIN = 1024 * 1024
+"""Below this the first commits already fail."""
+
+READERS_MAX = 1022
+"""Concurrent read transactions over all processes: one page table of 64-byte slots, 64 KiB."""
+
+GROUP_COMMITS_MAX = 128
+"""Commits that share one transaction: bounds the latency of the first of them."""
+
+VERSIONS_MAX = 2**32 - 2
+"""Versions on a branch: 32-bit in the index, the last value means none."""

@@ -1,0 +1,136 @@
+"""One open store as the rooms above see it: read views, and batches that commit."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from statelog.errors import ClosedError
+from statelog.log.batch import Batch, Head, LogEnd, read_log_end
+from statelog.log.nodes import NodeCache, read_node
+from statelog.log.view import View
+from statelog.storage.commit import Committer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.storage.environment import Environment
+    from statelog.storage.transactions import WriteTransaction
+    from statelog.tree.node import Node
+
+T = TypeVar("T")
+
+_HEADS_MAX = 4096
+
+
+class _WriteState:
+    """What the last commit of this process left: right as long as nobody else has committed.
+
+    LMDB numbers write transactions without gaps, so it is right inside the same
+    transaction, and in the next number if this one is known to have committed.
+    """
+
+    __slots__ = ("end", "heads", "identities", "is_committed", "transaction", "transaction_id")
+
+    def __init__(self, transaction: WriteTransaction, end: LogEnd) -> None:
+        self.transaction: WriteTransaction | None = transaction
+        self.transaction_id = transaction.id
+        self.end = end
+        self.heads: dict[tuple[int, int], Head] = {}
+        self.identities: dict[bytes, bytes] = {}
+        self.is_committed = False
+
+    def is_valid_in(self, transaction: WriteTransaction) -> bool:
+        """Whether nothing can have happened since."""
+        if self.transaction is transaction:
+            return True
+        return self.is_committed and self.transaction_id + 1 == transaction.id
+
+
+class Engine:
+    """Reads and writes of one environment. Safe to use from several OS threads."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.cache = NodeCache()
+        self._committer = Committer(environment)
+        self._state: _WriteState | None = None
+        self.is_closed = False
+
+    @contextmanager
+    def read(self) -> Iterator[View]:
+        """Open a short read transaction. Never hold it across user code."""
+        self._check_open()
+        with self.environment.read() as transaction:
+            yield View(transaction)
+
+    def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        """Return a node, from memory or through a read transaction of its own."""
+        self._check_open()
+        node = self.cache.get(lsn, number)
+        if node is not None:
+            return node
+        with self.environment.read() as transaction:
+            return read_node(transaction, self.cache, type_, digest, lsn, number)
+
+    def write(self, work: Callable[[Batch], T]) -> T:
+        """Run `work` on a batch, commit what it staged, and return its result once it is durable.
+
+        `work` may run on another OS thread, and more than once; all it does to the world is
+        to stage. What it raises, the caller gets, and nothing is written.
+        """
+
+        self._check_open()
+
+        def run(transaction: WriteTransaction) -> T:
+            return self._run(transaction, work)
+
+        return self._committer.submit(run)
+
+    def write_raw(self, work: Callable[[WriteTransaction], T]) -> T:
+        """Run `work` on a write transaction and commit it: for the care of the store, not for events."""
+        self._check_open()
+
+        def run(transaction: WriteTransaction) -> T:
+            self._state = None
+            return work(transaction)
+
+        return self._committer.submit(run)
+
+    def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:
+        state = self._state
+        if state is None or not state.is_valid_in(transaction):
+            state = _WriteState(transaction, read_log_end(transaction))
+        batch = Batch(transaction, self.cache, state.end, state.heads)
+        batch.identities = state.identities
+        result = work(batch)
+        self._state = None  # until all of it is in
+        batch.apply(transaction)
+        state.end, heads = batch.outcome()
+        if len(state.heads) > _HEADS_MAX:
+            state.heads.clear()
+        state.heads.update(heads)
+        state.transaction = transaction
+        state.transaction_id = transaction.id
+        state.is_committed = False
+        self._state = state
+
+        def committed() -> None:
+            state.is_committed = True
+            state.transaction = None
+            batch.remember_nodes()
+
+        transaction.on_commit(committed)
+        return result
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            message = f"the store {self.environment.path} is closed"
+            raise ClosedError(message, path=str(self.environment.path))
+
+    def close(self) -> None:
+        """Give the environment back; other stores of this process may still hold it."""
+        self.is_closed = True
+        self.cache.clear()
+        self._state = None
+        self.environment.close()

@@ -1,0 +1,186 @@
+"""Bodies of records as Python values. FORMAT.md section 5."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from statelog.errors import CorruptionError
+from statelog.format import cbor
+from statelog.format.record import (
+    TYPE_CHECKPOINT,
+    TYPE_FORK,
+    TYPE_ROLLBACK,
+    TYPE_SCHEMA,
+    TYPE_TAG,
+    TYPE_THREAD,
+    Record,
+    checkpoint_digest,
+)
+
+MAIN = "main"
+NONE_U32 = 0xFFFFFFFF
+
+
+class ThreadEvent(NamedTuple):
+    """A thread begins, and its branch `main`."""
+
+    thread_id: str
+    specs: dict[str, str]
+
+
+class SchemaEvent(NamedTuple):
+    """Channels are added to a thread's schema."""
+
+    thread: int
+    specs: dict[str, str]
+
+
+class ForkEvent(NamedTuple):
+    """A branch begins with versions 0..base of its parent."""
+
+    thread: int
+    branch: int
+    name: str
+    parent_branch: int
+    base_version: int
+
+
+class TagEvent(NamedTuple):
+    """A tag is set; target 0 removes it."""
+
+    thread: int
+    name: str
+    target: int
+
+
+class CheckpointEvent(NamedTuple):
+    """A checkpoint, or (target > 0) a rollback, which is one that points at an old root."""
+
+    thread: int
+    branch: int
+    version: int
+    parent_branch: int | None
+    parent_version: int | None
+    parent_digest: bytes | None
+    root_digest: bytes
+    root_lsn: int
+    root_node: int
+    id: str | None
+    metadata: bytes
+    written: bytes
+    target: int
+    lsn: int
+    time_us: int
+
+    @property
+    def digest(self) -> bytes:
+        """The checkpoint's digest."""
+        return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
+
+
+Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | CheckpointEvent
+
+_INT = cbor.encode
+_DIGEST_HEAD = b"\x54"
+_NULL = b"\xf6"
+
+
+def encode_checkpoint_body(event: CheckpointEvent, own_lsn: int) -> bytes:
+    """Return the body. Joined by hand: this is in every commit."""
+    parent = (
+        _NULL * 3
+        if event.parent_digest is None
+        else _INT(event.parent_branch) + _INT(event.parent_version) + _DIGEST_HEAD + event.parent_digest
+    )
+    return b"".join(
+        (
+            b"\x8d" if event.target else b"\x8c",
+            _INT(event.thread),
+            _INT(event.branch),
+            _INT(event.version),
+            parent,
+            _DIGEST_HEAD,
+            event.root_digest,
+            _INT(0 if event.root_lsn == own_lsn else event.root_lsn),
+            _INT(event.root_node),
+            _NULL if event.id is None else cbor.encode(event.id),
+            event.metadata,
+            event.written,
+            _INT(event.target) if event.target else b"",
+        )
+    )
+
+
+def decode_event(record: Record) -> Event:
+    """Return the event of a record whose checksum holds.
+
+    Raises:
+        CorruptionError: the body is not of its type.
+
+    """
+    fields = record.fields()
+    try:
+        if record.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+            return _decode_checkpoint(record, fields)
+        if record.type == TYPE_THREAD:
+            thread_id, specs = fields
+            return ThreadEvent(thread_id, specs)
+        if record.type == TYPE_FORK:
+            return ForkEvent(*fields)
+        if record.type == TYPE_SCHEMA:
+            thread, specs = fields
+            return SchemaEvent(thread, specs)
+        if record.type == TYPE_TAG:
+            return TagEvent(*fields)
+    except (TypeError, ValueError) as error:
+        message = f"record {record.lsn}: the body does not fit type {record.type}"
+        raise CorruptionError(message, lsn=record.lsn) from error
+    message = f"record {record.lsn}: unknown type {record.type}"
+    raise CorruptionError(message, lsn=record.lsn)
+
+
+def _decode_checkpoint(record: Record, fields: list[Any]) -> CheckpointEvent:
+    target = fields.pop() if record.type == TYPE_ROLLBACK else 0
+    (
+        thread,
+        branch,
+        version,
+        parent_branch,
+        parent_version,
+        parent_digest,
+        root_digest,
+        root_lsn,
+        root_node,
+        id_,
+        metadata,
+        written,
+    ) = fields
+    return CheckpointEvent(
+        thread,
+        branch,
+        version,
+        parent_branch,
+        parent_version,
+        parent_digest,
+        root_digest,
+        root_lsn or record.lsn,
+        root_node,
+        id_,
+        cbor.encode(metadata),
+        cbor.encode(written),
+        target,
+        record.lsn,
+        record.time_us,
+    )
+
+
+def default_id(lsn: int, digest: bytes) -> str:
+    """Return the id of a checkpoint whose caller gave none: it tells where to look and what to find."""
+    return f"{lsn}~{digest.hex()[:16]}"
+
+
+def parse_default_id(text: str) -> int | None:
+    """Return the LSN in a default id, None if it has not that form."""
+    lsn, mark, digest = text.partition("~")
+    is_default = mark and lsn.isascii() and lsn.isdigit() and len(digest) == 16
+    return int(lsn) if is_default and len(lsn) < 20 else None

@@ -1,0 +1,89 @@
+"""Read nodes from records, digests verified, recent ones remembered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import CorruptionError
+from statelog.tree.node import Node, node_digest
+
+if TYPE_CHECKING:
+    from statelog.log.view import Transaction
+
+CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
+"""Two generations of at most half of it each: enough for the spines of thousands of threads."""
+
+_OVERHEAD_BYTES = 200
+
+
+class NodeCache:
+    """Nodes by locator. A node never changes, so whatever is here is right.
+
+    Two generations: what was not asked for while one filled up is forgotten. Safe to use
+    from several OS threads: every step is one dict operation.
+    """
+
+    def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
+        self._half = size_bytes_max // 2
+        self._young: dict[tuple[int, int], Node] = {}
+        self._old: dict[tuple[int, int], Node] = {}
+        self._size = 0
+
+    def get(self, lsn: int, number: int) -> Node | None:
+        """Return a node if it is remembered."""
+        found = self._young.get((lsn, number))
+        if found is None:
+            found = self._old.get((lsn, number))
+            if found is not None:
+                self.put(lsn, number, found)
+        return found
+
+    def put(self, lsn: int, number: int, node: Node) -> None:
+        """Remember a node."""
+        size = len(node.data) + _OVERHEAD_BYTES
+        if size > self._half // 8:
+            return
+        self._size += size
+        if self._size > self._half:
+            self._old, self._young, self._size = self._young, {}, size
+        self._young[(lsn, number)] = node
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._young, self._old, self._size = {}, {}, 0
+
+
+def read_node(
+    transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int
+) -> Node:
+    """Return a node; what comes from disk is hashed and compared with the digest referred to.
+
+    Raises:
+        CorruptionError: no such record or node, or its content is not what the digest says.
+
+    """
+    node = cache.get(lsn, number)
+    if node is not None:
+        return node
+    record = transaction.get_log(lsn)
+    if record is None:
+        message = f"record {lsn} is missing, node {number} of it is referred to"
+        raise CorruptionError(message, lsn=lsn, node=number)
+    try:
+        stored_type, stored_digest, at, content_size, total_size = kernels.record_node(record, number)
+    except CorruptionError as error:
+        message = f"record {lsn}: node {number} cannot be read: {error}"
+        raise CorruptionError(message, lsn=lsn, node=number) from None
+    data = bytes(record[at : at + total_size])
+    if not content_size:
+        message = f"record {lsn}: node {number} was vacuumed"
+        raise CorruptionError(message, lsn=lsn, node=number)
+    if stored_type != type_ or stored_digest != digest or node_digest(type_, data[:content_size]) != digest:
+        message = f"record {lsn}: node {number} is damaged, its digest does not match"
+        raise CorruptionError(message, lsn=lsn, node=number)
+    node = Node(data, content_size, lsn)
+    cache.put(lsn, number, node)
+    return node
+
+

@@ -1,0 +1,127 @@
+"""Read the event log in order, and wait for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statelog.format import cbor
+from statelog.format.record import FLAG_CONTINUES, TYPE_NAMES, Record, decode_record, record_chain_digest
+from statelog.log.events import (
+    CheckpointEvent,
+    Event,
+    ForkEvent,
+    SchemaEvent,
+    TagEvent,
+    ThreadEvent,
+    decode_event,
+)
+from statelog.log.times import to_datetime
+from statelog.log.view import missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import View
+
+_PAGE_RECORDS = 64
+_WAIT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One entry of the event log.
+
+    Attributes:
+        lsn: its number; dense from 1.
+        type: "thread", "checkpoint", "rollback", "fork", "schema" or "tag".
+        time: when it was committed (UTC).
+        thread_id: the thread it is about.
+        body: what it says, by type.
+        size_bytes: of the record with its nodes.
+        digest: chain digest, hex: over everything up to and with this record.
+        previous_digest: that of the record before.
+        continues: whether the next record belongs to the same transaction.
+
+    """
+
+    lsn: int
+    type: str
+    time: datetime
+    thread_id: str
+    body: dict[str, Any]
+    size_bytes: int
+    digest: str
+    previous_digest: str
+    continues: bool
+
+
+def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | None) -> Iterator[LogRecord]:
+    """Yield records above `after`; see `Store.log`."""
+    while True:
+        with engine.read() as view:
+            seen = view.transaction.id
+            last = view.transaction.last_lsn()
+            stop = min(after + _PAGE_RECORDS, last)
+            page = [_log_record(view, lsn) for lsn in range(after + 1, stop + 1)]
+        yield from page
+        after = max(stop, after)
+        if after < last:
+            continue
+        if not follow:
+            return
+        if not engine.environment.wake.wait(seen, _WAIT_S if timeout_s is None else timeout_s) and timeout_s is not None:
+            return
+
+
+def _log_record(view: View, lsn: int) -> LogRecord:
+    record, digest = read_with_digest(view, lsn)
+    event = decode_event(record)
+    thread_id = event.thread_id if isinstance(event, ThreadEvent) else view.thread(event.thread).id
+    return LogRecord(
+        lsn=lsn,
+        type=TYPE_NAMES[record.type],
+        time=to_datetime(record.time_us),
+        thread_id=thread_id,
+        body=describe(view, event),
+        size_bytes=record.size_bytes,
+        digest=digest.hex(),
+        previous_digest=record.previous_chain.hex(),
+        continues=bool(record.flags & FLAG_CONTINUES),
+    )
+
+
+def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:
+    """Return a record and its chain digest."""
+    data = view.transaction.get_log(lsn)
+    if data is None:
+        raise missing("record", lsn)
+    record = decode_record(data, lsn)
+    return record, record_chain_digest(data, record)
+
+
+def describe(view: View, event: Event) -> dict[str, Any]:
+    """Return an event in users' terms."""
+    if isinstance(event, ThreadEvent):
+        return {"channels": event.specs}
+    if isinstance(event, SchemaEvent):
+        return {"channels": event.specs}
+    if isinstance(event, ForkEvent):
+        parent = view.branch(event.thread, event.parent_branch).name
+        return {"branch": event.name, "parent": parent, "at": event.base_version}
+    if isinstance(event, TagEvent):
+        return {"tag": event.name, "target": event.target or None}
+    assert isinstance(event, CheckpointEvent)
+    body = {
+        "branch": view.branch(event.thread, event.branch).name,
+        "version": event.version,
+        "id": event.id,
+        "metadata": cbor.decode(event.metadata),
+        "channels": cbor.decode(event.written),
+        "state_digest": event.root_digest.hex(),
+    }
+    if event.target:
+        body["target"] = event.target
+    return body

@@ -1,0 +1,19 @@
+"""Times of records: microseconds since 1970 in the file, aware datetimes for users."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_datetime(time_us: int) -> datetime:
+    """Return a record's time: aware, UTC, to the microsecond."""
+    seconds, microseconds = divmod(time_us, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+
+def to_time_us(moment: datetime) -> int:
+    """Inverse of `to_datetime`; a naive datetime is local time."""
+    delta = moment.astimezone(UTC) - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

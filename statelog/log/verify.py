@@ -1,0 +1,176 @@
+"""Check a store against its invariants. DESIGN.md numbers them; a problem cites its number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import CorruptionError, StatelogError
+from statelog.format.record import FLAG_VACUUMED, NO_DIGEST, Record, decode_record, record_chain_digest
+from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.index import apply_event, apply_nodes
+from statelog.log.rebuild import DerivedIndex
+from statelog.tree.check import check_node
+from statelog.tree.node import ROOT, node_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import Transaction
+
+PROBLEMS_MAX = 1000
+_INDEX_PAGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not hold: invariant number, record and node where known, and what."""
+
+    invariant: str
+    lsn: int
+    message: str
+    node: int | None = None
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a verification saw. `problems` is empty for a sound store."""
+
+    problems: list[Problem] = field(default_factory=list)
+    records: int = 0
+    nodes: int = 0
+    bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def add(self, invariant: str, lsn: int, message: str, node: int | None = None) -> None:
+        """Note a problem; the first `PROBLEMS_MAX` are kept."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(Problem(invariant, lsn, message, node))
+
+
+class _Verifier:
+    """One pass over the log in order; every node is looked at where it lies.
+
+    A node's own digest proves its content; its refs are checked to lead to nodes of the
+    digests it names, in this record or an earlier one. By induction every state is whole.
+    """
+
+    def __init__(self, transaction: Transaction, *, deep: bool) -> None:
+        self.report = VerifyReport()
+        self._transaction = transaction
+        self._deep = deep
+        self._index: DerivedIndex | None = DerivedIndex(transaction)
+        self._chain = NO_DIGEST
+        self._time_us = 0
+        # digest and type of every node, by record: what later refs are checked against
+        self._nodes: dict[int, list[tuple[int, bytes, int]]] = {}
+
+    def visit(self, lsn: int) -> None:
+        """Check one record."""
+        data = self._transaction.get_log(lsn)
+        if data is None:
+            self.report.add("L1", lsn, f"record {lsn} is missing")
+            self._index = None
+            return
+        self.report.records += 1
+        self.report.bytes += len(data)
+        try:
+            record = decode_record(data, lsn)
+            rows = kernels.record_nodes(data)
+        except StatelogError as error:
+            self.report.add("R1", lsn, error.message)
+            self._index = None
+            self._chain = b""
+            return
+        self._check_order(record)
+        self._chain = record_chain_digest(data, record)
+        self._nodes[lsn] = [(type_, digest, size) for type_, digest, _at, size, _total in rows]
+        if self._deep:
+            for number, row in enumerate(rows):
+                self._check_node(record, data, number, row)
+        self._apply(record)
+
+    def _check_order(self, record: Record) -> None:
+        if record.time_us <= self._time_us:
+            self.report.add("L2", record.lsn, f"record {record.lsn} is not later than the one before")
+        if self._chain and record.previous_chain != self._chain:
+            self.report.add("L3", record.lsn, f"record {record.lsn} does not continue the chain")
+        self._time_us = record.time_us
+
+    def _check_node(
+        self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]
+    ) -> None:
+        type_, digest, at, content_size, total_size = row
+        self.report.nodes += 1
+        if content_size == 0:
+            if not record.flags & FLAG_VACUUMED:
+                self.report.add("T3", record.lsn, f"node {number} is empty in a record never vacuumed", number)
+            return
+        node = bytes(data[at : at + total_size])
+        try:
+            if node_digest(type_, node[:content_size]) != digest:
+                self.report.add("T3", record.lsn, f"node {number} is not what its digest says", number)
+                return
+            for child_type, child_digest, lsn, child in check_node(type_, node, content_size, record.lsn):
+                self._check_ref(record.lsn, number, child_type, child_digest, lsn, child)
+        except StatelogError as error:
+            self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
+
+    def _check_ref(  # noqa: PLR0913
+        self, lsn: int, number: int, child_type: int | None, digest: bytes, child_lsn: int, child: int
+    ) -> None:
+        rows = self._nodes.get(child_lsn, [])
+        if child >= len(rows) or rows[child][1] != digest:
+            self.report.add("T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number)
+        elif child_type is not None and rows[child][0] != child_type:
+            self.report.add("T5", lsn, f"node {number} refers to a node of type {rows[child][0]}", number)
+
+    def _apply(self, record: Record) -> None:
+        try:
+            event = decode_event(record)
+            if isinstance(event, CheckpointEvent):
+                self._check_ref(record.lsn, -1, ROOT, event.root_digest, event.root_lsn, event.root_node)
+            if self._index is not None:
+                apply_nodes(self._index, record.lsn, self._nodes[record.lsn])
+                apply_event(self._index, event, record.lsn)
+        except StatelogError as error:
+            self.report.add("L5", record.lsn, error.message)
+            self._index = None
+
+    def compare_index(self) -> None:
+        """Compare the index with the one that follows from the log (L4)."""
+        if self._index is None:
+            return
+        expected = self._index.payloads
+        for key in self._transaction.index_keys():  # type: ignore[attr-defined]  # of a storage transaction
+            wanted = expected.pop(key, None)
+            try:
+                held = self._transaction.get_index(key)
+            except CorruptionError as error:
+                self.report.add("L4", 0, f"index key {key.hex()}: {error.message}")
+                continue
+            if held != wanted:
+                self.report.add("L4", 0, f"index key {key.hex()} is not what the log says")
+        for key in expected:
+            self.report.add("L4", 0, f"index key {key.hex()} is missing")
+
+
+def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] | None) -> VerifyReport:
+    """Check every record, and with `deep` every node; see `Store.verify`."""
+    with engine.environment.read() as transaction:
+        verifier = _Verifier(transaction, deep=deep)
+        last = transaction.last_lsn()
+        for lsn in range(1, last + 1):
+            verifier.visit(lsn)
+            if progress is not None and lsn % 256 == 0:
+                progress(lsn, last)
+        verifier.compare_index()
+        if progress is not None:
+            progress(last, last)
+    return verifier.report

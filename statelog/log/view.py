@@ -1,0 +1,226 @@
+"""Look-ups over one transaction: threads, branches, versions, checkpoints, nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from statelog import kernels
+from statelog.errors import CorruptionError
+from statelog.format import cbor, keys
+from statelog.format.record import Record, decode_record
+from statelog.log.events import CheckpointEvent, decode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.kernels import VersionEntry
+
+
+class Transaction(Protocol):
+    """What is read from: a transaction of `storage`, or a batch over one."""
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return an index payload."""
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return a record, borrowed."""
+
+    def last_lsn(self) -> int:
+        """Return the last LSN, 0 if none."""
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return the greatest key with a prefix."""
+
+    def scan_index(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, ascending."""
+
+
+class ThreadRow(NamedTuple):
+    """What the index knows of a thread."""
+
+    lsn: int
+    id: str
+    specs: dict[str, str]
+    branch_count: int
+
+
+class BranchRow(NamedTuple):
+    """What the index knows of a branch."""
+
+    number: int
+    name: str
+    parent: int | None
+    base_version: int
+    lsn: int
+
+
+class View:
+    """Look-ups. Everything returned is owned by the caller."""
+
+    __slots__ = ("transaction",)
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+
+    # --- threads and branches --------------------------------------------------
+
+    def thread_lsn(self, thread_id: str) -> int | None:
+        """Return a thread's LSN by its id."""
+        payload = self.transaction.get_index(keys.encode_thread_id_key(thread_id))
+        return None if payload is None else keys.decode_lsn(payload)
+
+    def thread(self, lsn: int) -> ThreadRow:
+        """Return a thread's row. Raises CorruptionError if the index has none."""
+        payload = self.transaction.get_index(keys.encode_thread_key(lsn))
+        if payload is None:
+            raise missing("thread", lsn)
+        return decode_thread(lsn, payload)
+
+    def threads(self) -> Iterator[ThreadRow]:
+        """Yield all threads in order of creation."""
+        for key, payload in self.transaction.scan_index(b"T"):
+            yield decode_thread(keys.decode_lsn(key[1:]), payload)
+
+    def branch_number(self, thread: int, name: str) -> int | None:
+        """Return a branch's number by its name."""
+        payload = self.transaction.get_index(keys.encode_branch_name_key(thread, name))
+        return None if payload is None else keys.decode_u32(payload)
+
+    def branch(self, thread: int, number: int) -> BranchRow:
+        """Return a branch's row. Raises CorruptionError if the index has none."""
+        payload = self.transaction.get_index(keys.encode_branch_key(thread, number))
+        if payload is None:
+            raise missing(f"branch {number} of thread", thread)
+        return decode_branch(number, payload)
+
+    def branches(self, thread: int) -> Iterator[BranchRow]:
+        """Yield a thread's branches in order of creation."""
+        for key, payload in self.transaction.scan_index(keys.encode_branch_prefix(thread)):
+            yield decode_branch(keys.decode_u32(key[9:]), payload)
+
+    # --- versions -----------------------------------------------------------------
+
+    def owner(self, thread: int, branch: int, version: int) -> int:
+        """Return the branch that a version of `branch` was committed on: itself or an ancestor."""
+        while branch:
+            row = self.branch(thread, branch)
+            if version > row.base_version or row.parent is None:
+                break
+            branch = row.parent
+        return branch
+
+    def head_version(self, thread: int, branch: int) -> int:
+        """Return the last version of a branch, -1 if it has none."""
+        found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
+        if found is not None:
+            return kernels.page_range(found[1])[1]
+        return self.branch(thread, branch).base_version if branch else -1
+
+    def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
+        """Return the entry of a version as `branch` sees it, None if there is none."""
+        branch = self.owner(thread, branch, version)
+        payload = self.transaction.get_index(keys.encode_page_key(thread, branch, version))
+        if payload is None:
+            return None
+        first, last = kernels.page_range(payload)
+        return kernels.page_read(payload, version) if first <= version <= last else None
+
+    def version_at_time(self, thread: int, branch: int, time_us: int) -> int:
+        """Return the last version of a branch committed at or before a time, -1 if none.
+
+        Binary search over pages, then in the page: O(log versions).
+        """
+        last = self.head_version(thread, branch)
+        while last >= 0:
+            owner = self.owner(thread, branch, last)
+            first = self.branch(thread, owner).base_version + 1 if owner else 0
+            version = self._search_time(thread, owner, first, last, time_us)
+            if version >= first:
+                return version
+            last = first - 1
+        return -1
+
+    def _search_time(self, thread: int, branch: int, first: int, last: int, time_us: int) -> int:
+        low, high = first // keys.VERSIONS_PER_PAGE, last // keys.VERSIONS_PER_PAGE
+        while low < high:  # the last page that begins at or before the time
+            middle = (low + high + 1) // 2
+            start = max(middle * keys.VERSIONS_PER_PAGE, first)
+            if self.require_entry(thread, branch, start).time_us <= time_us:
+                low = middle
+            else:
+                high = middle - 1
+        payload = self.transaction.get_index(keys.encode_page_key(thread, branch, low * keys.VERSIONS_PER_PAGE))
+        if payload is None:
+            raise missing(f"version page {low} of branch {branch} of thread", thread)
+        return min(kernels.page_find_time(payload, time_us), last)
+
+    def require_entry(self, thread: int, branch: int, version: int) -> VersionEntry:
+        """Return an entry that must exist."""
+        entry = self.entry(thread, branch, version)
+        if entry is None:
+            raise missing(f"version {version} of branch {branch} of thread", thread)
+        return entry
+
+    # --- the log ----------------------------------------------------------------------
+
+    def record(self, lsn: int) -> Record:
+        """Return a record's envelope and body, checked. Raises CorruptionError if it is not there."""
+        data = self.transaction.get_log(lsn)
+        if data is None:
+            raise missing("record", lsn)
+        return decode_record(data, lsn)
+
+    def checkpoint(self, lsn: int) -> CheckpointEvent:
+        """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
+        event = decode_event(self.record(lsn))
+        if not isinstance(event, CheckpointEvent):
+            message = f"record {lsn} is no checkpoint"
+            raise CorruptionError(message, lsn=lsn)
+        return event
+
+    def checkpoint_of(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
+        """Return the checkpoint a version names; checks that the record agrees with the index."""
+        entry = self.entry(thread, branch, version)
+        if entry is None:
+            return None
+        event = self.checkpoint(entry.lsn)
+        if event.thread != thread or event.version != version or event.time_us != entry.time_us:
+            message = f"record {entry.lsn} is not version {version} of thread {thread}, as the index says"
+            raise CorruptionError(message, lsn=entry.lsn)
+        return event
+
+
+def missing(what: str, number: int) -> CorruptionError:
+    """Return the error for what the index or the log should hold."""
+    message = f"{what} {number} is missing: run `statelog verify`, then `statelog rebuild-index`"
+    return CorruptionError(message, lsn=number)
+
+
+def decode_thread(lsn: int, payload: bytes) -> ThreadRow:
+    """Return a thread's row from its payload."""
+    thread_id, specs, branch_count = _fields(payload, 3)
+    return ThreadRow(lsn, thread_id, specs, branch_count)
+
+
+def encode_thread(row: ThreadRow) -> bytes:
+    """Inverse of `decode_thread`."""
+    return cbor.encode([row.id, row.specs, row.branch_count])
+
+
+def decode_branch(number: int, payload: bytes) -> BranchRow:
+    """Return a branch's row from its payload."""
+    name, parent, base_version, lsn = _fields(payload, 4)
+    return BranchRow(number, name, parent, base_version, lsn)
+
+
+def encode_branch(row: BranchRow) -> bytes:
+    """Inverse of `decode_branch`."""
+    return cbor.encode([row.name, row.parent, row.base_version, row.lsn])
+
+
+def _fields(payload: bytes, count: int) -> list[Any]:
+    fields = cbor.decode(payload)
+    if not isinstance(fields, list) or len(fields) != count:
+        message = "an index payload has not the fields it should"
+        raise CorruptionError(message)
+    return fields

@@ -1,0 +1,286 @@
+"""The operations that append to the log: each stages what it does in a batch, or refuses.
+
+Nothing is staged before everything that can be refused has been checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from statelog import kernels
+from statelog.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    LimitError,
+    ReducerTypeError,
+    UsageError,
+)
+from statelog.format import cbor, keys
+from statelog.format.record import TYPE_CHECKPOINT, TYPE_FORK, TYPE_ROLLBACK, TYPE_SCHEMA, TYPE_TAG, TYPE_THREAD
+from statelog.limits import NAME_SIZE_BYTES_MAX, VERSIONS_MAX
+from statelog.log.batch import Head
+from statelog.log.events import (
+    CheckpointEvent,
+    ForkEvent,
+    SchemaEvent,
+    TagEvent,
+    ThreadEvent,
+    encode_checkpoint_body,
+    parse_default_id,
+)
+from statelog.log.index import apply_checkpoint, apply_event
+from statelog.tree import mapping
+from statelog.tree.node import ROOT, Node, Slot
+from statelog.tree.tree import Tree
+from statelog.tree.value import add_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.format.record import NodeRow
+    from statelog.log.batch import Batch
+    from statelog.tree.node import Workspace
+
+_NOTHING_WRITTEN = b"\x80"
+CHECKPOINT_TYPES = (TYPE_CHECKPOINT, TYPE_ROLLBACK)
+
+
+class Write(Protocol):
+    """One write to one channel, prepared: encoded, and bound to its reducer."""
+
+    @property
+    def channel(self) -> str:
+        """The channel's name."""
+
+    @property
+    def spec(self) -> str:
+        """The reducer, for messages."""
+
+    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+        """Return the channel's new slot, None to remove the channel."""
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that cannot be part of a key."""
+    if not isinstance(name, str) or not name:
+        message = f"a {what} is a text of at least one character, not {name!r}"
+        raise UsageError(message)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        message = f"the {what} {name!r} holds a lone surrogate"
+        raise UsageError(message) from None
+    if size > NAME_SIZE_BYTES_MAX:
+        message = f"a {what} of {size} bytes, at most {NAME_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, actual=size, limit=NAME_SIZE_BYTES_MAX)
+
+
+def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
+    """Begin a thread; return its LSN."""
+    lsn = batch.next_lsn()
+    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]))
+    apply_event(batch, ThreadEvent(thread_id, specs), lsn)
+    return lsn
+
+
+def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
+    """Add channels to a thread's schema."""
+    lsn = batch.next_lsn()
+    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]))
+    apply_event(batch, SchemaEvent(thread, specs), lsn)
+
+
+def commit(  # noqa: PLR0913 - what a commit is made of
+    batch: Batch,
+    thread_id: str,
+    thread: int,
+    branch: int,
+    writes: Sequence[Write],
+    *,
+    metadata: bytes,
+    written: bytes,
+    expected_version: int | None,
+    checkpoint_id: str | None,
+) -> Head:
+    """Stage a checkpoint: the head's channels merged with the writes, in order.
+
+    Raises:
+        ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
+        AlreadyExistsError: the id is taken in this thread.
+        ReducerTypeError: a write does not merge.
+
+    """
+    head = batch.head(thread, branch)
+    version = head.event.version if head else -1
+    check_version(thread_id, expected_version, version)
+    _check_id(batch, thread_id, thread, checkpoint_id)
+    workspace = batch.workspace()
+    if head is None:
+        root = mapping.empty_root(kernels.KIND_DICT)
+    else:
+        workspace.know(head.event.root_digest, head.event.root_lsn, head.event.root_node)
+        root = workspace.read(ROOT, head.event.root_digest, head.event.root_lsn, head.event.root_node)
+    changes = _merge_writes(batch, workspace, root, writes) if writes else []
+    if changes or head is None:
+        merged = mapping.merge_batch(workspace, root, changes, kind=kernels.KIND_DICT) if changes else root
+        slot = add_root(workspace, merged)
+        if workspace.has_garbage:
+            slot = workspace.collect(slot)
+        located = (slot.data[1:], slot.lsn or batch.next_lsn(), slot.number)
+    else:
+        assert head is not None
+        located = (head.event.root_digest, head.event.root_lsn, head.event.root_node)
+    event = _checkpoint_event(batch, thread, branch, version + 1, head, located, checkpoint_id, metadata, written, 0)
+    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, workspace.rows)
+
+
+def _merge_writes(
+    batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]
+) -> mapping.Batch:
+    slots: dict[bytes, Slot | None] = {}
+    tree: Tree | None = None
+    for write in writes:
+        key = channel_key(write.channel)
+        if key in slots:
+            current = slots[key]
+            workspace.has_garbage = True
+        else:
+            tree = tree or Tree(workspace, root)
+            current = tree.find(key)[1]
+        try:
+            slots[key] = write.merge(workspace, current, batch.identities)
+        except ReducerTypeError as error:
+            message = f"channel {write.channel!r} ({write.spec}): {error.message}"
+            raise ReducerTypeError(message, channel=write.channel, reducer=write.spec) from error
+    return sorted(slots.items())
+
+
+_channel_keys: dict[str, bytes] = {}
+
+
+def channel_key(channel: str) -> bytes:
+    """Return the key item of a channel."""
+    key = _channel_keys.get(channel)
+    if key is None:
+        check_name("channel", channel)
+        key = cbor.encode(channel)
+        if len(_channel_keys) < 4096:
+            _channel_keys[channel] = key
+    return key
+
+
+def check_version(thread_id: str, expected: int | None, actual: int) -> None:
+    """Refuse a stale expectation."""
+    if expected is not None and expected != actual:
+        message = f"thread {thread_id!r} is at version {actual}, not at {expected}"
+        raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
+
+
+def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str | None) -> None:
+    if checkpoint_id is None:
+        return
+    check_name("checkpoint id", checkpoint_id)
+    if parse_default_id(checkpoint_id) is not None:
+        message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
+        raise UsageError(message)
+    if batch.get_index(keys.encode_checkpoint_id_key(thread, checkpoint_id)) is not None:
+        message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
+        raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
+
+
+def _checkpoint_event(  # noqa: PLR0913
+    batch: Batch,
+    thread: int,
+    branch: int,
+    version: int,
+    parent: Head | None,
+    root: tuple[bytes, int, int],
+    checkpoint_id: str | None,
+    metadata: bytes,
+    written: bytes,
+    target: int,
+) -> CheckpointEvent:
+    if version > VERSIONS_MAX:
+        message = f"a branch of {version} versions"
+        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
+    return CheckpointEvent(
+        thread,
+        branch,
+        version,
+        parent.event.branch if parent else None,
+        parent.event.version if parent else None,
+        parent.digest if parent else None,
+        root[0],
+        root[1],
+        root[2],
+        checkpoint_id,
+        metadata,
+        written,
+        target,
+        batch.next_lsn(),
+        batch.next_time_us(),
+    )
+
+
+def _stage_checkpoint(
+    batch: Batch, type_: int, event: CheckpointEvent, parent: Head | None, rows: Sequence[NodeRow]
+) -> Head:
+    body = encode_checkpoint_body(event, event.lsn)
+    batch.append(type_, event.time_us, body, rows)
+    entry = apply_checkpoint(batch, event, parent.entry if parent else None)
+    head = Head(event, event.digest, entry)
+    batch.set_head(event.thread, event.branch, head)
+    return head
+
+
+def rollback(  # noqa: PLR0913
+    batch: Batch,
+    thread_id: str,
+    thread: int,
+    branch: int,
+    target: Head,
+    *,
+    metadata: bytes,
+    expected_version: int | None = None,
+) -> Head:
+    """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
+    head = batch.head(thread, branch)
+    version = head.event.version if head else -1
+    check_version(thread_id, expected_version, version)
+    old = target.event
+    event = _checkpoint_event(
+        batch,
+        thread,
+        branch,
+        version + 1,
+        target,
+        (old.root_digest, old.root_lsn, old.root_node),
+        None,
+        metadata,
+        _NOTHING_WRITTEN,
+        old.lsn,
+    )
+    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, target, ())
+
+
+def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, int]) -> int:
+    """Stage a branch that shares versions 0..base[1] of branch base[0]; return its number."""
+    check_name("branch", name)
+    if batch.view.branch_number(thread, name) is not None:
+        message = f"thread {thread_id!r} has a branch {name!r}"
+        raise AlreadyExistsError(message, thread=thread_id, name=name)
+    number = batch.view.thread(thread).branch_count
+    lsn = batch.next_lsn()
+    event = ForkEvent(thread, number, name, base[0], base[1])
+    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)))
+    apply_event(batch, event, lsn)
+    return number
+
+
+def tag(batch: Batch, thread: int, name: str, target: int) -> None:
+    """Stage setting a tag to a checkpoint's LSN; 0 removes it."""
+    check_name("tag", name)
+    event = TagEvent(thread, name, target)
+    lsn = batch.next_lsn()
+    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)))
+    apply_event(batch, event, lsn)

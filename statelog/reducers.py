@@ -1,0 +1,381 @@
+"""Reducers: how a write merges with a channel's value.
+
+    class State(TypedDict):
+        findings: Annotated[list[str], operator.add]
+        notes: Annotated[dict, reducers.merge]
+        messages: Annotated[list[dict], reducers.upsert("id")]
+
+A reducer declares its algebra; `statelog.testing` proves the declarations by example:
+
+- associative: f(f(a, b), c) == f(a, f(b, c))
+- commutative: f(a, b) == f(b, a)
+- idempotent:  f(f(a, b), b) == f(a, b)
+
+Called as a function, a reducer does in plain Python what the engine does on encoded values.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import inspect
+import operator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from statelog.errors import ReducerTypeError, SchemaError, UsageError
+from statelog.format import cbor
+from statelog.tree import reduce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.tree.node import Slot, Workspace
+
+__all__ = [
+    "REMOVE_ALL",
+    "Overwrite",
+    "Reducer",
+    "Remove",
+    "add",
+    "append",
+    "deep_merge",
+    "extend",
+    "from_annotation",
+    "from_spec",
+    "max",
+    "merge",
+    "min",
+    "replace",
+    "union",
+    "upsert",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """A write that replaces the channel's value, whatever the channel's reducer."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """In a write to an `upsert` channel: remove the item with this value under the key."""
+
+    id: Any
+
+
+REMOVE_ALL = Remove("statelog:all")
+"""In a write to an `upsert` channel: remove every item; what follows in the write is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A write, encoded before the commit takes its lock.
+
+    `payload` is an item, or a list of items (append, extend), or a list of operations (upsert).
+    """
+
+    channel: str
+    reducer: Reducer
+    payload: Any
+    is_overwrite: bool = False
+    check: Callable[[str, Any], Any] | None = None
+    """For a user's reducer: called with channel and merged value, returns what to store."""
+
+    def checked_by(self, check: Callable[[str, Any], Any]) -> Prepared:
+        """Return the write with a check of its result, where it has use for one."""
+        return self if self.reducer.function is None else dataclasses.replace(self, check=check)
+
+    @property
+    def spec(self) -> str:
+        """The reducer's spec."""
+        return self.reducer.spec
+
+    def encode_result(self, value: Any) -> bytes:  # noqa: ANN401 - whatever the function returned
+        """Return the item of a merged value, checked."""
+        checked = value if self.check is None else self.check(self.channel, value)
+        return cbor.encode(checked, path=self.channel)
+
+    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+        """Return the channel's new slot."""
+        return self.reducer.merge(workspace, current, self, identities)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A write that removes the channel from the state."""
+
+    channel: str
+    spec: str = "remove"
+
+    def merge(self, workspace: Workspace, _current: Slot | None, _identities: dict[bytes, bytes]) -> None:
+        """Remove it."""
+        workspace.has_garbage = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """How writes merge with a channel's value.
+
+    Attributes:
+        name: one of the built-in names, or "python".
+        parameter: the key of `upsert`, else empty.
+        function: a user's function of (current, write), for "python".
+
+    """
+
+    name: str
+    parameter: str = ""
+    function: Callable[[Any, Any], Any] | None = field(default=None, compare=False)
+    label: str = ""
+    associative: bool = False
+    commutative: bool = False
+    idempotent: bool = False
+
+    @property
+    def spec(self) -> str:
+        """What a store remembers: `add`, `upsert:id`, `python:module.name`."""
+        if self.name == "python":
+            return f"python:{self.label}"
+        return f"{self.name}:{self.parameter}" if self.parameter else self.name
+
+    def __call__(self, current: Any, write: Any) -> Any:  # noqa: ANN401 - any channel's value
+        """Merge in plain Python."""
+        if self.function is not None:
+            return self.function(current, write)
+        if self.name == "upsert":
+            return _upsert_plain(self.parameter, current, write)
+        return _PLAIN[self.name](current, write)
+
+    # --- the engine's side ---------------------------------------------------
+
+    def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:  # noqa: ANN401
+        """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
+        if isinstance(value, Overwrite):
+            return Prepared(channel, self, cbor.encode(value.value, path=path), is_overwrite=True)
+        if self.name in _SHAPED:
+            return Prepared(channel, self, _SHAPED[self.name](self, value, path))
+        return Prepared(channel, self, cbor.encode(value, path=path))
+
+    def merge(
+        self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]
+    ) -> Slot:
+        """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""
+        key = self.parameter.encode()
+        if write.is_overwrite or self.name == "replace":
+            return reduce.replace(workspace, current, write.payload, key=key)
+        if self.name == "upsert":
+            operations = write.payload
+            if operations and operations[0] is None:
+                workspace.has_garbage = True
+                current, operations = None, operations[1:]
+            return reduce.upsert(workspace, current, operations, key=key, cache=cache)
+        if self.name in ("max", "min"):
+            return reduce.extreme(workspace, current, write.payload, largest=self.name == "max")
+        if self.name == "python":
+            if self.function is None:
+                message = f"channel {write.channel!r} merges with {self.label}: pass schema= with that function"
+                raise SchemaError(message, channel=write.channel, reducer=self.spec)
+            return reduce.custom(workspace, current, write.payload, self.function, write.encode_result)
+        return _ENGINE[self.name](workspace, current, write.payload)
+
+
+_ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
+    "add": reduce.add,
+    "append": reduce.extend,
+    "extend": reduce.extend,
+    "union": reduce.union,
+    "merge": reduce.merge,
+    "deep_merge": reduce.deep_merge,
+}
+
+
+def _shape_append(_reducer: Reducer, value: Any, path: str) -> list[bytes]:  # noqa: ANN401
+    return [cbor.encode(value, path=path)]
+
+
+def _shape_extend(reducer: Reducer, value: Any, path: str) -> list[bytes]:  # noqa: ANN401
+    if type(value) not in (list, tuple):
+        raise _mismatch(reducer, value, path, "a list")
+    return [cbor.encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
+
+
+def _shape_union(reducer: Reducer, value: Any, path: str) -> bytes:  # noqa: ANN401
+    if type(value) in (list, tuple):
+        value = set(value)
+    if type(value) not in (set, frozenset):
+        raise _mismatch(reducer, value, path, "a set")
+    return cbor.encode(value, path=path)
+
+
+def _shape_dict(reducer: Reducer, value: Any, path: str) -> bytes:  # noqa: ANN401
+    if type(value) is not dict:
+        raise _mismatch(reducer, value, path, "a dict")
+    return cbor.encode(value, path=path)
+
+
+def _shape_upsert(reducer: Reducer, value: Any, path: str) -> list[tuple[bool, bytes] | None]:  # noqa: ANN401
+    operations: list[tuple[bool, bytes] | None] = []
+    for index, item in enumerate(_as_items(value)):
+        where = f"{path}[{index}]"
+        if item is REMOVE_ALL or item == REMOVE_ALL:
+            operations = [None]
+        elif isinstance(item, Remove):
+            operations.append((True, cbor.encode(item.id, path=where)))
+        elif type(item) is dict:
+            operations.append((False, cbor.encode(_identified(item, reducer.parameter), path=where)))
+        else:
+            raise _mismatch(reducer, item, where, "a dict or Remove")
+    return operations
+
+
+def _as_items(value: Any) -> Iterable[Any]:  # noqa: ANN401
+    return value if type(value) in (list, tuple) else [value]
+
+
+def _identified(item: dict[str, Any], key: str) -> dict[str, Any]:
+    """Give an item without identity one, as LangGraph's `add_messages` does."""
+    return item if item.get(key) is not None else {**item, key: str(uuid4())}
+
+
+def _mismatch(reducer: Reducer, value: object, path: str, wanted: str) -> ReducerTypeError:
+    message = f"{path}: {reducer.spec} takes {wanted}, not {type(value).__name__}"
+    return ReducerTypeError(message, path=path, reducer=reducer.spec, write=type(value).__name__)
+
+
+_SHAPED: dict[str, Callable[[Reducer, Any, str], Any]] = {
+    "append": _shape_append,
+    "extend": _shape_extend,
+    "union": _shape_union,
+    "merge": _shape_dict,
+    "deep_merge": _shape_dict,
+    "upsert": _shape_upsert,
+}
+
+
+# --- plain Python -------------------------------------------------------------
+
+
+def _deep_merge_plain(current: dict[str, Any], write: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(current)
+    for key, value in write.items():
+        held = merged.get(key)
+        both = isinstance(held, dict) and isinstance(value, dict)
+        merged[key] = _deep_merge_plain(held, value) if both else value  # type: ignore[arg-type]  # both are dicts
+    return merged
+
+
+def _upsert_plain(key: str, current: list[dict[str, Any]], write: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+    merged = {cbor.encode(item[key]): item for item in current}
+    for item in _as_items(write):
+        if item == REMOVE_ALL:
+            merged = {}
+        elif isinstance(item, Remove):
+            if merged.pop(cbor.encode(item.id), None) is None:
+                message = f"cannot remove {item.id!r}: no item has it"
+                raise ReducerTypeError(message, write=item.id)
+        else:
+            identified = _identified(item, key)
+            merged[cbor.encode(identified[key])] = identified
+    return list(merged.values())
+
+
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "replace": lambda _current, write: write,
+    "add": operator.add,
+    "append": lambda current, write: [*current, write],
+    "extend": lambda current, write: [*current, *write],
+    "union": lambda current, write: current | set(write),
+    "merge": lambda current, write: {**current, **write},
+    "deep_merge": _deep_merge_plain,
+    "max": builtins.max,
+    "min": builtins.min,
+}
+
+
+# --- the built-in ones --------------------------------------------------------
+
+replace = Reducer("replace", associative=True, idempotent=True)
+add = Reducer("add", associative=True)
+"""`operator.add`. Associative except on floats, whose sums round."""
+append = Reducer("append")
+extend = Reducer("extend", associative=True)
+union = Reducer("union", associative=True, commutative=True, idempotent=True)
+merge = Reducer("merge", associative=True, idempotent=True)
+deep_merge = Reducer("deep_merge", idempotent=True)
+"""Not associative: a number between two dicts under one key parts them or not."""
+max = Reducer("max", associative=True, commutative=True, idempotent=True)  # noqa: A001 - reducers.max
+min = Reducer("min", associative=True, commutative=True, idempotent=True)  # noqa: A001 - reducers.min
+
+_BUILT_IN = {
+    reducer.name: reducer for reducer in (replace, add, append, extend, union, merge, deep_merge, max, min)
+}
+_KNOWN_CALLABLES: dict[Any, Reducer] = {operator.add: add, operator.concat: add, builtins.max: max, builtins.min: min}
+
+
+def upsert(key: str = "id") -> Reducer:
+    """Return the reducer of a list of dicts that are told apart by `key`.
+
+    A written item replaces the one with the same value under `key`, in its place; others
+    are appended; `Remove(value)` takes one out, `REMOVE_ALL` all. An item without the key
+    is given a random one (the semantics of LangGraph's `add_messages`).
+    """
+    if not isinstance(key, str) or not 0 < len(key.encode()) <= 255:
+        message = f"the key of upsert is a text of 1 to 255 bytes, not {key!r}"
+        raise UsageError(message)
+    return Reducer("upsert", key, associative=True, idempotent=True)
+
+
+def custom(function: Callable[[Any, Any], Any], **algebra: bool) -> Reducer:
+    """Return the reducer of a user's function of (current, write).
+
+    Args:
+        function: called with decoded values, inside the commit; it must not use the store.
+        algebra: associative=, commutative=, idempotent=, if it has them.
+
+    """
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    module = getattr(function, "__module__", type(function).__module__)
+    return Reducer("python", function=function, label=f"{module}.{name}", **algebra)
+
+
+def from_annotation(candidate: object) -> Reducer | None:
+    """Return the reducer that an annotation means, or None if it is none."""
+    if isinstance(candidate, Reducer):
+        return candidate
+    if candidate is upsert:
+        return upsert("id")
+    try:
+        known = _KNOWN_CALLABLES.get(candidate)
+    except TypeError:
+        known = None
+    if known is not None:
+        return known
+    if isinstance(candidate, type) or not callable(candidate):
+        return None
+    try:
+        parameters = inspect.signature(candidate).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    keyword_only = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    takes_two = len(required) <= 2 <= len(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return custom(candidate) if takes_two and not keyword_only else None
+
+
+def from_spec(spec: str) -> Reducer:
+    """Return the reducer a store remembers; a user's function comes without the function."""
+    name, _, parameter = spec.partition(":")
+    if name == "python":
+        return Reducer("python", label=parameter)
+    if name == "upsert":
+        return upsert(parameter)
+    try:
+        return _BUILT_IN[name]
+    except KeyError:
+        message = f"unknown reducer {spec!r}: written by a newer statelog?"
+        raise SchemaError(message, stored=spec) from None

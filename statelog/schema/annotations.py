@@ -1,0 +1,112 @@
+"""What annotations say: their metadata, and the classes they name.
+
+typing and typing_extensions each have their own ``Required``, ``TypeAliasType`` and
+``TypedDict``, and typing gained some of them only after Python 3.11. They mean the same, so
+they are told by name and by attribute here, and typing_extensions is never imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from typing import Annotated, Any, NewType, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
+
+RESOLUTION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
+"""What evaluating someone's annotation strings raises when a name in them is not there."""
+
+_QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
+
+
+def is_annotation(thing: object) -> bool:
+    """Whether this is a type of some kind. Types are callable too: ask before that."""
+    return (
+        isinstance(thing, type | TypeVar | NewType)
+        or thing is Any
+        or get_origin(thing) is not None
+        or _is_alias(thing)
+    )
+
+
+def is_typed_dict(thing: object) -> TypeGuard[type]:
+    """Whether this is a TypedDict class, of typing or of typing_extensions."""
+    return (
+        isinstance(thing, type) and issubclass(thing, dict) and hasattr(thing, "__required_keys__")
+    )
+
+
+def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
+    """The type inside ``Annotated``, qualifiers and aliases, and the metadata, inner first.
+
+    ``Required[Annotated[list, a]]`` and ``Annotated[Required[list], a]`` are both
+    ``(list, (a,))``; ``Optional[Annotated[list, a]]`` is itself and no metadata.
+    """
+    metadata: tuple[object, ...] = ()
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation, *outer = get_args(annotation)
+            metadata = (*outer, *metadata)
+        elif repr(origin).rpartition(".")[2] in _QUALIFIERS:
+            annotation = get_args(annotation)[0]
+        elif _is_alias(annotation):
+            annotation = _value_of_alias(annotation)
+        else:
+            return annotation, metadata
+
+
+def classes_named(annotation: object) -> list[type]:
+    """The classes an annotation names, at any depth, also in the fields of those classes.
+
+    A member of an Enum inside ``Literal`` names its class.
+    """
+    found: dict[type, None] = {}
+    pending = [annotation]
+    seen: dict[int, object] = {}  # keeps what it has seen alive: a freed id is given out again
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen[id(current)] = current
+        if isinstance(current, Enum):
+            found[type(current)] = None
+        elif isinstance(current, type):
+            found[current] = None
+        pending.extend(_parts(current))
+    return list(found)
+
+
+def _parts(annotation: Any) -> list[object]:  # noqa: ANN401 - an annotation is of any type
+    """The annotations one level inside this one."""
+    parts: list[object] = list(get_args(annotation))
+    if isinstance(annotation, NewType):
+        parts.append(annotation.__supertype__)
+    elif _is_alias(annotation):
+        parts.append(_value_of_alias(annotation))
+    elif isinstance(annotation, type) and _declares_fields(annotation):
+        parts.extend(_field_types(annotation))
+    return parts
+
+
+def _declares_fields(cls: type) -> bool:
+    return (
+        dataclasses.is_dataclass(cls)
+        or is_typed_dict(cls)
+        or "__pydantic_decorators__" in vars(cls)  # a pydantic model
+    )
+
+
+def _field_types(cls: type) -> list[object]:
+    try:
+        return list(get_type_hints(cls, include_extras=True).values())
+    except RESOLUTION_ERRORS:
+        # A class of someone else whose annotations resolve only for type checkers. What it
+        # names is not found; enum members it holds are then refused by the encoder, not lost.
+        return []
+
+
+def _is_alias(annotation: object) -> bool:
+    return type(get_origin(annotation) or annotation).__name__ == "TypeAliasType"
+
+
+def _value_of_alias(alias: Any) -> object:  # noqa: ANN401 - the type is unknown to Python 3.11
+    return alias.__value__

@@ -1,0 +1,166 @@
+"""Channels read from a TypedDict, a dataclass, or a plain dict of reducers.
+
+One rule for all: a channel's reducer is the last reducer in the outermost ``Annotated`` of
+its annotation, and ``replace`` if there is none. An ``Annotated`` deeper inside
+(``Optional[Annotated[...]]``) says something of a part, not of the channel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from statelog import reducers
+from statelog.errors import SchemaError
+from statelog.limits import CHANNELS_MAX, NAME_SIZE_BYTES_MAX
+from statelog.schema.annotations import RESOLUTION_ERRORS, is_annotation, peel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FOREIGN_PACKAGES = frozenset({"annotated_types", "pydantic", "pydantic_core", "typing_extensions"})
+"""Metadata of these constrains or documents a type; none of it is a reducer."""
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Channel:
+    """One named field of state.
+
+    Args:
+        name: of the channel.
+        reducer: how a write merges with the value there.
+        annotation: the declared type without its metadata; ``Any`` where none was declared.
+    """
+
+    name: str
+    reducer: reducers.Reducer
+    annotation: object
+
+
+def read_typed_dict(typed_dict: type) -> dict[str, Channel]:
+    """The channels of a TypedDict class, inherited ones included, in order of declaration."""
+    hints = _hints(typed_dict)
+    return {name: channel_of(typed_dict.__qualname__, name, hint) for name, hint in hints.items()}
+
+
+def read_dataclass(dataclass: type) -> dict[str, Channel]:
+    """The channels of a dataclass: its fields, so neither ``ClassVar`` nor ``InitVar``."""
+    hints = _hints(dataclass)
+    names = [field.name for field in dataclasses.fields(dataclass)]
+    return {name: channel_of(dataclass.__qualname__, name, hints[name]) for name in names}
+
+
+def read_mapping(declared: Mapping[Any, Any]) -> dict[str, Channel]:
+    """The channels of ``{channel: reducer, type, Annotated or None}``."""
+    for name in declared:
+        if not isinstance(name, str):
+            message = f"schema: a channel's name must be a str, not {type(name).__name__}: {name!r}"
+            raise SchemaError(message, schema="schema", channel=name)
+    return {name: _channel_of_entry(name, entry) for name, entry in declared.items()}
+
+
+def channel_of(
+    schema_name: str, name: str, annotation: object, *, metadata: tuple[object, ...] = ()
+) -> Channel:
+    """The channel that an annotation declares.
+
+    Args:
+        schema_name: for error messages.
+        name: of the channel.
+        annotation: as declared, ``Annotated`` and qualifiers included.
+        metadata: what stood in its outermost ``Annotated`` and was taken out already.
+
+    Raises:
+        SchemaError: the metadata holds a function that cannot be a reducer.
+    """
+    bare, inner_metadata = peel(annotation)
+    for candidate in reversed((*inner_metadata, *metadata)):
+        if _is_foreign(candidate):
+            continue
+        reducer = _reducer_of(schema_name, name, candidate)
+        if reducer is not None:
+            return Channel(name, reducer, bare)
+    return Channel(name, reducers.replace, bare)
+
+
+def check_names(schema_name: str, names: Mapping[str, Channel]) -> None:
+    """Refuse a schema whose channels could never be stored.
+
+    Raises:
+        SchemaError: no channel, too many, or a name that is empty, too long or not Unicode.
+    """
+    if not names:
+        message = f"{schema_name}: declares no channel; to allow any channel, pass schema=None"
+        raise SchemaError(message, schema=schema_name)
+    if len(names) > CHANNELS_MAX:
+        message = f"{schema_name}: declares {len(names)} channels, and {CHANNELS_MAX} are allowed"
+        raise SchemaError(message, schema=schema_name)
+    for name in names:
+        if not _can_be_stored(name):
+            message = (
+                f"{schema_name}: {name[:40]!r} cannot name a channel:"
+                f" names have 1 to {NAME_SIZE_BYTES_MAX} bytes of UTF-8"
+            )
+            raise SchemaError(message, schema=schema_name, channel=name)
+
+
+def _can_be_stored(name: str) -> bool:
+    try:
+        return 0 < len(name.encode()) <= NAME_SIZE_BYTES_MAX
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
+def _hints(declaring: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(declaring, include_extras=True)
+    except RESOLUTION_ERRORS as error:
+        name = declaring.__qualname__
+        message = (
+            f"{name}: cannot resolve its annotations: {error}"
+            " (each name in them must exist in the module of the class)"
+        )
+        raise SchemaError(message, schema=name) from error
+
+
+def _channel_of_entry(name: str, entry: object) -> Channel:
+    if entry is None:
+        return Channel(name, reducers.replace, Any)
+    if is_annotation(entry):
+        return channel_of("schema", name, entry)
+    reducer = _reducer_of("schema", name, entry)
+    if reducer is None:
+        message = f"schema.{name}: neither a reducer nor a type: {entry!r:.80}"
+        raise SchemaError(message, schema="schema", channel=name)
+    return Channel(name, reducer, Any)
+
+
+def _is_foreign(candidate: object) -> bool:
+    # A class is a type or a marker; what shapes a pydantic schema says so by this method.
+    return (
+        isinstance(candidate, type)
+        or type(candidate).__module__.partition(".")[0] in _FOREIGN_PACKAGES
+        or hasattr(candidate, "__get_pydantic_core_schema__")
+    )
+
+
+def _reducer_of(schema_name: str, name: str, candidate: object) -> reducers.Reducer | None:
+    facts = {"schema": schema_name, "channel": name}
+    try:
+        reducer = reducers.from_annotation(candidate)
+    except SchemaError as error:
+        message = f"{schema_name}.{name}: {error.message}"
+        raise SchemaError(message, **{**error.facts, **facts}) from error
+    if reducer is None and isinstance(candidate, _FUNCTIONS):
+        # Not skipped as foreign metadata: it would leave the channel on replace, unnoticed.
+        function = getattr(candidate, "__qualname__", repr(candidate))
+        message = (
+            f"{schema_name}.{name}: {function} is not a reducer:"
+            " a reducer takes two arguments, the value there and the write"
+        )
+        raise SchemaError(message, **facts)
+    return reducer

@@ -1,0 +1,137 @@
+"""Keys of a write that pydantic's validation would leave out.
+
+By default a pydantic model ignores keys it does not declare. In a request that is lenient;
+in state it loses what someone wrote. So they are refused, unless the model itself decides:
+one that says ``extra="ignore"`` gets what it asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pydantic
+
+from statelog.schema.annotations import classes_named, is_typed_dict
+
+_CLASSES_REMEMBERED_MAX = 1024
+"""A program has this many nested models at most, or pays for looking at one again."""
+
+
+def names_lossy_dicts(annotation: object) -> bool:
+    """Whether the annotation names a TypedDict, whose undeclared keys would be left out."""
+    return any(is_typed_dict(cls) and not _decides_itself(cls) for cls in classes_named(annotation))
+
+
+def fields_of(model: type[Any]) -> dict[str, Any]:
+    """The ``FieldInfo`` of each field of a model class, or of a dataclass made by pydantic."""
+    is_model = issubclass(model, pydantic.BaseModel)
+    fields: dict[str, Any] = model.model_fields if is_model else model.__pydantic_fields__
+    return fields
+
+
+def find_dropped_key(
+    written: object, accepted: object, *, in_dicts: bool
+) -> tuple[str | int, ...] | None:
+    """The place of the first key in the write that validation left out; None if it kept all.
+
+    Args:
+        written: the write.
+        accepted: what validation made of it.
+        in_dicts: also look where a dict became a dict: if the annotation names lossy dicts.
+            Elsewhere only a validator of the user takes keys out of a dict, on purpose.
+    """
+    if written is accepted:
+        return None
+    if isinstance(accepted, pydantic.RootModel):
+        return find_dropped_key(written, accepted.root, in_dicts=in_dicts)
+    if isinstance(written, Mapping):
+        dropped = _dropped_keys(written, accepted, in_dicts=in_dicts)
+        if dropped:
+            return (dropped[0],)
+    for place, part, accepted_part in _parts(written, accepted):
+        found = find_dropped_key(part, accepted_part, in_dicts=in_dicts)
+        if found is not None:
+            return (place, *found)
+    return None
+
+
+def _dropped_keys(
+    written: Mapping[Any, object], accepted: object, *, in_dicts: bool
+) -> list[str | int]:
+    if isinstance(accepted, dict):
+        # Not key by key alone: {"1": x} may have become {1: x}, which loses nothing.
+        is_lossy = in_dicts and len(accepted) < len(written)
+        return [key for key in written if key not in accepted] if is_lossy else []
+    kind = _kind_of(accepted)
+    return [key for key in written if key not in kind.fields_by_key] if kind.is_lossy else []
+
+
+def _parts(written: object, accepted: object) -> Iterator[tuple[str | int, object, object]]:
+    """(place, part written, part accepted) one level inside, where the shapes agree."""
+    if isinstance(written, list | tuple):
+        if isinstance(accepted, list | tuple) and len(written) == len(accepted):
+            pairs = zip(written, accepted, strict=True)
+            yield from ((place, *pair) for place, pair in enumerate(pairs))
+    elif isinstance(written, Mapping):
+        inside = accepted if isinstance(accepted, dict) else _values_by_key(accepted)
+        yield from ((key, part, inside[key]) for key, part in written.items() if key in inside)
+
+
+def _values_by_key(accepted: object) -> dict[str, object]:
+    names = _kind_of(accepted).fields_by_key.items()
+    return {key: getattr(accepted, name) for key, name in names if hasattr(accepted, name)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    """What validation does with a dict to make an instance of a class of it.
+
+    Args:
+        fields_by_key: field names by each key that the dict may give them under.
+        is_lossy: other keys are left out.
+    """
+
+    fields_by_key: Mapping[str, str]
+    is_lossy: bool
+
+
+_UNKNOWN_KIND = _Kind(fields_by_key={}, is_lossy=False)
+
+
+def _kind_of(accepted: object) -> _Kind:
+    return _kind_of_class(type(accepted))  # type: ignore[arg-type] # every class is hashable
+
+
+@functools.lru_cache(maxsize=_CLASSES_REMEMBERED_MAX)
+def _kind_of_class(cls: type) -> _Kind:
+    decorators = getattr(cls, "__pydantic_decorators__", None)
+    validators = decorators.model_validators.values() if decorators else ()
+    if any(validator.info.mode != "after" for validator in validators):
+        return _UNKNOWN_KIND  # it may take its fields from anywhere in the dict
+    if decorators:
+        fields = fields_of(cls).items()
+        names = {key: name for name, field in fields for key in _keys_of(name, field)}
+    elif dataclasses.is_dataclass(cls):
+        names = {field.name: field.name for field in dataclasses.fields(cls)}
+    else:
+        return _UNKNOWN_KIND
+    return _Kind(names, is_lossy=not _decides_itself(cls))
+
+
+def _keys_of(name: str, field: Any) -> Iterator[str]:  # noqa: ANN401 - FieldInfo, of any version
+    yield name
+    aliases = [field.alias, field.validation_alias]
+    aliases.extend(getattr(field.validation_alias, "choices", ()))
+    for alias in aliases:
+        if isinstance(alias, str):
+            yield alias
+        elif isinstance(alias, pydantic.AliasPath):
+            yield str(alias.path[0])
+
+
+def _decides_itself(cls: type) -> bool:
+    config = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {}
+    return "extra" in config

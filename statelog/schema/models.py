@@ -1,0 +1,276 @@
+"""Channels of pydantic models, and the validation of writes against them.
+
+pydantic is optional: this module is imported only for someone who hands over a model.
+
+There is one ``TypeAdapter`` per channel, with the annotation, constraints, field validators
+and config of the model. A write holds some fields only, so model validators, which look
+across fields, do not run; a field validator that asks for other fields sees none.
+
+What is stored are plain values: nested models as dicts (python mode, by field name), enum
+members by value. A nested *instance* counts as valid, as pydantic itself has it
+(``revalidate_instances``), and a field that says ``exclude=True`` is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pydantic
+import pydantic.dataclasses
+
+from statelog.errors import SchemaError, ValidationError
+from statelog.reducers import Overwrite, Remove
+from statelog.schema.channels import Channel, channel_of
+from statelog.schema.enums import EnumCheck
+from statelog.schema.losses import fields_of, find_dropped_key, names_lossy_dicts
+from statelog.schema.paths import format_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_PROBLEMS_MAX = 100
+"""Kept on an error: a wrong list of a million items is wrong a million times."""
+
+_VALIDATORS: dict[str, Callable[[Any], object]] = {
+    "before": pydantic.BeforeValidator,
+    "after": pydantic.AfterValidator,
+    "wrap": pydantic.WrapValidator,
+    "plain": pydantic.PlainValidator,
+}
+
+_PARTIAL_REDUCERS = frozenset({"merge", "deep_merge"})
+"""Their writes hold some of the keys: a field left to its default was not written."""
+
+
+def _supported(function: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
+    """The options this version of pydantic has."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}
+
+
+# By name too: what was stored is by field name, and is written again after a change.
+_VALIDATE_OPTIONS = _supported(
+    pydantic.TypeAdapter.validate_python, {"by_alias": True, "by_name": True}
+)
+# round_trip leaves out computed fields. An instance of a subclass keeps its own fields:
+# before pydantic 2.13 only serialize_as_any does that.
+_DUMP_OPTIONS = {"round_trip": True, "warnings": False} | (
+    _supported(pydantic.TypeAdapter.dump_python, {"polymorphic_serialization": True})
+    or {"serialize_as_any": True}
+)
+
+
+def read_model(model: type) -> dict[str, Channel]:
+    """The channels of a model: its fields, by field name, inherited ones included.
+
+    Args:
+        model: a ``BaseModel`` class, or a dataclass class made by pydantic.
+
+    Raises:
+        SchemaError: a root model, annotations that do not resolve, deprecated validators.
+    """
+    name = model.__qualname__
+    if issubclass(model, pydantic.RootModel):
+        message = f"{name}: a root model has no fields that could be channels"
+        raise SchemaError(message, schema=name)
+    if model is pydantic.BaseModel:
+        return {}  # it declares nothing, and is not even a finished model
+    try:
+        if issubclass(model, pydantic.BaseModel):
+            model.model_rebuild()
+        else:
+            pydantic.dataclasses.rebuild_dataclass(model)  # type: ignore[arg-type] # one of its own
+    except (NameError, pydantic.PydanticUserError) as error:
+        message = f"{name}: cannot resolve its annotations: {str(error).splitlines()[0]}"
+        raise SchemaError(message, schema=name) from error
+    if _decorators_of(model).validators:
+        message = f"{name}: deprecated @validator methods do not run: use @field_validator"
+        raise SchemaError(message, schema=name)
+    return {
+        channel: channel_of(name, channel, field.annotation, metadata=tuple(field.metadata))
+        for channel, field in fields_of(model).items()
+    }
+
+
+class ModelCheck:
+    """Validates writes to one channel of a model, and makes values of them that can be stored.
+
+    The annotation says what the whole channel holds. How a write relates to that is the
+    reducer's: ``append`` takes one item, ``upsert`` an item or a list, others the same type.
+
+    pydantic's part is built at the first write.
+    """
+
+    __slots__ = ("_adapter", "_channel", "_enum_check", "_in_dicts", "_model", "_reducer")
+
+    def __init__(self, model: type, channel: Channel) -> None:
+        """Make the check of one channel of a model."""
+        self._model = model
+        self._channel = channel.name
+        self._reducer = channel.reducer.name
+        self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
+        self._enum_check = EnumCheck.of(channel.annotation)
+        self._in_dicts = names_lossy_dicts(channel.annotation)
+
+    def check_write(self, _channel: str, value: object) -> object:
+        """The write, for the reducer to merge, as it can be stored.
+
+        Raises:
+            ValidationError: the annotation refuses it, or keys of it would be left out.
+        """
+        if isinstance(value, Remove):
+            return value
+        if isinstance(value, Overwrite):
+            return Overwrite(self._check(value.value))
+        if self._reducer == "append":
+            return self._check_items([value])[0]
+        if self._reducer == "upsert":
+            return self._check_items(list(value) if isinstance(value, list | tuple) else [value])
+        return self._check(value, is_partial=self._reducer in _PARTIAL_REDUCERS)
+
+    def check_result(self, _channel: str, value: object) -> object:
+        """The whole value of the channel, as it can be stored.
+
+        Raises:
+            ValidationError: the annotation refuses it, or keys of it would be left out.
+        """
+        return self._check(value)
+
+    def _check_items(self, items: list[object]) -> list[object]:
+        """The items, each where it was; removals pass as they are."""
+        places = [place for place, item in enumerate(items) if not isinstance(item, Remove)]
+        if not places:
+            return items
+        accepted: Any = self._check([items[place] for place in places], places=places)
+        checked = list(accepted)
+        if len(checked) != len(places):
+            reason = f"a validator made {len(checked)} items of {len(places)}"
+            raise self._error([(self._channel, reason)])
+        for place, item in zip(places, checked, strict=True):
+            items[place] = item
+        return items
+
+    def _check(
+        self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()
+    ) -> object:
+        """places: positions in the write of the items in ``value``, where they differ."""
+        if self._adapter is None:
+            self._adapter = _adapter_of(self._model, self._channel)
+        try:
+            accepted = self._adapter.validate_python([value], **_VALIDATE_OPTIONS)
+        except pydantic.ValidationError as error:
+            raise self._error(self._problems(error, value, places)) from error
+        dropped = find_dropped_key(value, accepted[0], in_dicts=self._in_dicts)
+        if dropped is not None:
+            path = format_path(self._channel, value, dropped, places=places)
+            reason = "not declared, and would be lost: declare it, or say extra='allow' or 'ignore'"
+            raise self._error([(path, reason)])
+        dumped = self._dump(self._adapter, accepted, is_partial=is_partial)
+        return dumped if self._enum_check is None else self._enum_check(self._channel, dumped)
+
+    def _dump(
+        self, adapter: pydantic.TypeAdapter[list[Any]], accepted: list[Any], *, is_partial: bool
+    ) -> object:
+        if is_partial and dataclasses.is_dataclass(accepted[0]):
+            reason = f"a dataclass does not know which fields to {self._reducer}: use a model"
+            raise self._error([(self._channel, reason)])
+        is_deep = is_partial and self._reducer == "deep_merge"
+        try:
+            dumped = adapter.dump_python(accepted, exclude_unset=is_deep, **_DUMP_OPTIONS)[0]
+            if self._reducer != "merge" or not is_partial or type(accepted[0]) is dict:
+                return dumped
+            # Of a model itself only what was set; what is nested in it is replaced whole.
+            written = adapter.dump_python(accepted, exclude_unset=True, **_DUMP_OPTIONS)[0]
+        except (TypeError, ValueError) as error:
+            # A serializer of the user failed; or a set of models, which no set of dicts can hold.
+            raise self._error([(self._channel, f"cannot be made plain: {error}")]) from error
+        is_dict = isinstance(dumped, dict)
+        return {key: dumped[key] for key in written} if is_dict else dumped
+
+    def _problems(
+        self, error: pydantic.ValidationError, value: object, places: Sequence[int]
+    ) -> list[tuple[str, str]]:
+        lines = error.errors(include_url=False, include_context=False, include_input=False)
+        return [
+            (
+                format_path(
+                    self._channel,
+                    value,
+                    line["loc"][1:],  # the first step is the list around the value
+                    is_missing=line["type"] == "missing",
+                    places=places,
+                ),
+                line["msg"],
+            )
+            for line in lines[:_PROBLEMS_MAX]
+        ]
+
+    def _error(self, problems: list[tuple[str, str]]) -> ValidationError:
+        path = problems[0][0]
+        reason = " / ".join(dict.fromkeys(why for where, why in problems if where == path))
+        more = len({where for where, _ in problems}) - 1
+        message = f"{path}: {reason}" + (f" (and {more} more)" if more else "")
+        return ValidationError(
+            message, channel=self._channel, path=path, reason=reason, problems=tuple(problems)
+        )
+
+
+def _decorators_of(model: type) -> Any:  # noqa: ANN401 - pydantic does not export its class
+    return model.__pydantic_decorators__  # type: ignore[attr-defined] # documented for models
+
+
+def _adapter_of(model: type, channel: str) -> pydantic.TypeAdapter[list[Any]]:
+    """The adapter for a list that holds the channel's value.
+
+    The list is there because an adapter takes no config for a type that could have its own,
+    such as a nested model.
+    """
+    field = fields_of(model)[channel]
+    metadata = [*field.metadata, *_field_validators(model, channel)]
+    if field.discriminator is not None:
+        metadata.insert(0, pydantic.Field(discriminator=field.discriminator))
+    annotation: Any = field.annotation
+    if metadata:
+        annotation = Annotated[annotation, *metadata]
+    config = getattr(model, "model_config", None) or getattr(model, "__pydantic_config__", None)
+    return pydantic.TypeAdapter(list[annotation], config=config)
+
+
+def _field_validators(model: type, channel: str) -> list[object]:
+    """The model's ``@field_validator`` methods for a channel, as metadata, in their order."""
+    return [
+        _VALIDATORS[decorator.info.mode](_with_info(decorator.func, channel, decorator.info.mode))
+        for decorator in _decorators_of(model).field_validators.values()
+        if channel in decorator.info.fields or "*" in decorator.info.fields
+    ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FieldInfo:
+    """pydantic's ``ValidationInfo`` as it is for the first field of a model."""
+
+    config: Any
+    context: Any
+    field_name: str
+    mode: str
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _with_info(function: Callable[..., Any], channel: str, mode: str) -> Callable[..., Any]:
+    """The validator, given ``info`` of a model's field if it asks for it.
+
+    An adapter's own info has neither the field's name nor a dict of other fields.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    required = [each for each in parameters if each.default is each.empty]
+    if len(required) == (2 if mode == "wrap" else 1):
+        return function
+
+    def info_of(info: pydantic.ValidationInfo) -> _FieldInfo:
+        return _FieldInfo(info.config, info.context, channel, info.mode)
+
+    if mode == "wrap":
+        return lambda value, handler, info: function(value, handler, info_of(info))
+    return lambda value, info: function(value, info_of(info))

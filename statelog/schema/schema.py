@@ -1,0 +1,265 @@
+"""A thread's channels, and what a write to each must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from statelog import reducers
+from statelog.errors import ChannelError, SchemaError
+from statelog.schema.annotations import is_typed_dict
+from statelog.schema.channels import (
+    Channel,
+    check_names,
+    read_dataclass,
+    read_mapping,
+    read_typed_dict,
+)
+from statelog.schema.enums import EnumCheck
+
+Check = Callable[[str, object], object]
+"""(channel, value) -> the value as it can be stored. None in its place: any value passes."""
+
+_CLASSES_REMEMBERED_MAX = 128
+"""Threads are opened often and with few schemas; one more is read again."""
+
+_CHANNELS_SHOWN_MAX = 20
+"""In a message; its facts have all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """The channels of a thread. Immutable; made by ``Schema.of`` or ``Schema.from_specs``.
+
+    Args:
+        name: of the class it was read from, for messages.
+        channels: by name, in order of declaration; none of them if ``is_open``.
+        is_open: any channel may be written, with ``replace``.
+    """
+
+    name: str
+    channels: Mapping[str, Channel]
+    is_open: bool
+    _write_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
+    _result_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
+    _check_of_others: Check | None = dataclasses.field(repr=False)
+
+    @staticmethod
+    def of(user_schema: object) -> Schema:
+        """The schema that a user's declaration means.
+
+        Args:
+            user_schema: a TypedDict, dataclass or pydantic model class; a dict of channel to
+                reducer, type or ``Annotated``; a ``Schema``; or None for any channel.
+
+        Raises:
+            SchemaError: it is none of these, or declares what cannot be. Facts: schema, and
+                channel where it is one channel's fault.
+        """
+        if user_schema is None:
+            return _OPEN
+        if isinstance(user_schema, Schema):
+            return user_schema
+        if isinstance(user_schema, type):
+            return _read_class(user_schema)
+        if isinstance(user_schema, Mapping):
+            return _schema_of_plain_channels("schema", read_mapping(user_schema))
+        cls = type(user_schema)
+        what = f"an object of type {cls.__qualname__}"
+        is_instance = dataclasses.is_dataclass(cls) or _is_model(cls)
+        raise _unreadable(what, ": pass the class, not an instance of it" if is_instance else "")
+
+    @staticmethod
+    def from_specs(stored: Mapping[str, str]) -> Schema:
+        """The schema of a thread that is opened without one, from what it remembers.
+
+        Built-in reducers work. One of a user is only a name here: using it raises.
+
+        Args:
+            stored: reducer spec by channel; none for a thread without schema.
+
+        Raises:
+            SchemaError: a spec this version does not know.
+        """
+        if not stored:
+            return _OPEN
+        channels = {
+            name: Channel(name, reducers.from_spec(spec), Any) for name, spec in stored.items()
+        }
+        return _schema_of_plain_channels("schema", channels)
+
+    def specs(self) -> dict[str, str]:
+        """Reducer spec by channel: what a thread remembers of its schema."""
+        return {name: channel.reducer.spec for name, channel in self.channels.items()}
+
+    def reducer(self, channel: str) -> reducers.Reducer:
+        """The reducer of a channel.
+
+        Raises:
+            ChannelError: the schema has no such channel.
+        """
+        declared = self.channels.get(channel)
+        if declared is not None:
+            return declared.reducer
+        if self._check_of_others is not None:
+            self._check_of_others(channel, None)
+        return reducers.replace
+
+    def validate_write(self, channel: str, value: object) -> object:
+        """What a write to a channel stores, for its reducer to merge.
+
+        Args:
+            channel: to be written.
+            value: written; for a channel of a pydantic model with ``upsert``, an item or a list.
+
+        Returns:
+            The value itself where the schema asks nothing of it. Otherwise a validated one of
+            storable types, in the shape it had; with ``upsert``, always a list.
+
+        Raises:
+            ChannelError: the schema has no such channel. Facts: channel, channels.
+            ValidationError: the schema refuses the value. Facts: channel, path, reason, and
+                problems, all (path, reason) of the write.
+        """
+        check = self._write_checks.get(channel, self._check_of_others)
+        return value if check is None else check(channel, value)
+
+    def validate_result(self, channel: str, value: object) -> object:
+        """What a channel stores after a user's reducer; of a built-in one, the value itself.
+
+        Raises:
+            ChannelError: as ``validate_write``.
+            ValidationError: as ``validate_write``.
+        """
+        check = self._result_checks.get(channel, self._check_of_others)
+        return value if check is None else check(channel, value)
+
+
+def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[str, str]:
+    """Compare the reducers a thread remembers with those of the schema it is opened with.
+
+    Args:
+        thread_id: for the error.
+        stored: reducer spec by channel, as remembered.
+        given: the schema. It may lack channels the thread has.
+
+    Returns:
+        The specs of channels that are new to the thread.
+
+    Raises:
+        SchemaError: a channel's reducer is another one. Facts: thread, stored, given (both
+            reducer spec by channel).
+    """
+    specs = given.specs()
+    differing = [name for name, spec in specs.items() if stored.get(name, spec) != spec]
+    if differing:
+        changes = ", ".join(f"{name}: -{stored[name]} +{specs[name]}" for name in differing)
+        message = (
+            f"thread {thread_id!r}: the schema's reducers differ from those remembered"
+            f" (- remembered, + given): {changes}"
+        )
+        raise SchemaError(message, thread=thread_id, stored=dict(stored), given=specs)
+    return {name: spec for name, spec in specs.items() if name not in stored}
+
+
+@functools.lru_cache(maxsize=_CLASSES_REMEMBERED_MAX)
+def _read_class(cls: type) -> Schema:
+    name = cls.__qualname__
+    if _is_model(cls):
+        from statelog.schema import models  # noqa: PLC0415 - pydantic is optional
+
+        channels = models.read_model(cls)
+        checks = {each.name: models.ModelCheck(cls, each) for each in channels.values()}
+        return _schema(
+            name,
+            channels,
+            writes={channel: check.check_write for channel, check in checks.items()},
+            results={channel: check.check_result for channel, check in checks.items()},
+        )
+    if is_typed_dict(cls):
+        return _schema_of_plain_channels(name, read_typed_dict(cls))
+    if dataclasses.is_dataclass(cls):
+        return _schema_of_plain_channels(name, read_dataclass(cls))
+    is_of_pydantic_1 = hasattr(cls, "__fields__") and hasattr(cls, "__validators__")
+    raise _unreadable(name, ": models of pydantic 1 are not supported" if is_of_pydantic_1 else "")
+
+
+def _is_model(cls: type) -> bool:
+    pydantic = sys.modules.get("pydantic")  # someone who has a model has imported it
+    if pydantic is None:
+        return False
+    return issubclass(cls, pydantic.BaseModel) or "__pydantic_fields__" in vars(cls)
+
+
+def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema:
+    """A schema that checks no types, and stores enum members by value."""
+    checks = {each.name: EnumCheck.of(each.annotation) for each in channels.values()}
+    return _schema(name, channels, writes=checks, results=checks)
+
+
+def _schema(
+    name: str,
+    channels: dict[str, Channel],
+    *,
+    writes: Mapping[str, Check | None],
+    results: Mapping[str, Check | None],
+) -> Schema:
+    """A closed schema. A user's reducer takes writes of any type: its results are checked."""
+    check_names(name, channels)
+    users = {each.name for each in channels.values() if each.reducer.name == "python"}
+    return Schema(
+        name=name,
+        channels=MappingProxyType(channels),
+        is_open=False,
+        _write_checks={
+            name: _only_overwrites(check) if name in users else check
+            for name, check in writes.items()
+        },
+        _result_checks={name: check if name in users else None for name, check in results.items()},
+        _check_of_others=functools.partial(_refuse_channel, tuple(channels)),
+    )
+
+
+def _only_overwrites(check: Check | None) -> Check | None:
+    """The check for what no reducer will see."""
+    if check is None:
+        return None
+    return lambda channel, value: (
+        check(channel, value) if isinstance(value, reducers.Overwrite) else value
+    )
+
+
+def _refuse_channel(channels: tuple[str, ...], channel: str, _value: object) -> NoReturn:
+    similar = difflib.get_close_matches(channel, channels, n=1)
+    hint = f": did you mean {similar[0]!r}?" if similar else ""
+    message = f"the schema has no channel {channel!r}{hint} (it has {_listing(channels)})"
+    raise ChannelError(message, channel=channel, channels=channels)
+
+
+def _listing(channels: tuple[str, ...]) -> str:
+    shown = ", ".join(channels[:_CHANNELS_SHOWN_MAX])
+    more = len(channels) - _CHANNELS_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _unreadable(what: str, hint: str) -> SchemaError:
+    message = (
+        f"{what} is not a schema{hint}; one is a TypedDict, dataclass or pydantic model class,"
+        " or a dict of channel to reducer or type"
+    )
+    return SchemaError(message, schema=what)
+
+
+_OPEN = Schema(
+    name="any channel",
+    channels=MappingProxyType({}),
+    is_open=True,
+    _write_checks={},
+    _result_checks={},
+    _check_of_others=None,
+)

@@ -1,0 +1,22 @@
+"""The store file: the only room that knows LMDB.
+
+`Environment.open` gives the file, `Environment.read` a snapshot, `Committer.submit`
+the one way to write; `faults` and `Wake` serve tests and those who wait.
+"""
+
+from statelog.storage.commit import Committer
+from statelog.storage.environment import Durability, Environment
+from statelog.storage.statistics import EnvironmentStatistics, TableStatistics
+from statelog.storage.transactions import ReadTransaction, WriteTransaction
+from statelog.storage.wake import Wake
+
+__all__ = [
+    "Committer",
+    "Durability",
+    "Environment",
+    "EnvironmentStatistics",
+    "ReadTransaction",
+    "TableStatistics",
+    "Wake",
+    "WriteTransaction",
+]

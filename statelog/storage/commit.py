@@ -1,0 +1,354 @@
+"""Group commit: many callers, one transaction, one flush. The only way to write.
+
+There is no background thread. Of those who want to commit at one time one is the
+leader: it takes what the others have queued, runs all their works in one
+transaction, commits, and gives each its own result. Whoever comes meanwhile
+queues, and the first of them leads next. So under load a flush is shared by as
+many as came during the one before; alone, a commit is its own leader and pays two
+uncontended locks.
+
+What a commit must survive, and does: a work that fails (it fails alone), a full
+map or disk, a commit of unknown outcome (the store is reopened and looked at), an
+interrupt in any of the threads (no follower is lost, leadership is passed on).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import lmdb
+
+from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
+from statelog.limits import GROUP_COMMITS_MAX
+from statelog.storage.failures import full_error, is_full
+from statelog.storage.faults import point
+from statelog.storage.transactions import Stage, WriteTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.storage.environment import Environment
+
+T = TypeVar("T")
+
+_READER_CHECK_COMMITS = 256
+"""Groups between two looks for readers that died. One look costs microseconds."""
+
+_PATIENCE_FLUSHES = 1.5
+_PATIENCE_S_MAX = 0.005
+"""How long, after a group was delivered, its members are expected back: in multiples of a flush, and at most."""
+
+_EMA_WEIGHT = 0.125
+
+
+_NONE: list[Any] = []
+
+
+class _Request:
+    """One caller's work, on its way through a group."""
+
+    __slots__ = ("error", "gate", "group", "led", "result", "settled", "to_wake", "work")
+
+    def __init__(self, work: Callable[[WriteTransaction], Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.settled = False
+        """Result or error is final. Not yet so, the work has no effect and may be run again."""
+        self.gate: threading.Lock | None = None
+        """Held while its follower sleeps; released when it is settled, or leads."""
+        self.led = False
+        self.group: list[_Request] = _NONE
+        """Of a leader: whose works it runs, itself first."""
+        self.to_wake: list[Any] = _NONE
+        """Of a leader that has passed on: gates still to be released."""
+
+
+class Committer:
+    """Commits for all threads of this process on one environment.
+
+    Attributes:
+        groups: transactions committed or tried.
+        commits: works run in them; `commits / groups` is the mean group size.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.groups = 0
+        self.commits = 0
+        self._environment = environment
+        self._mutex = threading.Lock()
+        self._leader: _Request | None = None
+        self._queue: deque[_Request] = deque()
+        self._assembled = threading.Lock()
+        self._assembled.acquire()
+        self._awaited = 0
+        """Queue length at which the leader wants to be woken; 0 when it does not wait."""
+        self._expected = 1
+        self._delivered_at_s = 0.0
+        self._flush_s = 0.0
+
+    def submit(self, work: Callable[[WriteTransaction], T]) -> T:
+        """Run `work` in a write transaction, and return its result once that is durable.
+
+        Args:
+            work: may be run by another thread, beside the works of others, and again if the
+                transaction fails for someone else's reason. It must raise before it writes;
+                what it raises reaches its own caller alone.
+
+        Raises:
+            UsageError: called from within a work.
+            ForkedError, ClosedError, ReadOnlyError, StoreLockedError: as named.
+            StoreFullError: quota or disk is used up; nothing was written. Facts: max_size_bytes.
+            StorageError: LMDB or the system refused; nothing was written.
+            CommitOutcomeUnknownError: it failed, and whether it was written cannot be told.
+        """
+        environment = self._environment
+        if os.getpid() != environment.process_id:
+            raise environment.forked_error()
+        if environment.is_writing():
+            message = "a commit cannot be made from within another commit"
+            raise UsageError(message, path=str(environment.path))
+        request = _Request(work)
+        try:
+            with self._mutex:
+                if self._leader is None:
+                    self._leader = request
+                else:
+                    self._enqueue(request)
+            if self._leader is not request:
+                request.gate.acquire()  # type: ignore[union-attr]  # set by _enqueue
+            if self._leader is request:
+                self._lead(request)
+        except BaseException:
+            self._leave(request)
+            raise
+        if request.error is not None:
+            error, request.error = request.error, None
+            try:
+                raise error
+            finally:
+                del error, request  # no cycle through the traceback
+        result: T = request.result
+        return result
+
+    # --- leaders and followers --------------------------------------------------
+
+    def _enqueue(self, request: _Request) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        request.gate = gate
+        self._queue.append(request)
+        if len(self._queue) == self._awaited:
+            self._awaited = 0
+            self._assembled.release()
+
+    def _lead(self, request: _Request) -> None:
+        """Run one group, deliver, and pass leadership on."""
+        request.group = group = [request]
+        request.led = True
+        try:
+            if self._queue or self._expected > 1:
+                self._assemble(group)
+            started_s = perf_counter()
+            self._execute(group)
+            self._after_commit(group, perf_counter() - started_s)
+        finally:
+            self._pass_on(request, group)
+
+    def _assemble(self, group: list[_Request]) -> None:
+        """Gather the queue into `group`.
+
+        The members of the last group are on their way back, each needing the
+        interpreter for an instant; starting without them would make two half groups
+        of them for ever. They are given until a flush's time after they were
+        released: one who is not back by then is doing something else.
+        """
+        missing = min(self._expected, GROUP_COMMITS_MAX) - 1 - len(self._queue)
+        if missing > 0:
+            patience_s = min(_PATIENCE_FLUSHES * self._flush_s, _PATIENCE_S_MAX)
+            left_s = self._delivered_at_s + patience_s - perf_counter()
+            if left_s > 0:
+                self._await_queue(len(self._queue) + missing, left_s)
+        with self._mutex:
+            while self._queue and len(group) < GROUP_COMMITS_MAX:
+                member = self._queue.popleft()
+                if member is not group[0]:
+                    group.append(member)
+
+    def _await_queue(self, length: int, timeout_s: float) -> None:
+        self._assembled.acquire(blocking=False)  # a release that came after an earlier time-out
+        with self._mutex:
+            if len(self._queue) >= length:
+                return
+            self._awaited = length
+        self._assembled.acquire(timeout=timeout_s)
+        self._awaited = 0
+
+    def _after_commit(self, group: list[_Request], took_s: float) -> None:
+        self._flush_s += _EMA_WEIGHT * (took_s - self._flush_s)
+        self.groups += 1
+        self.commits += len(group)
+        if self.groups % _READER_CHECK_COMMITS == 0:
+            with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
+                self._environment.check_readers()
+        point("commit.before_delivery")
+
+    def _pass_on(self, request: _Request, group: list[_Request]) -> None:
+        """Make the next in the queue the leader, and wake it and those of `group` who are settled.
+
+        Written to be run again by `_leave` after an interrupt at any line.
+        """
+        queue = self._queue
+        with self._mutex:
+            if len(group) > 1 or queue:
+                requeued = [member for member in group[1:] if not member.settled and member not in queue]
+                queue.extendleft(reversed(requeued))
+                self._expected = len(group) + len(queue) - len(requeued)
+                request.to_wake = [member.gate for member in group[1:] if member.settled]
+                successor = queue[0] if queue else None
+                if successor is not None:
+                    request.to_wake.append(successor.gate)
+                self._delivered_at_s = perf_counter()
+                self._leader = successor
+                if successor is not None:
+                    queue.popleft()
+            else:
+                self._expected = 1
+                self._leader = None
+        if request.to_wake:
+            _wake(request.to_wake)
+        point("commit.after_delivery")
+
+    def _leave(self, request: _Request) -> None:
+        """Take an interrupted request out, wherever it is, so that its work no longer runs."""
+        while True:
+            with self._mutex:
+                if self._leader is request:
+                    break
+                if request in self._queue:
+                    self._queue.remove(request)
+                    return
+            _wake(request.to_wake)
+            if request.settled or request.gate is None or request.led:
+                return
+            request.gate.acquire()  # in the leader's hands, or about to lead
+        self._pass_on(request, request.group or [request])
+
+    # --- one transaction ----------------------------------------------------------
+
+    def _execute(self, group: list[_Request]) -> None:
+        """Run and commit the works of `group` in one transaction, and settle every one.
+
+        An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
+        """
+        with self._environment.write_lock:
+            self._execute_locked(group)
+
+    def _execute_locked(self, group: list[_Request]) -> None:
+        transaction = WriteTransaction(self._environment)
+        try:
+            point("commit.before_begin")
+            transaction.begin()
+            point("commit.after_begin")
+            self._run_works(transaction, group)
+            point("commit.before_lmdb_commit")
+            transaction.commit()
+            point("commit.after_lmdb_commit")
+        except BaseException as error:
+            self._after_failure(transaction, group, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for request in group:
+                request.settled = True
+        if transaction.changes:
+            self._environment.wake.notify()
+
+    def _run_works(self, transaction: WriteTransaction, group: list[_Request]) -> None:
+        for request in group:
+            changes = transaction.changes
+            request.error = None
+            try:
+                request.result = request.work(transaction)
+            except Exception as error:
+                if transaction.changes != changes or isinstance(error, lmdb.Error):
+                    raise  # its writes cannot be told from the others': the transaction is lost
+                request.error = error
+            point("commit.between_works")
+
+    def _after_failure(self, transaction: WriteTransaction, group: list[_Request], error: BaseException) -> None:
+        """End a failed transaction, and settle `group` by what became of it."""
+        transaction.abort()
+        if transaction.stage is Stage.COMMITTING and not isinstance(error, lmdb.MapFullError):
+            self._settle_by_looking(transaction, group, error)
+        elif not isinstance(error, Exception):
+            return
+        elif transaction.stage is Stage.NEW or len(group) == 1:
+            for request in group:
+                request.error = self._refusal(error)
+                request.settled = True
+        else:
+            for request in group:
+                self._execute_locked([request])
+
+    def _settle_by_looking(self, transaction: WriteTransaction, group: list[_Request], error: BaseException) -> None:
+        """Settle `group` after a commit that neither succeeded nor surely failed."""
+        outcome = self._look(transaction, reopen=isinstance(error, Exception))
+        if outcome is False and not isinstance(error, Exception):
+            return
+        for request in group:
+            if outcome is False:
+                request.error = self._refusal(error)
+            elif outcome is None:
+                path = self._environment.path
+                message = f"{path}: a commit failed, and whether it was written cannot be told: {error}"
+                request.error = CommitOutcomeUnknownError(message, path=str(path))
+                request.error.__cause__ = error
+            request.settled = True
+
+    def _look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
+        """Tell whether `transaction` is in the store, durably; None if that cannot be told."""
+        environment = self._environment
+        try:
+            if reopen:
+                environment.reopen()
+            with environment.read() as snapshot:
+                if transaction.last_put is None:
+                    return False if snapshot.id < transaction.number else None
+                lsn, record = transaction.last_put
+                found = snapshot.get_log(lsn)
+                if found is None or found != record:
+                    return False
+            environment.sync()
+        except (StatelogError, lmdb.Error):
+            return None
+        return True
+
+    def _refusal(self, error: BaseException) -> BaseException:
+        """Return what one caller of a transaction that was not written gets to see."""
+        environment = self._environment
+        if is_full(error):
+            refusal: StatelogError = full_error(error, path=environment.path, max_size_bytes=environment.max_size_bytes)
+        elif isinstance(error, lmdb.Error):
+            refusal = environment.translate(error)
+        elif isinstance(error, StatelogError):
+            refusal = type(error)(error.message, **error.facts)  # each thread raises its own
+            refusal.__cause__ = error.__cause__
+            return refusal
+        else:
+            return error
+        refusal.__cause__ = error
+        return refusal
+
+
+def _wake(gates: list[threading.Lock]) -> None:
+    """Release every gate; one that was released before an interrupt, once more."""
+    while gates:
+        with contextlib.suppress(RuntimeError):
+            gates[-1].release()
+        gates.pop()

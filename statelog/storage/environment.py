@@ -1,0 +1,439 @@
+"""The open store file: one LMDB environment per file and process.
+
+LMDB must not open a file twice in one process (closing either drops the locks of
+both), must not be used across `fork`, cannot change its map while a transaction
+lives, and refuses everything after a failed write of a meta page. All that is
+dealt with here, so that callers see transactions and exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import lmdb
+
+from statelog.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    FormatError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    UsageError,
+)
+from statelog.format.header import HEADER_KEY, decode_header
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN, READERS_MAX
+from statelog.storage import registry
+from statelog.storage.checks import check_file
+from statelog.storage.commit import Committer
+from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
+from statelog.storage.failures import translate_lmdb
+from statelog.storage.locks import FileLocks
+from statelog.storage.statistics import collect_statistics
+from statelog.storage.transactions import ReadTransaction
+from statelog.storage.wake import Wake, remove_wake_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.storage.statistics import EnvironmentStatistics
+    from statelog.storage.transactions import WriteTransaction
+
+Durability: TypeAlias = Literal["commit", "batched"]
+
+LOCK_TIMEOUT_DEFAULT_S = 10.0
+"""How long to wait for another process's commit: far above any flush, below a person's patience."""
+
+_SPARE_READS = 16
+"""Ended read transactions kept for reuse: one for each of many threads, and few of the reader slots."""
+
+_DRAIN_TIMEOUT_S = 5.0
+"""Reads are short by contract; one that outlives this is held by whoever waits for it."""
+
+_BEGIN_ATTEMPTS = 3
+
+
+class Handles(NamedTuple):
+    """What one opening of LMDB gave; replaced as a whole by `reopen`."""
+
+    raw: lmdb.Environment
+    begin: Callable[..., lmdb.Transaction]
+    meta: Any
+    log: Any
+    index: Any
+
+
+class Environment:
+    """An open store file. Get one by `open`; call `close` once for each `open`.
+
+    Attributes:
+        path: real path of the data file.
+        store_id: 16 bytes, from the header.
+        header: the header's fields. FORMAT.md section 2.
+        write_lock: held by the thread that writes, from before it begins until its
+            transaction is over and accounted for.
+        committer: through which all writing goes.
+        wake: tells other processes of commits, and waits for theirs.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        *,
+        read_only: bool,
+        durability: str,
+        max_size_bytes: int,
+        lock_timeout_s: float,
+        flush: bool,
+    ) -> None:
+        """Use `open`: it keeps one environment per file."""
+        self.path = path
+        self.read_only = read_only
+        self.durability = durability
+        self.max_size_bytes = max_size_bytes
+        self.lock_timeout_s = lock_timeout_s
+        self.flush = flush
+        self.process_id = os.getpid()
+        self.inode = (0, 0)
+        """Device and inode, by which the registry knows the file."""
+        self.locks = FileLocks(descriptor, path)
+        self.active_transactions: set[ReadTransaction] = set()
+        self.gated = True
+        """Nobody may begin: the environment is being reopened or resized, or is closed."""
+        self.closed = False
+        self.references = 0
+        self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
+        self.write_lock = threading.RLock()
+        self._gate = threading.RLock()
+        self._writer_thread = 0
+        self.header: dict[str, Any] = {}
+        self.store_id = b""
+        with self._gate:
+            self.locks.acquire_presence(lock_timeout_s)
+            self._open_handles()
+        self.committer = Committer(self)
+        self.wake = Wake(self)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        create: bool = True,
+        durability: Durability = "commit",
+        max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT,
+        lock_timeout_s: float = LOCK_TIMEOUT_DEFAULT_S,
+        _flush: bool = True,
+    ) -> Environment:
+        """Open the store at `path`, or share it with whoever in this process has it open.
+
+        Args:
+            path: of the data file; symbolic links are followed.
+            read_only: never write; the store must exist.
+            create: make a new store where there is none.
+            durability: "commit" loses nothing acknowledged when power fails, "batched" at most
+                the last commit.
+            max_size_bytes: the quota: the file never grows beyond it.
+            lock_timeout_s: how long to wait for another process that writes. Of several openings
+                in one process, the first one's counts.
+
+        Raises:
+            UsageError: options that cannot be, or differ from those of the open store.
+            StoreNotFoundError: no file, and not to be created; or no directory. Facts: path.
+            FormatError: not a store, or a newer one. Facts: path.
+            CorruptionError: a damaged store. Facts: path.
+            AccessError: no permission. Facts: path.
+            StoreLockedError: another process holds it. Facts: path, timeout_s.
+            StorageError: whatever else the operating system refuses. Facts: path.
+        """
+        if durability not in {"commit", "batched"}:
+            message = f"durability is 'commit' or 'batched', not {durability!r}"
+            raise UsageError(message, durability=durability)
+        if max_size_bytes < MAX_SIZE_BYTES_MIN:
+            message = f"max_size_bytes is at least {MAX_SIZE_BYTES_MIN}, not {max_size_bytes}"
+            raise UsageError(message, max_size_bytes=max_size_bytes, limit=MAX_SIZE_BYTES_MIN)
+
+        def make(real: Path, descriptor: int) -> Environment:
+            return cls(
+                real,
+                descriptor,
+                read_only=read_only,
+                durability=durability,
+                max_size_bytes=max_size_bytes,
+                lock_timeout_s=lock_timeout_s,
+                flush=_flush,
+            )
+
+        environment = registry.acquire(Path(path), make, writable=not read_only, create=create and not read_only)
+        options = (read_only, durability, max_size_bytes, _flush)
+        if (open_with := environment.options) != options:
+            registry.release(environment)
+            message = (
+                f"{environment.path} is open in this process with (read_only, durability, max_size_bytes) = "
+                f"{open_with[:3]}; it cannot be opened with {options[:3]} besides"
+            )
+            raise UsageError(message, path=str(environment.path), open_with=open_with[:3], given=options[:3])
+        return environment
+
+    @property
+    def options(self) -> tuple[bool, str, int, bool]:
+        """What all openings of one file in one process must agree on."""
+        return (self.read_only, self.durability, self.max_size_bytes, self.flush)
+
+    def read(self) -> ReadTransaction:
+        """Return a read transaction for a `with` statement; short, never held across user code."""
+        return ReadTransaction(self)
+
+    def last_transaction_id(self) -> int:
+        """Return the id of the last commit, of whichever process."""
+        if os.getpid() != self.process_id:
+            raise self.forked_error()
+        try:
+            number: int = self.handles.raw.info()["last_txnid"]
+        except (lmdb.Error, AttributeError):
+            with self.read() as transaction:
+                return transaction.id
+        return number
+
+    def statistics(self) -> EnvironmentStatistics:
+        """Return sizes, pages per table, free pages and readers, all of one moment."""
+        return collect_statistics(self)
+
+    def check_readers(self) -> int:
+        """Free the reader slots of dead processes, whose snapshots pin pages; return how many."""
+        cleared: int = self.handles.raw.reader_check()
+        return cleared
+
+    def sync(self) -> None:
+        """Flush what LMDB has committed, whatever the durability."""
+        if self.flush:
+            self.handles.raw.sync(True)  # noqa: FBT003 - force
+
+    def close(self) -> None:
+        """Give back one `open`; the last one closes the file.
+
+        Raises:
+            UsageError: a read transaction is still open after some seconds.
+        """
+        registry.release(self)
+
+    def reopen(self) -> None:
+        """Close and open LMDB's environment anew: the only cure for a poisoned one.
+
+        Raises:
+            StorageError, CorruptionError, ...: as for `open`. The next transaction tries again.
+        """
+        with self._gate:
+            self._check_open()
+            self._shut_gate()
+            self.handles.raw.close()
+            self.handles = None  # type: ignore[assignment]  # gated until it is set again
+            self._open_handles()
+
+    # --- for transactions -----------------------------------------------------
+
+    def begin_write(self, transaction: WriteTransaction) -> lmdb.Transaction:
+        """Begin LMDB's write transaction for `transaction`, under the writer lock between processes.
+
+        The caller holds `write_lock`, and has checked for a fork.
+
+        Raises:
+            ClosedError, ReadOnlyError: as named.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+        """
+        if self.read_only:
+            message = f"{self.path} is open read-only"
+            raise ReadOnlyError(message, path=str(self.path))
+        active = self.active_transactions
+        active.add(transaction)
+        try:
+            self.locks.acquire_writer(self.lock_timeout_s)
+            if self.gated:
+                self.pass_gate(transaction)
+            try:
+                raw = self.handles.begin(None, None, True, True)  # noqa: FBT003 - parent, write, buffers
+            except lmdb.Error as error:
+                raw = self._begin_again(transaction, error, write=True)
+            self._writer_thread = threading.get_ident()
+        except BaseException:
+            self.end_write(transaction)
+            raise
+        return raw
+
+    def end_write(self, transaction: WriteTransaction) -> None:
+        """Release the writer lock; harmless when repeated."""
+        if transaction in self.active_transactions:
+            self._writer_thread = 0
+            if not self.closed:
+                self.locks.release_writer()
+            self.active_transactions.discard(transaction)
+
+    def is_writing(self) -> bool:
+        """Tell whether the calling thread is inside a write transaction."""
+        return self._writer_thread == threading.get_ident()
+
+    def begin_read_again(self, transaction: ReadTransaction, error: lmdb.Error) -> lmdb.Transaction:
+        """Begin LMDB's read transaction after a first try failed with `error`."""
+        return self._begin_again(transaction, error, write=False)
+
+    def pass_gate(self, transaction: ReadTransaction) -> None:
+        """Wait until transactions may begin, and enter `transaction` among the active ones.
+
+        Raises:
+            ClosedError: the store is closed.
+            StorageError: an earlier `reopen` failed, and so does the new try.
+        """
+        active = self.active_transactions
+        while True:
+            active.discard(transaction)
+            with self._gate:
+                self._check_open()
+                if self.handles is None:
+                    self._open_handles()
+            active.add(transaction)
+            if not self.gated:
+                return
+
+    def translate(self, error: lmdb.Error) -> StatelogError:
+        """Return statelog's exception for LMDB's."""
+        return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
+
+    def forked_error(self) -> ForkedError:
+        """Return the error of a child that uses its parent's store."""
+        message = f"{self.path} was opened before this process was forked: open it again in the child"
+        return ForkedError(message, path=str(self.path))
+
+    # --- inside ---------------------------------------------------------------
+
+    def shut(self) -> None:
+        """Close for good; the registry calls it with the last reference."""
+        with self._gate:
+            self._shut_gate()
+            self.closed = True
+            if self.handles is not None:
+                self.handles.raw.close()
+            self.wake.close()
+            if not self.read_only and self.locks.try_exclusive():
+                remove_wake_file(self.store_id)
+            os.close(self.locks.descriptor)
+
+    def abandon(self) -> None:
+        """Let go of the locks in a forked child, where they would outlive the parent."""
+        os.close(self.locks.descriptor)
+        self.locks.supported = False
+
+    def _check_open(self) -> None:
+        if self.closed:
+            message = f"{self.path} is closed"
+            raise ClosedError(message, path=str(self.path))
+
+    def _shut_gate(self) -> None:
+        """Let nobody begin, and wait until nobody is inside. Holds under `_gate`."""
+        self.gated = True
+        deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+        while self.active_transactions:
+            if time.monotonic() >= deadline:
+                self.gated = self.handles is None
+                message = f"{self.path}: a transaction is still open"
+                raise UsageError(message, path=str(self.path))
+            time.sleep(0.0001)
+
+    def _begin_again(self, transaction: ReadTransaction, error: lmdb.Error, *, write: bool) -> lmdb.Transaction:
+        """Cure what keeps a transaction from beginning, where there is a cure."""
+        for _ in range(_BEGIN_ATTEMPTS):
+            self.active_transactions.discard(transaction)
+            if isinstance(error, lmdb.MapResizedError):
+                self._adopt_map_size()
+            elif isinstance(error, lmdb.ReadersFullError):
+                self.check_readers()
+            elif isinstance(error, lmdb.PanicError):
+                self.reopen()
+            elif error.code != 0:  # 0: closed by a reopen in between; the gate tells
+                raise self.translate(error) from error
+            self.pass_gate(transaction)
+            try:
+                return self.handles.begin(None, None, write, True)  # noqa: FBT003 - parent, write, buffers
+            except lmdb.Error as again:
+                error = again
+        self.active_transactions.discard(transaction)
+        raise self.translate(error) from error
+
+    def _adopt_map_size(self) -> None:
+        """Take over the map size of the process that made the file grow beyond ours."""
+        with self._gate:
+            self._check_open()
+            self._shut_gate()
+            self.handles.raw.set_mapsize(0)
+            self.gated = False
+
+    def _open_handles(self) -> None:
+        """Open LMDB's environment, and the gate. Holds under `_gate`."""
+        meta_page = check_file(self.locks.descriptor, self.path)
+        raw: lmdb.Environment | None = None
+        try:
+            raw = self._open_raw(meta_page.page_size_bytes)
+            raw.reader_check()
+            self.handles = self._open_tables(raw)
+            self.header = self._read_header(self.handles)
+        except BaseException as error:
+            self.handles = None  # type: ignore[assignment]  # gated
+            if raw is not None:
+                raw.close()
+            if isinstance(error, lmdb.Error):
+                raise self.translate(error) from error
+            raise
+        self.store_id = self.header["store_id"]
+        self.gated = False
+
+    def _open_raw(self, page_size_bytes: int) -> lmdb.Environment:
+        mode = os.fstat(self.locks.descriptor).st_mode & 0o666
+        return lmdb.open(
+            str(self.path),
+            map_size=self.max_size_bytes // page_size_bytes * page_size_bytes,
+            subdir=False,
+            readonly=self.read_only,
+            create=False,
+            mode=mode,
+            metasync=self.durability == "commit",
+            sync=self.flush,
+            max_readers=READERS_MAX,
+            max_dbs=TABLES_MAX,
+            max_spare_txns=_SPARE_READS,
+        )
+
+    def _open_tables(self, raw: lmdb.Environment) -> Handles:
+        """Open the three tables; LMDB wants a write transaction for it in a writable environment."""
+        if not self.read_only:
+            self.locks.acquire_writer(self.lock_timeout_s)
+        try:
+            meta, log, index = (raw.open_db(name, create=False) for name in (META_TABLE, LOG_TABLE, INDEX_TABLE))
+        except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
+            message = f"{self.path} is an LMDB file, but not a statelog store"
+            raise FormatError(message, path=str(self.path)) from error
+        finally:
+            if not self.read_only:
+                self.locks.release_writer()
+        return Handles(raw, raw.begin, meta, log, index)
+
+    def _read_header(self, handles: Handles) -> dict[str, Any]:
+        with handles.begin() as transaction:
+            value = transaction.get(HEADER_KEY, db=handles.meta)
+        if value is None:
+            message = f"{self.path} is damaged: it has no header"
+            raise CorruptionError(message, path=str(self.path))
+        try:
+            header = decode_header(value)
+        except (CorruptionError, FormatError) as error:
+            message = f"{self.path}: {error.message}"
+            raise type(error)(message, **{"path": str(self.path), **error.facts}) from None
+        if self.store_id not in {b"", header["store_id"]}:
+            message = f"{self.path} is another store than the one that was opened"
+            raise StorageError(message, path=str(self.path))
+        return header

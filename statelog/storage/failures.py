@@ -1,0 +1,87 @@
+"""What LMDB and the operating system say, in statelog's exceptions."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from statelog.errors import (
+    AccessError,
+    CorruptionError,
+    FormatError,
+    LimitError,
+    StatelogError,
+    StorageError,
+    StoreFullError,
+    StoreLockedError,
+    StoreNotFoundError,
+)
+from statelog.limits import READERS_MAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The disk, the user's disk quota, the largest file allowed: all are no room."""
+
+_ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError)
+
+
+def is_full(error: BaseException) -> bool:
+    """Tell whether `error` says that there is no room left, in the map or on the disk."""
+    if isinstance(error, lmdb.MapFullError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno in DISK_FULL_ERRNOS
+    return isinstance(error, lmdb.Error) and error.code in DISK_FULL_ERRNOS
+
+
+def translate_lmdb(  # noqa: PLR0911 - a table of cases, one line each
+    error: lmdb.Error, *, path: Path, max_size_bytes: int
+) -> StatelogError:
+    """Return the exception for what LMDB raised; the caller raises it `from` the original."""
+    if is_full(error):
+        return full_error(error, path=path, max_size_bytes=max_size_bytes)
+    if isinstance(error, _DAMAGE):
+        return CorruptionError(f"{path}: LMDB found damage: {error}", path=str(path))
+    if isinstance(error, lmdb.VersionMismatchError):
+        return FormatError(f"{path} is of another LMDB format: {error}", path=str(path))
+    if isinstance(error, lmdb.ReadersFullError):
+        message = f"{path}: more than {READERS_MAX} transactions read at once"
+        return LimitError(message, path=str(path), limit=READERS_MAX, actual=READERS_MAX + 1)
+    if isinstance(error, lmdb.BadValsizeError):
+        return LimitError(f"{path}: a key or value LMDB cannot take: {error}", path=str(path))
+    if isinstance(error, lmdb.MemoryError):
+        message = f"{path}: cannot reserve {max_size_bytes} bytes of address space: open with a smaller max_size_bytes"
+        return StorageError(message, path=str(path), max_size_bytes=max_size_bytes)
+    if isinstance(error, lmdb.LockError):
+        return StoreLockedError(f"{path} is locked by another process: {error}", path=str(path))
+    if error.code in _ACCESS_ERRNOS:
+        return AccessError(f"{path} or its lock file: no permission: {error}", path=str(path))
+    return StorageError(f"{path}: {error}", path=str(path))
+
+
+def full_error(error: BaseException, *, path: Path, max_size_bytes: int) -> StoreFullError:
+    """Return the error of a store without room, saying whether quota or disk is used up."""
+    if isinstance(error, lmdb.MapFullError):
+        message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading goes on"
+    else:
+        message = f"{path} cannot grow: {error}; reading goes on"
+    return StoreFullError(message, path=str(path), max_size_bytes=max_size_bytes, limit=max_size_bytes)
+
+
+def translate_os(error: OSError, *, path: Path) -> StatelogError:
+    """Return the exception for what the operating system raised about `path`."""
+    facts = {"path": str(path)}
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return StoreNotFoundError(f"no store at {path}", **facts)
+    if isinstance(error, IsADirectoryError):
+        return FormatError(f"{path} is a directory, not a store", **facts)
+    if error.errno in _ACCESS_ERRNOS:
+        return AccessError(f"no permission for {path}: {error.strerror}", **facts)
+    if error.errno in DISK_FULL_ERRNOS:
+        return StoreFullError(f"no room for {path}: {error.strerror}", max_size_bytes=None, **facts)
+    return StorageError(f"{path}: {error.strerror}", **facts)

@@ -1,0 +1,113 @@
+"""Named points at which a test makes the process die or an error strike.
+
+Crash tests arm one point in a child process, through the environment:
+
+    STATELOG_FAULT="commit.before_lmdb_commit:3:kill"
+
+kills it with SIGKILL the third time it gets there; or, in the same process, with
+`arm`. Unarmed, a point costs one call and one test of an empty dictionary.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENVIRONMENT_VARIABLE = "STATELOG_FAULT"
+
+POINTS = (
+    "creation.before_temporary",
+    "creation.after_temporary",
+    "creation.before_lmdb_commit",
+    "creation.after_lmdb_commit",
+    "creation.before_link",
+    "creation.after_link",
+    "creation.after_directory_sync",
+    "creation.after_unlink",
+    "commit.before_begin",
+    "commit.after_begin",
+    "commit.before_put_log",
+    "commit.after_put_log",
+    "commit.before_put_index",
+    "commit.after_put_index",
+    "commit.between_works",
+    "commit.before_lmdb_commit",
+    "commit.after_lmdb_commit",
+    "commit.before_delivery",
+    "commit.after_delivery",
+)
+"""Every point there is, in the order in which a creation and a commit pass them."""
+
+_armed: dict[str, _Fault] = {}
+
+
+class _Fault:
+    """What happens at a point, and how many passes before it does."""
+
+    __slots__ = ("action", "passes_left")
+
+    def __init__(self, passes_left: int, action: Callable[[], None]) -> None:
+        self.passes_left = passes_left
+        self.action = action
+
+
+def point(name: str) -> None:
+    """Strike if `name` is armed; otherwise do nothing, in well under 100 ns."""
+    if _armed:
+        _pass(name)
+
+
+def arm(name: str, *, count: int = 1, action: str | Callable[[], None] = "kill") -> None:
+    """Make the `count`-th pass of a point strike, once.
+
+    Args:
+        name: one of `POINTS`.
+        count: 1 is the next pass.
+        action: "kill" (SIGKILL to this process), or what to call: it may raise.
+
+    Raises:
+        UsageError: there is no such point, count or action. Facts: fault.
+    """
+    if name not in POINTS or count < 1 or (isinstance(action, str) and action != "kill"):
+        message = f"no such fault: {name}:{count}:{action}"
+        raise UsageError(message, fault=name)
+    _armed[name] = _Fault(count, _kill if isinstance(action, str) else action)
+
+
+def disarm() -> None:
+    """Disarm every point."""
+    _armed.clear()
+
+
+def arm_from_environment() -> None:
+    """Arm what STATELOG_FAULT says: "name:count:action", several parted by commas."""
+    for fault in filter(None, os.environ.get(ENVIRONMENT_VARIABLE, "").split(",")):
+        name, _, rest = fault.partition(":")
+        count, _, action = rest.partition(":")
+        if not count.isascii() or not count.isdigit():
+            message = f"{ENVIRONMENT_VARIABLE} wants name:count:action, not {fault!r}"
+            raise UsageError(message, fault=fault)
+        arm(name, count=int(count), action=action)
+
+
+def _pass(name: str) -> None:
+    fault = _armed.get(name)
+    if fault is None:
+        return
+    fault.passes_left -= 1
+    if fault.passes_left == 0:
+        del _armed[name]
+        fault.action()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm_from_environment()

@@ -1,0 +1,110 @@
+"""Locks between processes that can time out.
+
+LMDB's writer lock waits for ever, also for a process that is stopped, and LMDB
+does not tell who has the file open. So two bytes far beyond the end of the data
+file are locked: one is shared by all who have the store open, the other belongs
+to the one who writes. They are locks of the open file description: they end with
+the process, and closing another descriptor of the file does not drop them, as it
+does with plain POSIX locks.
+
+Where the system has no such locks (`supported` turns False), LMDB's own remain.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from statelog.errors import StoreLockedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PRESENCE_AT = 2**62
+_WRITER_AT = 2**62 + 1
+_FLOCK = struct.Struct("hhqqi")
+_SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
+_BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
+_MISSING_ERRNOS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
+_PAUSE_S_MIN = 0.00005
+_PAUSE_S_MAX = 0.001
+
+
+def _range_lock(kind: int, at: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0)
+
+
+_PRESENCE_SHARED = _range_lock(fcntl.F_RDLCK, _PRESENCE_AT)
+_PRESENCE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _PRESENCE_AT)
+_WRITER_TAKEN = _range_lock(fcntl.F_WRLCK, _WRITER_AT)
+_WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
+
+
+class FileLocks:
+    """The two locks of one open data file.
+
+    Args:
+        descriptor: of the data file; its owner closes it, which drops both locks.
+        path: for messages.
+    """
+
+    __slots__ = ("_path", "descriptor", "supported")
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self.descriptor = descriptor
+        self.supported = _SET_LOCK >= 0
+        self._path = path
+
+    def acquire_presence(self, timeout_s: float) -> None:
+        """Say that this process has the store open.
+
+        Raises:
+            StoreLockedError: another holds it for itself alone. Facts: path, timeout_s.
+        """
+        self._acquire(_PRESENCE_SHARED, timeout_s)
+
+    def try_exclusive(self) -> bool:
+        """Turn presence into exclusive presence; False if any other process has the store open."""
+        return self.supported and self._try(_PRESENCE_EXCLUSIVE) and self.supported
+
+    def acquire_writer(self, timeout_s: float) -> None:
+        """Become the one process that writes.
+
+        Raises:
+            StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
+        """
+        if self.supported and not self._try(_WRITER_TAKEN):
+            self._acquire(_WRITER_TAKEN, timeout_s)
+
+    def release_writer(self) -> None:
+        """Let the next process write."""
+        if self.supported:
+            fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_FREE)
+
+    def _acquire(self, lock: bytes, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        pause_s = _PAUSE_S_MIN
+        while not self._try(lock):
+            if time.monotonic() >= deadline:
+                message = f"{self._path} is locked by another process, and stayed so for {timeout_s:g} s"
+                raise StoreLockedError(message, path=str(self._path), timeout_s=timeout_s)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+    def _try(self, lock: bytes) -> bool:
+        """Take a lock if it is free; where there are no such locks, it is."""
+        if not self.supported:
+            return True
+        try:
+            fcntl.fcntl(self.descriptor, _SET_LOCK, lock)
+        except OSError as error:
+            if error.errno in _BUSY_ERRNOS:
+                return False
+            if error.errno not in _MISSING_ERRNOS:
+                raise
+            self.supported = False
+        return True

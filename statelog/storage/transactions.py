@@ -1,0 +1,290 @@
+"""Transactions over the tables of a store: thin, fast, and nothing borrowed escapes.
+
+A `memoryview` out of LMDB points into the mapped file and stays readable when its
+transaction is over, by then showing whatever was written there since. So each one
+lent is taken back (released) at the end of its transaction, and before the next
+write in it: a late read raises `ValueError` instead of lying. Slices made of it
+cannot be taken back; callers copy what they keep.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from os import getpid
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Self
+
+import lmdb
+
+from statelog.errors import StorageError
+from statelog.format.seal import seal, unseal
+from statelog.storage.faults import point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from statelog.storage.environment import Environment
+
+_encode_lsn = Struct(">Q").pack
+
+
+class ReadTransaction:
+    """A consistent snapshot of the store, for use in one `with` statement.
+
+    Short by contract: while it lives, LMDB reuses no page freed since it began.
+    """
+
+    __slots__ = ("_borrowed", "_environment", "_index", "_log", "_raw")
+
+    _raw: Any  # lmdb.Transaction, None before it began
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._raw = None
+        self._borrowed: list[memoryview] = []
+
+    def __enter__(self) -> Self:
+        """Begin.
+
+        Raises:
+            ForkedError: this process was forked since the store was opened.
+            ClosedError: the store is closed.
+            LimitError: more transactions read at once than the store has slots for.
+        """
+        environment = self._environment
+        if getpid() != environment.process_id:
+            raise environment.forked_error()
+        active = environment.active_transactions
+        active.add(self)
+        try:
+            if environment.gated:
+                active.discard(self)
+                environment.pass_gate(self)
+            handles = environment.handles
+            self._raw = handles.begin(None, None, False, True)  # noqa: FBT003 - LMDB's own, by position for speed
+        except lmdb.Error as error:
+            active.discard(self)
+            self._raw = environment.begin_read_again(self, error)
+            handles = environment.handles
+        except BaseException:
+            active.discard(self)
+            raise
+        self._log = handles.log
+        self._index = handles.index
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """End the snapshot and take back what was borrowed from it."""
+        try:
+            if self._borrowed:
+                self._take_back()
+        finally:
+            self._raw.abort()
+            self._environment.active_transactions.discard(self)
+        if kind is not None and isinstance(error, lmdb.Error):
+            raise self._environment.translate(error) from error
+
+    @property
+    def id(self) -> int:
+        """The id of the last commit this snapshot contains; of a write, its own."""
+        number: int = self._raw.id()
+        return number
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return the record with that LSN, borrowed until the transaction ends or writes."""
+        view: memoryview | None = self._raw.get(_encode_lsn(lsn), None, self._log)
+        if view is not None:
+            self._borrowed.append(view)
+        return view
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return the payload under `key`.
+
+        Raises:
+            CorruptionError: its seal does not hold. Facts: key.
+        """
+        value = self._raw.get(key, None, self._index)
+        return None if value is None else unseal(key, value)
+
+    def last_lsn(self) -> int:
+        """Return the LSN of the last record, 0 in an empty log."""
+        cursor = self._raw.cursor(self._log)
+        return int.from_bytes(cursor.key()) if cursor.last() else 0
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys that begin with `prefix`, in order, with their payloads.
+
+        Args:
+            prefix: of every key yielded.
+            start: a whole key (it need not exist) at which to begin, included.
+            reverse: from the greatest key, or from `start`, down.
+
+        Raises:
+            CorruptionError: a seal does not hold. Facts: key.
+        """
+        cursor = self._raw.cursor(self._index)
+        if reverse:
+            found = _seek_last(cursor, prefix, start)
+            step = cursor.prev
+        else:
+            found = cursor.set_range(max(prefix, start)) if prefix or start else cursor.first()
+            step = cursor.next
+        while found:
+            key = bytes(cursor.key())
+            if not key.startswith(prefix):
+                return
+            yield key, unseal(key, cursor.value())
+            found = step()
+
+    def index_keys(self) -> list[bytes]:
+        """Return all keys of the index, whatever their values."""
+        cursor = self._raw.cursor(self._index)
+        return [bytes(key) for key in cursor.iternext(keys=True, values=False)]
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return the greatest key that begins with `prefix`, and its payload."""
+        return next(self.scan_index(prefix, reverse=True), None)
+
+    def table_stat(self, table: Any) -> dict[str, Any]:  # noqa: ANN401 - LMDB's handle has no public type
+        """Return LMDB's page counts of one table, as of this snapshot."""
+        counts: dict[str, Any] = self._raw.stat(table)
+        return counts
+
+    def _take_back(self) -> None:
+        """Release what was lent; a view still exported (to C) cannot be, and is our own bug."""
+        borrowed, self._borrowed = self._borrowed, []
+        for view in borrowed:
+            view.release()
+
+
+class Stage(Enum):
+    """How far a write transaction got."""
+
+    NEW = 0
+    BEGUN = 1
+    COMMITTING = 2
+    """LMDB's commit was called: only its return, or a look at the store, tells whether it happened."""
+
+
+class WriteTransaction(ReadTransaction):
+    """The one write transaction of the store: reads see its own writes.
+
+    Only `commit.Committer` begins and ends one.
+    """
+
+    __slots__ = ("_callbacks", "changes", "last_put", "number", "stage")
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.changes = 0
+        """How often this transaction wrote."""
+        self.number = 0
+        """Its id, once its commit has begun."""
+        self.stage = Stage.NEW
+        self.last_put: tuple[int, bytes] | None = None
+        """LSN and bytes of the last record put: by it a commit of unknown outcome is recognised."""
+        self._callbacks: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Take the writer lock and begin; the errors are those of `Environment.begin_write`."""
+        self._raw = self._environment.begin_write(self)
+        handles = self._environment.handles
+        self._log = handles.log
+        self._index = handles.index
+        self.stage = Stage.BEGUN
+
+    def commit(self) -> None:
+        """Commit, and return when it is as durable as the store's mode says. On failure, `abort` follows."""
+        if self._borrowed:
+            self._take_back()
+        self.number = self._raw.id()
+        self.stage = Stage.COMMITTING
+        self._raw.commit()
+        for callback in self._callbacks:
+            callback()
+        self._environment.end_write(self)
+
+    def on_commit(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once this has committed, before the next write transaction begins.
+
+        It must not raise. After a commit of unknown outcome it is not called.
+        """
+        self._callbacks.append(callback)
+
+    def abort(self) -> None:
+        """Drop every change; harmless after the transaction has ended."""
+        try:
+            self._take_back()
+        finally:
+            if self._raw is not None:
+                self._raw.abort()
+            self._environment.end_write(self)
+
+    def put_log(self, lsn: int, record: bytes) -> None:
+        """Append a record.
+
+        Raises:
+            StorageError: the LSN is not above the last one. Facts: lsn.
+        """
+        if self._borrowed:
+            self._take_back()
+        point("commit.before_put_log")
+        self.changes += 1
+        # dupdata, overwrite, append: LMDB answers False, and stores nothing, where the key is out of order
+        if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):  # noqa: FBT003 - as in begin
+            message = f"record {lsn} was not appended: the log already ends at {self.last_lsn()}"
+            raise StorageError(message, lsn=lsn)
+        self.last_put = (lsn, record)
+        point("commit.after_put_log")
+
+    def replace_log(self, lsn: int, record: bytes) -> None:
+        """Put another record in the place of one that is there.
+
+        Raises:
+            StorageError: there is no record with that LSN. Facts: lsn.
+        """
+        if self._borrowed:
+            self._take_back()
+        key = _encode_lsn(lsn)
+        if self._raw.get(key, None, self._log) is None:
+            message = f"record {lsn} was not replaced: there is none"
+            raise StorageError(message, lsn=lsn)
+        self.changes += 1
+        self._raw.put(key, record, True, True, False, self._log)  # noqa: FBT003 - as in begin
+
+    def put_index(self, key: bytes, payload: bytes) -> None:
+        """Store `payload` under `key`, sealed."""
+        if self._borrowed:
+            self._take_back()
+        point("commit.before_put_index")
+        self.changes += 1
+        self._raw.put(key, seal(key, payload), True, True, False, self._index)  # noqa: FBT003 - as in begin
+        point("commit.after_put_index")
+
+    def delete_index(self, key: bytes) -> None:
+        """Remove `key`, if it is there."""
+        if self._borrowed:
+            self._take_back()
+        self.changes += 1
+        self._raw.delete(key, b"", self._index)
+
+
+def _seek_last(cursor: lmdb.Cursor, prefix: bytes, start: bytes) -> bool:
+    """Move to the greatest key that is at most `start`, or that begins with `prefix`."""
+    if start:
+        if cursor.set_range(start):
+            return bool(bytes(cursor.key()) == start or cursor.prev())
+        return bool(cursor.last())
+    after = _after_prefix(prefix)
+    if after and cursor.set_range(after):
+        return bool(cursor.prev())
+    return bool(cursor.last())
+
+
+def _after_prefix(prefix: bytes) -> bytes:
+    """Return the least key above all that begin with `prefix`; empty if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""

@@ -1,0 +1,233 @@
+"""The store: one open file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from statelog.errors import UsageError
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT
+from statelog.log import rebuild, verify
+from statelog.log.engine import Engine
+from statelog.log.reader import LogRecord, read_log
+from statelog.log.times import to_datetime
+from statelog.session import Outcome
+from statelog.statistics import StoreStatistics, collect
+from statelog.storage.environment import Environment
+from statelog.thread import Thread
+from statelog.transaction import Transaction, transaction
+from statelog.tree.node import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+    from pathlib import Path
+    from types import TracebackType
+
+    from statelog.log.batch import Batch, Head
+    from statelog.log.verify import VerifyReport
+    from statelog.log.view import ThreadRow, View
+
+T = TypeVar("T")
+
+_THREADS_PAGE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadInfo:
+    """A thread, as the store lists it."""
+
+    id: str
+    created: datetime
+    branches: int
+    versions: int
+    """Checkpoints on all branches, shared ones once."""
+    channels: dict[str, str]
+    """Reducer by channel; empty without a schema."""
+
+
+class Store:
+    """One open file. May be used from several OS threads; a forked child must open it again.
+
+    Use it as a context manager, or call `close`.
+    """
+
+    is_final = True
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {str(self.path)!r}{' closed' if self.closed else ''}>"
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._engine.environment.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._engine.is_closed
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._engine.environment.read_only
+
+    @property
+    def durability(self) -> str:
+        """`commit` or `batched`."""
+        return self._engine.environment.durability
+
+    def close(self) -> None:
+        """Close the file. What was made of the store raises ClosedError from then on."""
+        if not self._engine.is_closed:
+            self._engine.close()
+
+    # --- threads -----------------------------------------------------------------
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:  # noqa: A002
+        """Return a thread; it comes to be with its first commit.
+
+        Args:
+            id: the caller's stable id.
+            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
+                one the thread takes any channel with `replace`, or has the reducers it remembers.
+            branch: one of the thread's branches.
+
+        Raises:
+            SchemaError: the thread remembers other reducers; the message shows both.
+            BranchNotFoundError: no such branch.
+
+        """
+        return Thread(self, id, schema, branch)
+
+    def threads(self) -> Iterator[ThreadInfo]:
+        """Yield all threads in order of creation."""
+        with self.read() as view:
+            rows = list(view.threads())
+        for at in range(0, len(rows), _THREADS_PAGE):
+            with self.read() as view:
+                page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
+            yield from page
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Return a context manager whose commits, to any threads, happen together at its end, or not at all."""
+        return transaction(self._engine)
+
+    # --- the log --------------------------------------------------------------------
+
+    def log(self, after: int = 0, *, follow: bool = False, timeout_s: float | None = None) -> Iterator[LogRecord]:
+        """Yield the records of the event log, in order.
+
+        Args:
+            after: only records above this LSN.
+            follow: at the end, wait for more instead of stopping.
+            timeout_s: with `follow`: stop after so long without a record.
+
+        No transaction is held while the caller works.
+
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            message = f"an LSN is an int from 0, not {after!r}"
+            raise UsageError(message)
+        return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last record, 0 for an empty log."""
+        with self.read() as view:
+            return view.transaction.last_lsn()
+
+    # --- care -----------------------------------------------------------------------
+
+    def statistics(self) -> StoreStatistics:
+        """Return sizes, counts, free pages and readers."""
+        return collect(self._engine)
+
+    def verify(self, *, deep: bool = True, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+        """Check every invariant of the file and report what does not hold.
+
+        Args:
+            deep: also read every node that any version can reach.
+            progress: called with (records done, records in all).
+
+        """
+        return verify.verify(self._engine, deep=deep, progress=progress)
+
+    def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Drop the index and derive it from the log again, in one transaction; return the records read."""
+        return rebuild.rebuild_index(self._engine, progress=progress)
+
+    # --- as a session ---------------------------------------------------------------
+
+    def read(self) -> AbstractContextManager[View]:
+        """Open a view for a short while (internal)."""
+        return self._engine.read()
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes (internal)."""
+        return Workspace(self._engine.read_node)
+
+    def write(self, work: Callable[[Batch], Head]) -> Outcome:
+        """Commit (internal)."""
+        return Outcome(self._engine.write(work))
+
+    def act(self, work: Callable[[Batch], T]) -> T:
+        """Commit (internal)."""
+        return self._engine.write(work)
+
+
+def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
+    versions = 0
+    for branch in view.branches(row.lsn):
+        versions += view.head_version(row.lsn, branch.number) - branch.base_version
+    created = to_datetime(view.record(row.lsn).time_us)
+    return ThreadInfo(row.id, created, row.branch_count, versions, row.specs)
+
+
+def open(  # noqa: A001 - statelog.open
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    durability: str = "commit",
+    max_size_bytes: int | None = None,
+) -> Store:
+    """Open a store, creating it if need be.
+
+    Args:
+        path: the file. LMDB keeps a second one beside it, its name with `-lock` added.
+        read_only: refuse writes; the file must exist.
+        create: whether a missing file is made.
+        durability: "commit": what was acknowledged survives a power cut. "batched": a power
+            cut may take the last commit, and corrupts nothing; one flush a commit instead of
+            two. A killed process loses nothing in either.
+        max_size_bytes: the file never grows beyond it (default 256 GiB).
+
+    Raises:
+        StoreNotFoundError: no such file, and `create` is False or `read_only` True.
+        FormatError: the file is no store, or of a newer format.
+        CorruptionError: the file is damaged.
+        StoreLockedError, StorageError, AccessError: the system refused.
+
+    """
+    environment = Environment.open(
+        path,
+        read_only=read_only,
+        create=create,
+        durability=durability,
+        max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
+    )
+    return Store(Engine(environment))

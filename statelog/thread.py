@@ -1,0 +1,541 @@
+"""Threads: one line of execution each, on one of its branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from statelog.checkpoint import Checkpoint, read_head
+from statelog.errors import (
+    BranchNotFoundError,
+    CheckpointNotFoundError,
+    LimitError,
+    ThreadNotFoundError,
+    UsageError,
+)
+from statelog.format import cbor, keys
+from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+from statelog.log import writer
+from statelog.log.events import MAIN, default_id, parse_default_id
+from statelog.log.times import to_time_us
+from statelog.schema import Schema, normalise_update, reconcile
+from statelog.session import Outcome
+from statelog.views import EMPTY_STATE, MapView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from statelog.log.batch import Batch, Head
+    from statelog.log.view import View
+    from statelog.log.writer import Write
+    from statelog.mount import Mount
+    from statelog.session import Session
+
+Target = int | str | datetime | Checkpoint
+"""What names a checkpoint: version, id or tag, time, or itself."""
+
+_HISTORY_PAGE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch of a thread: versions 0..base_version are its parent's, the rest its own."""
+
+    name: str
+    parent: str | None
+    base_version: int
+    head_version: int
+
+
+class Thread:
+    """One branch of one thread of a store.
+
+    Nothing is written before the first commit. All methods may be called from several OS
+    threads, tasks and processes at once.
+    """
+
+    def __init__(self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN) -> None:
+        _check_thread_id(thread_id)
+        self._session = session
+        self._id = thread_id
+        self._branch = branch
+        self._given = Schema.of(schema)
+        self._schema = self._given
+        self._has_schema = schema is not None
+        self._missing_specs: dict[str, str] = {}
+        self._lsn: int | None = None
+        self._branch_number: int | None = None
+        with session.read() as view:
+            self._resolve(view)
+        if branch != MAIN and self._branch_number is None:
+            raise _no_branch(thread_id, branch)
+
+    @property
+    def id(self) -> str:
+        """The caller's stable id."""
+        return self._id
+
+    @property
+    def branch(self) -> str:
+        """The branch this object works on."""
+        return self._branch
+
+    def __repr__(self) -> str:
+        return f"<Thread {self._id!r} branch {self._branch!r}>"
+
+    # --- finding itself -----------------------------------------------------------
+
+    def _resolve(self, view: View) -> bool:
+        """Learn the thread's and branch's numbers; return whether they exist."""
+        if self._branch_number is not None and self._session.is_final:
+            return True
+        lsn = view.thread_lsn(self._id)
+        if lsn is None:
+            self._missing_specs = self._given.specs()
+            return False
+        row = view.thread(lsn)
+        if self._has_schema:
+            self._missing_specs = reconcile(self._id, row.specs, self._given)
+        else:
+            self._schema = Schema.from_specs(row.specs)
+            self._missing_specs = {}
+        self._lsn = lsn
+        self._branch_number = view.branch_number(lsn, self._branch)
+        return self._branch_number is not None
+
+    def _ids(self, view: View) -> tuple[int, int]:
+        if not self._resolve(view):
+            if self._lsn is None:
+                message = f"no thread {self._id!r} in this store"
+                raise ThreadNotFoundError(message, thread=self._id)
+            raise _no_branch(self._id, self._branch)
+        assert self._lsn is not None
+        assert self._branch_number is not None
+        return self._lsn, self._branch_number
+
+    def _ids_for_writing(self, batch: Batch) -> tuple[int, int]:
+        """Return (thread, branch), the thread created and its schema recorded if need be."""
+        if self._session.is_final and not self._missing_specs and self._branch_number is not None:
+            assert self._lsn is not None
+            return self._lsn, self._branch_number
+        # Nothing is remembered here: the batch may come to nothing, or be run again.
+        lsn = batch.view.thread_lsn(self._id)
+        if lsn is None:
+            if self._branch != MAIN:
+                raise _no_branch(self._id, self._branch)
+            return writer.create_thread(batch, self._id, self._given.specs()), 0
+        if self._has_schema:
+            added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
+            if added:
+                writer.extend_schema(batch, lsn, added)
+        number = batch.view.branch_number(lsn, self._branch)
+        if number is None:
+            raise _no_branch(self._id, self._branch)
+        return lsn, number
+
+    def _learn(self) -> None:
+        """Remember what a write has created."""
+        if self._branch_number is None or self._missing_specs:
+            self._branch_number = None
+            with self._session.read() as view:
+                self._resolve(view)
+
+    # --- state ----------------------------------------------------------------------
+
+    @property
+    def head(self) -> Checkpoint | None:
+        """The branch's last checkpoint, None before the first commit."""
+        with self._session.read() as view:
+            if not self._resolve(view):
+                return None
+            thread, branch = self._ids(view)
+            head = read_head(view, thread, branch, view.head_version(thread, branch))
+        return None if head is None else self._wrap(head)
+
+    @property
+    def state(self) -> MapView:
+        """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
+        head = self.head
+        return EMPTY_STATE if head is None else head.state
+
+    @property
+    def version(self) -> int:
+        """The head's version, -1 before the first commit."""
+        with self._session.read() as view:
+            return view.head_version(*self._ids(view)) if self._resolve(view) else -1
+
+    def _wrap(self, head: Head) -> Checkpoint:
+        return Checkpoint(self._session, self._id, Outcome(head))
+
+    # --- writing --------------------------------------------------------------------
+
+    def commit(
+        self,
+        *writes: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,  # noqa: A002 - the word users know
+    ) -> Checkpoint:
+        """Merge writes into the head's channels and make that the new head.
+
+        Durable when it returns (as `durability=` of the store says).
+
+        Args:
+            writes: one or several updates, channel name to value; those of one call are
+                merged in order, as the parallel writes of one superstep.
+            metadata: kept with the checkpoint.
+            expected_version: the head's version the caller has seen, -1 for none.
+            id: the checkpoint's id; one of the store's making if left out.
+
+        Raises:
+            ConflictError: the head is another than `expected_version`.
+            AlreadyExistsError: `id` is taken in this thread.
+            ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
+                cannot be stored or merged; the message names channel and path.
+            StoreFullError: the quota or the disk is used up.
+
+        In each case nothing was written.
+
+        """
+        prepared = self._prepare(writes)
+        return self._commit(prepared, metadata, expected_version, id)
+
+    def _commit(
+        self,
+        prepared: list[Write],
+        metadata: Mapping[str, Any] | None,
+        expected_version: int | None,
+        checkpoint_id: str | None,
+    ) -> Checkpoint:
+        metadata_item = encode_metadata(metadata)
+        written = _written_item(prepared)
+
+        def work(batch: Batch) -> Head:
+            thread, branch = self._ids_for_writing(batch)
+            return writer.commit(
+                batch,
+                self._id,
+                thread,
+                branch,
+                prepared,
+                metadata=metadata_item,
+                written=written,
+                expected_version=expected_version,
+                checkpoint_id=checkpoint_id,
+            )
+
+        outcome = self._session.write(work)
+        self._learn()
+        return Checkpoint(self._session, self._id, outcome)
+
+    def _prepare(self, writes: tuple[Mapping[str, Any], ...]) -> list[Write]:
+        schema = self._schema
+        prepared: list[Write] = []
+        for update in writes:
+            for channel, value in normalise_update(update).items():
+                checked = schema.validate_write(channel, value)
+                write = schema.reducer(channel).prepare(channel, checked, path=channel)
+                prepared.append(write.checked_by(schema.validate_result))
+        return prepared
+
+    def rollback(
+        self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
+    ) -> Checkpoint:
+        """Append a checkpoint with the state of an earlier one.
+
+        Its cost is that of the smallest commit, whatever the distance or the size of the
+        state. Nothing is deleted: a rollback to what was the head undoes it.
+        """
+        metadata_item = encode_metadata(metadata)
+
+        def work(batch: Batch) -> Head:
+            thread, branch = self._ids(batch.view)
+            found = self._find(batch.view, thread, branch, target)
+            return writer.rollback(
+                batch,
+                self._id,
+                thread,
+                branch,
+                found,
+                metadata=metadata_item,
+                expected_version=expected_version,
+            )
+
+        return Checkpoint(self._session, self._id, self._session.write(work))
+
+    def fork(
+        self,
+        name: str,
+        *,
+        at: Target | None = None,
+        update: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Thread:
+        """Begin a branch that shares everything up to a version, and return it.
+
+        Args:
+            name: the branch's name.
+            at: where it leaves this branch; the head if left out.
+            update: a first commit on the new branch, in the same transaction.
+            metadata: of that commit.
+
+        """
+        prepared = self._prepare((update,)) if update is not None else []
+        metadata_item = encode_metadata(metadata)
+        written = _written_item(prepared)
+
+        def work(batch: Batch) -> None:
+            thread, branch = self._ids(batch.view)
+            base = self._fork_base(batch, thread, branch, at)
+            number = writer.fork(batch, self._id, thread, name, base)
+            if update is not None:
+                writer.commit(
+                    batch,
+                    self._id,
+                    thread,
+                    number,
+                    prepared,
+                    metadata=metadata_item,
+                    written=written,
+                    expected_version=None,
+                    checkpoint_id=None,
+                )
+
+        self._session.act(work)
+        return self.checkout(name)
+
+    def _fork_base(self, batch: Batch, thread: int, branch: int, at: Target | None) -> tuple[int, int]:
+        if at is None:
+            head = batch.head(thread, branch)
+            if head is None:
+                message = f"thread {self._id!r} has no checkpoint to fork from"
+                raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=None)
+            return branch, head.event.version
+        event = self._find(batch.view, thread, branch, at).event
+        version = event.version
+        # A version of this line is branched off this line, any other off the branch it is on.
+        on_line = batch.view.owner(thread, branch, version) == event.branch
+        return (branch if on_line else event.branch), version
+
+    def checkout(self, branch: str) -> Thread:
+        """Return this thread on another of its branches. Raises BranchNotFoundError."""
+        return Thread(self._session, self._id, self._schema_for_copy(), branch)
+
+    def _schema_for_copy(self) -> object:
+        return self._given if self._has_schema else None
+
+    # --- looking back -----------------------------------------------------------------
+
+    def at(self, target: Target) -> Checkpoint:
+        """Return a checkpoint of this branch.
+
+        Args:
+            target: a version (an int); an id or tag (a str; tags first); a time (a datetime:
+                the last checkpoint at or before it; naive means local time).
+
+        Raises:
+            CheckpointNotFoundError: there is none.
+
+        """
+        with self._session.read() as view:
+            thread, branch = self._ids(view)
+            head = self._find(view, thread, branch, target)
+        return self._wrap(head)
+
+    def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
+        found: Head | None = None
+        if isinstance(target, Checkpoint):
+            target = target.id
+        if isinstance(target, bool) or not isinstance(target, int | str | datetime):
+            message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
+            raise UsageError(message)
+        if isinstance(target, int):
+            found = read_head(view, thread, branch, target)
+        elif isinstance(target, datetime):
+            version = view.version_at_time(thread, branch, to_time_us(target))
+            found = read_head(view, thread, branch, version)
+        elif target:
+            found = self._find_named(view, thread, target)
+        if found is None:
+            last = view.head_version(thread, branch)
+            message = (
+                f"thread {self._id!r}, branch {self._branch!r}: no checkpoint {_shown(target)}"
+                f" (its versions are 0 to {last})"
+            )
+            raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=target)
+        return found
+
+    def _find_named(self, view: View, thread: int, name: str) -> Head | None:
+        for key in (_safe_key(keys.encode_tag_key, thread, name), _safe_key(keys.encode_checkpoint_id_key, thread, name)):
+            payload = view.transaction.get_index(key) if key else None
+            if payload is not None:
+                return self._head_of(view, thread, keys.decode_lsn(payload))
+        lsn = parse_default_id(name)
+        if lsn is None or not 0 < lsn <= view.transaction.last_lsn():
+            return None
+        if view.record(lsn).type not in writer.CHECKPOINT_TYPES:
+            return None
+        head = self._head_of(view, thread, lsn)
+        return head if head is not None and default_id(lsn, head.digest) == name else None
+
+    def _head_of(self, view: View, thread: int, lsn: int) -> Head | None:
+        event = view.checkpoint(lsn)
+        return read_head(view, thread, event.branch, event.version) if event.thread == thread else None
+
+    def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint]:
+        """Yield the branch's checkpoints, newest first, back to version 0.
+
+        Args:
+            limit: at most so many.
+            before: only versions below this one.
+
+        No transaction is held while the caller works: a commit in between changes nothing
+        of what is yielded.
+
+        """
+        if limit is not None and limit < 0:
+            message = f"a limit of {limit}"
+            raise UsageError(message)
+        return self._history(limit, before)
+
+    def _history(self, limit: int | None, before: int | None) -> Iterator[Checkpoint]:
+        version: int | None = None
+        left = limit
+        while left is None or left > 0:
+            with self._session.read() as view:
+                if not self._resolve(view):
+                    return
+                thread, branch = self._ids(view)
+                if version is None:
+                    last = view.head_version(thread, branch)
+                    version = last if before is None else min(last, before - 1)
+                count = min(_HISTORY_PAGE if left is None else left, _HISTORY_PAGE, version + 1)
+                page = [read_head(view, thread, branch, version - offset) for offset in range(count)]
+            for head in page:
+                if head is not None:
+                    yield self._wrap(head)
+            if count <= 0:
+                return
+            version -= count
+            left = None if left is None else left - count
+
+    # --- names ----------------------------------------------------------------------------
+
+    def branches(self) -> list[BranchInfo]:
+        """Return the thread's branches in order of creation."""
+        with self._session.read() as view:
+            if not self._resolve(view):
+                return []
+            thread, _branch = self._ids(view)
+            rows = list(view.branches(thread))
+            return [
+                BranchInfo(
+                    row.name,
+                    None if row.parent is None else rows[row.parent].name,
+                    row.base_version,
+                    view.head_version(thread, row.number),
+                )
+                for row in rows
+            ]
+
+    def tag(self, name: str, target: Target | None = None) -> Checkpoint:
+        """Give a checkpoint (the head if left out) a name; a name in use is moved."""
+
+        def work(batch: Batch) -> Head:
+            thread, branch = self._ids(batch.view)
+            head = batch.head(thread, branch) if target is None else self._find(batch.view, thread, branch, target)
+            if head is None:
+                message = f"thread {self._id!r} has no checkpoint to tag"
+                raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=None)
+            writer.tag(batch, thread, name, head.event.lsn)
+            return head
+
+        return Checkpoint(self._session, self._id, self._session.write(work))
+
+    def untag(self, name: str) -> None:
+        """Remove a tag. Raises CheckpointNotFoundError if there is none of that name."""
+
+        def work(batch: Batch) -> None:
+            thread, _branch = self._ids(batch.view)
+            writer.check_name("tag", name)
+            if batch.get_index(keys.encode_tag_key(thread, name)) is None:
+                message = f"thread {self._id!r} has no tag {name!r}"
+                raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=name)
+            writer.tag(batch, thread, name, 0)
+
+        self._session.act(work)
+
+    def tags(self) -> dict[str, Checkpoint]:
+        """Return the thread's tags and what they name."""
+        with self._session.read() as view:
+            if not self._resolve(view):
+                return {}
+            thread, _branch = self._ids(view)
+            prefix = keys.encode_tag_prefix(thread)
+            found = [
+                (key[len(prefix) :].decode(), self._head_of(view, thread, keys.decode_lsn(payload)))
+                for key, payload in view.transaction.scan_index(prefix)
+            ]
+        return {name: self._wrap(head) for name, head in found if head is not None}
+
+    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[Mount]:
+        """Return a context manager whose value is the state as a dict to change in place.
+
+        On a clean exit the changes become one checkpoint (none if nothing changed), on an
+        exception nothing. Channels are set, not merged with reducers; a channel that someone
+        else changed in the meantime raises ConflictError, one that nobody else touched does not.
+        """
+        from statelog.mount import mounted  # noqa: PLC0415 - a mount holds a thread
+
+        return mounted(self, metadata)
+
+
+def _check_thread_id(thread_id: str) -> None:
+    if not isinstance(thread_id, str) or not thread_id:
+        message = f"a thread id is a text of at least one character, not {thread_id!r}"
+        raise UsageError(message)
+    try:
+        size = len(thread_id.encode())
+    except UnicodeEncodeError:
+        message = f"the thread id {thread_id!r} holds a lone surrogate"
+        raise UsageError(message) from None
+    if size > THREAD_ID_SIZE_BYTES_MAX:
+        message = f"a thread id of {size} bytes, at most {THREAD_ID_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, actual=size, limit=THREAD_ID_SIZE_BYTES_MAX)
+
+
+def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
+    """Return metadata's item."""
+    if metadata is None:
+        return b"\xa0"
+    item = cbor.encode(dict(metadata), path="metadata")
+    if len(item) > METADATA_SIZE_BYTES_MAX:
+        message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
+    return item
+
+
+def _written_item(prepared: list[Write]) -> bytes:
+    return cbor.encode(sorted({write.channel for write in prepared}))
+
+
+def _no_branch(thread_id: str, branch: str) -> BranchNotFoundError:
+    message = f"thread {thread_id!r} has no branch {branch!r}"
+    return BranchNotFoundError(message, thread=thread_id, branch=branch)
+
+
+def _shown(target: object) -> str:
+    return target.isoformat() if isinstance(target, datetime) else repr(target)
+
+
+def _safe_key(encode: Any, thread: int, name: str) -> bytes | None:  # noqa: ANN401 - a function of keys
+    """Return the key, None for a name that could never have been stored."""
+    try:
+        writer.check_name("name", name)
+    except (UsageError, LimitError):
+        return None
+    key = encode(thread, name)
+    assert isinstance(key, bytes)
+    return key

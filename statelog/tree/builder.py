@@ -1,0 +1,121 @@
+"""Build a tree from a stream of entries and of whole subtrees. FORMAT.md 4.2 to 4.5.
+
+Invariant T1: whether a chunk closes depends only on its own entries, so a closed
+chunk may be taken over whole wherever all levels below it are at a boundary. That is
+what makes `incremental == from scratch`, and an edit cost its path.
+"""
+
+from __future__ import annotations
+
+
+from statelog import kernels
+from statelog.format.record import varint
+from statelog.tree.node import CHUNK, PIECE, ROOT, Node, Workspace
+
+
+
+
+class _Open:
+    """Entries of one level that are in no closed chunk yet."""
+
+    __slots__ = ("count", "entries", "locators")
+
+    def __init__(self) -> None:
+        self.entries = b""
+        self.locators = b""
+        self.count = 0
+
+
+class Builder:
+    """One tree in the making; entries come in order."""
+
+    def __init__(self, workspace: Workspace, kind: int, key: bytes = b"") -> None:
+        self._workspace = workspace
+        self.kind = kind
+        self.key = key
+        self._levels = [_Open()]
+
+    def is_aligned(self, level: int) -> bool:
+        """Whether an entry of `level` may come next: all levels below are at a boundary."""
+        return all(not opened.count for opened in self._levels[:level])
+
+    def push(self, level: int, entries: bytes, locators: bytes, count: int) -> None:
+        """Append `count` entries of `level`, locators relocated (LSN 0: the record being made)."""
+        if not count:
+            return
+        while len(self._levels) <= level:
+            self._levels.append(_Open())
+        opened = self._levels[level]
+        entries = opened.entries + entries
+        locators = opened.locators + locators
+        count += opened.count
+        cuts = kernels.boundaries(self.kind, level, entries, locators, count)
+        done = at = locators_at = 0
+        above: list[bytes] = []
+        above_locators: list[bytes] = []
+        for index in range(0, len(cuts), 3):
+            entry_end, byte_end, locator_end = cuts[index : index + 3]
+            content = bytes((level,)) + varint(entry_end - done) + entries[at:byte_end]
+            entry, locator = self._close(CHUNK, content, locators[locators_at:locator_end])
+            above.append(entry)
+            above_locators.append(locator)
+            done, at, locators_at = entry_end, byte_end, locator_end
+        opened.entries = entries[at:]
+        opened.locators = locators[locators_at:]
+        opened.count = count - done
+        self.push(level + 1, b"".join(above), b"".join(above_locators), len(above))
+
+    def push_bytes(self, data: bytes) -> None:
+        """Append to a str or bytes tree."""
+        opened = self._levels[0]
+        data = opened.entries + data
+        at = 0
+        above: list[bytes] = []
+        above_locators: list[bytes] = []
+        for end in kernels.blob_cuts(data):
+            digest, lsn, number = self._workspace.add(PIECE, data[at:end], end - at)
+            above.append(varint(end - at) + digest)
+            above_locators.append(varint(lsn) + varint(number))
+            at = end
+        opened.entries = data[at:]
+        opened.count = len(data) - at
+        self.push(1, b"".join(above), b"".join(above_locators), len(above))
+
+    def _close(self, type_: int, content: bytes, locators: bytes) -> tuple[bytes, bytes]:
+        data = content + locators
+        digest, lsn, number = self._workspace.add(type_, data, len(content))
+        entry = kernels.chunk_summary(data, len(content), self.kind, digest)
+        return entry, varint(lsn) + varint(number)
+
+    def finish(self) -> Node:
+        """Return the root, not yet added to the workspace (its value may turn out to be inline)."""
+        parts = [bytes((self.kind,))]
+        if self.key:
+            parts += [varint(len(self.key)), self.key]
+        tail = self._levels[0]
+        spine: list[bytes] = []
+        locators: list[bytes] = []
+        count = tail.count
+        for level in range(len(self._levels) - 1, 0, -1):
+            opened = self._levels[level]
+            if not opened.count:
+                spine.append(b"\x00")
+                continue
+            content = bytes((level,)) + varint(opened.count) + opened.entries
+            data = content + opened.locators
+            covered = sum(
+                kernels.entries_table(data, len(content), 0, is_root=False, kind=self.kind)[3::6]
+            )
+            digest, lsn, number = self._workspace.add(CHUNK, data, len(content))
+            spine += [varint(covered), digest]
+            locators.append(varint(lsn) + varint(number))
+            count += covered
+        parts += [varint(count), varint(len(self._levels) - 1), *spine, varint(tail.count), tail.entries]
+        locators.append(tail.locators)
+        content = b"".join(parts)
+        return Node(content + b"".join(locators), len(content), 0)
+
+
+def root_row(workspace: Workspace, node: Node) -> tuple[bytes, int, int]:
+    """Add a finished root to the workspace."""
+    return workspace.add(ROOT, node.data, node.content_size)

@@ -1,0 +1,139 @@
+"""Dicts and sets: get, and merge a sorted batch of puts and deletes. Prolly tree by key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.tree.builder import Builder
+from statelog.tree.node import Node, Slot, Workspace
+from statelog.tree.splice import Edit, splice
+from statelog.tree.value import (
+    MAPS,
+    add_root,
+    container_head,
+    encode_slot,
+    is_tree,
+    open_root,
+    read_item,
+    settle,
+    split,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.tree.tree import Tree
+
+DELETE = b"\xfb"
+PRESENT = b"\xfa"
+"""Marks of a batch entry; no CBOR item and no ref begins with them."""
+
+_DENSE = 8
+"""From one change in so many entries on, writing all anew beats finding each."""
+
+Batch = list[tuple[bytes, Slot | None]]
+"""(key item or element item, slot or None to delete), strictly ascending by item."""
+
+
+def empty_root(kind: int) -> Node:
+    """Return the root of an empty tree."""
+    content = bytes((kind, 0, 0, 0))
+    return Node(content, len(content), 0)
+
+
+def get(tree: Tree, key_item: bytes) -> Slot | None:
+    """Return the slot under a key."""
+    return tree.find(key_item)[1]
+
+
+def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) -> Node:
+    """Return the root of a dict or set after a batch."""
+    is_set = kind != kernels.KIND_DICT
+    entries = b"".join(
+        [
+            item + (DELETE if slot is None else PRESENT if is_set else slot.data)
+            for item, slot in batch
+        ]
+    )
+    locators = b"".join([slot.locators for _item, slot in batch if slot is not None]) if not is_set else b""
+    merged = kernels.tail_merge(*node, entries, locators, len(batch))
+    if merged is not None:
+        return Node(merged[0], merged[1], 0)
+    from statelog.tree.tree import Tree  # noqa: PLC0415 - only off the fast path
+
+    tree = Tree(workspace, node)
+    if len(batch) * _DENSE > tree.count:
+        return _merge_all(tree, batch)
+    edits = []
+    for item, slot in batch:
+        position, found = tree.find(item)
+        if slot is None:
+            if found is not None:
+                edits.append(Edit(position, position + 1, b"", b"", 0))
+        else:
+            data = item if is_set else item + slot.data
+            edits.append(
+                Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1)
+            )
+    return splice(tree, edits)
+
+
+def _merge_all(tree: Tree, batch: Batch) -> Node:
+    is_set = tree.kind != kernels.KIND_DICT
+    merged: dict[bytes, Slot] = {}
+    for run in tree.runs(0, tree.count):
+        for index in range(run.start, run.stop):
+            key = tree.slot(run.node, run.table, index).data if is_set else tree.key(run.node, run.table, index)
+            merged[key] = tree.slot(run.node, run.table, index)
+    for item, slot in batch:
+        if slot is None:
+            merged.pop(item, None)
+        else:
+            merged[item] = slot
+    builder = Builder(tree.workspace, tree.kind)
+    pairs = sorted(merged.items())
+    builder.push(
+        0,
+        b"".join([key if is_set else key + slot.data for key, slot in pairs]),
+        b"" if is_set else b"".join([slot.locators for _key, slot in pairs]),
+        len(pairs),
+    )
+    return builder.finish()
+
+
+def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -> Slot:
+    """Return the slot of a dict or set value after a batch."""
+    if not batch:
+        return slot
+    if is_tree(slot):
+        tree = open_root(workspace, slot)
+        merged = merge_batch(workspace, tree.node, batch, kind=tree.kind)
+        return settle(workspace, merged, top=top) if _may_be_small(merged, batch) else add_root(workspace, merged)
+    item = read_item(workspace, slot)
+    kind = kernels.cbor_split(item)[0]
+    assert kind in MAPS
+    children = split(item)
+    step = 2 if kind == kernels.KIND_DICT else 1
+    old = {children[at]: children[at + step - 1] for at in range(0, len(children), step)}
+    for key, member in batch:
+        if member is None:
+            old.pop(key, None)
+        else:
+            old[key] = read_item(workspace, member)
+            workspace.has_garbage = workspace.has_garbage or member.is_ref
+    pairs = sorted(old.items())
+    joined = b"".join([key + member if step > 1 else key for key, member in pairs])
+    return encode_slot(workspace, container_head(kind, len(pairs)) + joined, top=top)
+
+
+def _may_be_small(node: Node, batch: Batch) -> bool:
+    """Whether the value may have shrunk below what a tree is for: only small roots can."""
+    return node.content_size < 4 * 4096 or any(slot is None for _key, slot in batch)
+
+
+def update(slot: Slot, workspace: Workspace, items: Sequence[tuple[bytes, bytes]]) -> Slot:
+    """Return the slot of a dict after putting (key item, value item) pairs, in any order."""
+    latest = dict(items)
+    batch: Batch = [(key, encode_slot(workspace, latest[key])) for key in sorted(latest)]
+    return merge(workspace, slot, batch)

@@ -1,0 +1,185 @@
+"""Nodes, their digests, and the workspace in which one commit makes new ones."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.errors import CorruptionError
+from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LEAF = 1
+ROOT = 2
+CHUNK = 3
+PIECE = 4
+
+REF_LEAF = b"\xfc"
+REF_ROOT = b"\xfd"
+REF_BYTE_MIN = 0xFC
+"""No CBOR item of the profile begins with this byte or a higher one."""
+REF_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
+
+DEDUP_SIZE_BYTES_MIN = 4096
+"""Leaves and roots of this content size and up are found again by digest over the whole store."""
+
+_STARTS = {
+    LEAF: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-leaf-1"),
+    ROOT: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-root-1"),
+    CHUNK: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-chunk-1"),
+    PIECE: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-piece-1"),
+}
+
+
+class Node(NamedTuple):
+    """A node read: content ++ locators, and the record it lies in (0: the one being made)."""
+
+    data: bytes
+    content_size: int
+    lsn: int
+
+    @property
+    def content(self) -> bytes:
+        """The bytes its digest is of."""
+        return self.data[: self.content_size]
+
+
+class Slot(NamedTuple):
+    """A value inside a parent: its item or a ref, and where the ref leads."""
+
+    data: bytes
+    lsn: int = 0
+    number: int = 0
+
+    @property
+    def is_ref(self) -> bool:
+        """Whether the value is a node of its own."""
+        return self.data[0] >= REF_BYTE_MIN
+
+    @property
+    def locators(self) -> bytes:
+        """Locator bytes of the slot: none when inline."""
+        if self.data[0] < REF_BYTE_MIN:
+            return b""
+        return varint(self.lsn) + varint(self.number)
+
+
+def node_digest(type_: int, content: bytes | memoryview) -> bytes:
+    """Return the identity of a node: BLAKE2b-160 (RFC 7693) with the node type as personalisation."""
+    state = _STARTS[type_].copy()
+    state.update(content)
+    return state.digest()
+
+
+class Workspace:
+    """Nodes of the log, read through `source`, and new ones on their way to a record.
+
+    A node equal to one that is known here is not made again: `add` returns where the
+    known one lies. LSN 0 names the record being made, its node numbers the order of `add`.
+    """
+
+    __slots__ = ("_find_large", "_known", "_source", "has_garbage", "rows")
+
+    def __init__(
+        self,
+        source: Callable[[int, bytes, int, int], Node],
+        find_large: Callable[[bytes], tuple[int, int] | None] | None = None,
+    ) -> None:
+        self._source = source
+        self._find_large = find_large
+        self._known: dict[bytes, tuple[int, int]] = {}
+        self.rows: list[NodeRow] = []
+        self.has_garbage = False
+        """Whether some of `rows` may not be reachable from what will be stored."""
+
+    def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        """Return a node, its digest verified by the source."""
+        if lsn:
+            return self._source(type_, digest, lsn, number)
+        if number >= len(self.rows) or self.rows[number].digest != digest:
+            message = f"node {number} of the record being made is not the one referred to"
+            raise CorruptionError(message, node=number)
+        row = self.rows[number]
+        return Node(row.data, row.content_size, 0)
+
+    def know(self, digest: bytes, lsn: int, number: int) -> None:
+        """Let `add` find an existing node again. Digests of types differ by personalisation."""
+        self._known[digest] = (lsn, number)
+
+    def add(self, type_: int, data: bytes, content_size: int) -> tuple[bytes, int, int]:
+        """Return (digest, LSN, number) of a node with this content, new or known."""
+        digest = node_digest(type_, data if content_size == len(data) else data[:content_size])
+        known = self._known.get(digest)
+        if known is None and content_size >= DEDUP_SIZE_BYTES_MIN and self._find_large and type_ in (LEAF, ROOT):
+            known = self._find_large(digest)
+        if known is not None:
+            if content_size < len(data):
+                self.has_garbage = True  # its children may have been made for nothing
+            return digest, known[0], known[1]
+        number = len(self.rows)
+        self.rows.append(NodeRow(type_, digest, data, content_size))
+        self._known[digest] = (0, number)
+        return digest, 0, number
+
+    def collect(self, slot: Slot) -> Slot:
+        """Drop rows that `slot` does not reach and renumber the rest; return the slot renumbered."""
+        self.has_garbage = False
+        if not slot.is_ref or slot.lsn:
+            self.rows = []
+            return slot
+        order: dict[int, int] = {}
+        children = [_own_children(row) for row in self.rows]
+        pending = [slot.number]
+        while pending:  # children come before parents in rows: numbers only fall
+            number = pending.pop()
+            if number not in order:
+                order[number] = 0
+                pending.extend(children[number])
+        kept = sorted(order)
+        renumbered = {old: new for new, old in enumerate(kept)}
+        self.rows = [
+            _renumber(self.rows[old], renumbered) if children[old] else self.rows[old] for old in kept
+        ]
+        return Slot(slot.data, 0, renumbered[slot.number])
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return (number, offset behind it) of unsigned LEB128."""
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            message = f"a number is cut off at byte {at}"
+            raise CorruptionError(message)
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def read_locators(data: bytes, content_size: int) -> list[tuple[int, int]]:
+    """Return all (LSN, number) of a node, LSN 0 as it stands."""
+    found = []
+    at = content_size
+    while at < len(data):
+        lsn, at = read_varint(data, at)
+        number, at = read_varint(data, at)
+        found.append((lsn, number))
+    return found
+
+
+def _own_children(row: NodeRow) -> list[int]:
+    if len(row.data) == row.content_size:
+        return []
+    return [number for lsn, number in read_locators(row.data, row.content_size) if lsn == 0]
+
+
+def _renumber(row: NodeRow, numbers: dict[int, int]) -> NodeRow:
+    locators = b"".join(
+        varint(lsn) + varint(number if lsn else numbers[number])
+        for lsn, number in read_locators(row.data, row.content_size)
+    )
+    return row._replace(data=row.data[: row.content_size] + locators)

@@ -1,0 +1,235 @@
+"""Reducers on encoded values: each merges one prepared write into a slot.
+
+Only what changes is read. What the kernels do not know (integers beyond 64 bits,
+Decimals, a NaN) is decoded, merged as Python would, and encoded: the result is the same.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from typing import TYPE_CHECKING, Any
+
+from statelog import kernels
+from statelog.errors import ReducerTypeError
+from statelog.format import cbor
+from statelog.format.cbor import SET_PREFIX, head
+from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
+from statelog.tree import mapping, sequence
+from statelog.tree.builder import Builder
+from statelog.tree.node import Slot, Workspace
+from statelog.tree.tree import STRINGS
+from statelog.tree.value import (
+    string_body,
+    add_root,
+    encode_slot,
+    is_tree,
+    open_root,
+    read_item,
+    split,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from statelog.tree.tree import Tree
+
+_EMPTY_LIST = Slot(b"\x80")
+_MAJOR_DICT = 5
+
+
+def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: bytes = b"") -> Slot:
+    """Take the write; pieces of the old value that are in it are found again."""
+    if current is not None and is_tree(current) and len(item) > LEAF_SIZE_BYTES_MAX:
+        open_root(workspace, current).know_all()
+    if current is not None:
+        workspace.has_garbage = True
+    return encode_slot(workspace, item, top=True, key=key)
+
+
+def add(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+    """Sum numbers, concatenate lists, tuples, str and bytes, as `operator.add`."""
+    if current is None:
+        return encode_slot(workspace, item, top=True)
+    if not is_tree(current):
+        held = read_item(workspace, current)
+        kind = kernels.cbor_split(held)[0] if not current.is_ref else -1
+        if kind in sequence.LISTS and kernels.cbor_split(item)[0] == kind:
+            return sequence.append(workspace, current, split(item))
+        summed = kernels.add(held, item)
+        if summed is None:
+            summed = _in_python(operator.add, held, item)
+        return encode_slot(workspace, summed, top=True)
+    tree = open_root(workspace, current)
+    if tree.kind in STRINGS:
+        return _add_string(tree, item)
+    if tree.kind in (kernels.KIND_LIST, kernels.KIND_TUPLE) and kernels.cbor_split(item)[0] == tree.kind:
+        return sequence.append(workspace, current, split(item))
+    message = f"cannot add {_name(item)} to {_tree_name(tree)}"
+    raise ReducerTypeError(message)
+
+
+def _add_string(tree: Tree, item: bytes) -> Slot:
+    wanted = 3 if tree.kind == kernels.KIND_STR else 2
+    if item[0] >> 5 != wanted:
+        message = f"cannot add {_name(item)} to {_tree_name(tree)}"
+        raise ReducerTypeError(message)
+    builder = Builder(tree.workspace, tree.kind)
+    tree.feed(builder, 0, tree.count)
+    builder.push_bytes(bytes(string_body(item)))
+    return add_root(tree.workspace, builder.finish())
+
+
+def extend(workspace: Workspace, current: Slot | None, items: Sequence[bytes]) -> Slot:
+    """Append items to a list."""
+    slot = current or _EMPTY_LIST
+    if _kind(workspace, slot) != kernels.KIND_LIST:
+        message = f"cannot append to {_slot_name(workspace, slot)}, a list is needed"
+        raise ReducerTypeError(message)
+    return sequence.append(workspace, slot, items)
+
+
+def union(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+    """Add the elements of a set, or frozenset, to a set."""
+    if current is None:
+        return encode_slot(workspace, item, top=True)
+    kind = _kind(workspace, current)
+    if kind not in (kernels.KIND_SET, kernels.KIND_FROZENSET):
+        message = f"cannot unite {_slot_name(workspace, current)} with {_name(item)}, a set is needed"
+        raise ReducerTypeError(message)
+    batch: mapping.Batch = [(element, Slot(element)) for element in split(item)]
+    return mapping.merge(workspace, current, batch)
+
+
+def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+    """Put every key of a dict into a dict; the write wins."""
+    if current is None:
+        return encode_slot(workspace, item, top=True)
+    _require_dict(workspace, current, item)
+    if not is_tree(current):
+        merged = kernels.merge_maps(read_item(workspace, current), item, deep=False)
+        return encode_slot(workspace, merged, top=True)
+    children = split(item)
+    pairs = [(children[at], children[at + 1]) for at in range(0, len(children), 2)]
+    return mapping.update(current, workspace, pairs)
+
+
+def deep_merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+    """As `merge`, but where both have a dict under a key, the two are merged likewise."""
+    if current is None:
+        return encode_slot(workspace, item, top=True)
+    _require_dict(workspace, current, item)
+    return _deep_merge(workspace, current, item, top=True)
+
+
+def _deep_merge(workspace: Workspace, current: Slot, item: bytes, *, top: bool) -> Slot:
+    if not is_tree(current):
+        merged = kernels.merge_maps(read_item(workspace, current), item, deep=True)
+        return encode_slot(workspace, merged, top=top)
+    tree = open_root(workspace, current)
+    children = split(item)
+    batch: mapping.Batch = []
+    for at in range(0, len(children), 2):
+        key, member = children[at], children[at + 1]
+        held = mapping.get(tree, key) if member[0] >> 5 == _MAJOR_DICT else None
+        if held is not None and _kind(workspace, held) == kernels.KIND_DICT:
+            batch.append((key, _deep_merge(workspace, held, member, top=False)))
+        else:
+            batch.append((key, encode_slot(workspace, member)))
+    return mapping.merge(workspace, current, batch, top=top)
+
+
+def extreme(workspace: Workspace, current: Slot | None, item: bytes, *, largest: bool) -> Slot:
+    """Keep the larger, or smaller, of the two; the current one when equal."""
+    if current is None:
+        return encode_slot(workspace, item, top=True)
+    held = read_item(workspace, current)
+    order = kernels.compare(held, item)
+    if order is None:
+        chosen = _in_python(builtins.max if largest else builtins.min, held, item)
+        return current if chosen == held else encode_slot(workspace, chosen, top=True)
+    write_wins = order < 0 if largest else order > 0
+    return encode_slot(workspace, item, top=True) if write_wins else current
+
+
+def upsert(
+    workspace: Workspace,
+    current: Slot | None,
+    operations: Sequence[tuple[bool, bytes]],
+    *,
+    key: bytes,
+    cache: dict[bytes, bytes],
+) -> Slot:
+    """Replace items by the value under `key`, append new ones, remove named ones."""
+    slot = current or _EMPTY_LIST
+    if _kind(workspace, slot) not in (kernels.KIND_LIST, kernels.KIND_KEYED):
+        message = f"cannot upsert into {_slot_name(workspace, slot)}, a list is needed"
+        raise ReducerTypeError(message)
+    return sequence.upsert(workspace, slot, key, operations, cache)
+
+
+def custom(
+    workspace: Workspace, current: Slot | None, item: bytes, function: Callable[[Any, Any], Any], encode: Callable[[Any], bytes]
+) -> Slot:
+    """Merge with a user's function on decoded values; the first write is the value."""
+    if current is None:
+        return encode_slot(workspace, item, top=True)
+    merged = encode(function(cbor.decode(read_item(workspace, current)), cbor.decode(item)))
+    return replace(workspace, current, merged)
+
+
+def set_item(elements: Sequence[bytes]) -> bytes:
+    """Return the item of a set of encoded elements."""
+    unique = sorted(set(elements))
+    return SET_PREFIX + head(4, len(unique)) + b"".join(unique)
+
+
+def _in_python(function: Callable[[Any, Any], Any], held: bytes, item: bytes) -> bytes:
+    a, b = cbor.decode(held), cbor.decode(item)
+    try:
+        return cbor.encode(function(a, b))
+    except TypeError as error:
+        message = f"cannot merge {type(b).__name__} into {type(a).__name__}: {error}"
+        raise ReducerTypeError(message) from error
+    except ArithmeticError as error:
+        message = f"cannot merge {b!r:.40} into {a!r:.40}: {error!r}"
+        raise ReducerTypeError(message) from error
+
+
+def _require_dict(workspace: Workspace, current: Slot, item: bytes) -> None:
+    if _kind(workspace, current) != kernels.KIND_DICT or item[0] >> 5 != _MAJOR_DICT:
+        message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"
+        raise ReducerTypeError(message)
+
+
+def _kind(workspace: Workspace, slot: Slot) -> int:
+    """Return the container kind of a slot's value, -1 for a scalar."""
+    if is_tree(slot):
+        return open_root(workspace, slot).kind
+    return kernels.cbor_split(read_item(workspace, slot))[0]
+
+
+def _name(item: bytes) -> str:
+    return type(cbor.decode(item)).__name__ if len(item) < BLOB_SIZE_BYTES_MIN else _KIND_NAMES.get(
+        kernels.cbor_split(item)[0], "str" if item[0] >> 5 == 3 else "bytes"
+    )
+
+
+def _slot_name(workspace: Workspace, slot: Slot) -> str:
+    return _tree_name(open_root(workspace, slot)) if is_tree(slot) else _name(read_item(workspace, slot))
+
+
+def _tree_name(tree: Tree) -> str:
+    return _KIND_NAMES[tree.kind]
+
+
+_KIND_NAMES = {
+    kernels.KIND_LIST: "list",
+    kernels.KIND_KEYED: "list",
+    kernels.KIND_TUPLE: "tuple",
+    kernels.KIND_DICT: "dict",
+    kernels.KIND_SET: "set",
+    kernels.KIND_FROZENSET: "frozenset",
+    kernels.KIND_STR: "str",
+    kernels.KIND_BYTES: "bytes",
+}

@@ -1,0 +1,217 @@
+"""Lists: append, splice by position, find by key. All on slots of channel values.
+
+Technique: a prolly tree (content-defined chunks, as in Noms and Dolt) kept by its right
+spine, so that an append writes the open tail and nothing else until a chunk closes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import ReducerTypeError
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.tree.builder import Builder
+from statelog.tree.node import CHUNK, Node, Slot, Workspace
+from statelog.tree.splice import Edit, splice
+from statelog.tree.tree import STRIDE, Tree
+from statelog.tree.value import (
+    add_root,
+    container_head,
+    encode_slot,
+    fingerprint,
+    identity_of,
+    is_tree,
+    list_entries,
+    open_root,
+    read_item,
+    settle,
+    split,
+    text_item,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LISTS = (kernels.KIND_LIST, kernels.KIND_TUPLE, kernels.KIND_KEYED)
+
+
+def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: bool = True) -> Slot:
+    """Return the slot of a list or tuple with items added at its end."""
+    if not items:
+        return slot
+    if not is_tree(slot):
+        return rebuild(workspace, slot, split(read_item(workspace, slot)) + list(items), top=top)
+    tree = open_root(workspace, slot)
+    entries, locators, count = list_entries(workspace, items, tree.head.key)
+    grown = kernels.tail_append(*tree.node, entries, locators, count)
+    if grown is not None:
+        return add_root(workspace, Node(grown[0], grown[1], 0))
+    builder = Builder(workspace, tree.kind, tree.head.key)
+    tree.feed(builder, 0, tree.count)
+    builder.push(0, entries, locators, count)
+    return add_root(workspace, builder.finish())
+
+
+def rebuild(
+    workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool = True, key: bytes = b""
+) -> Slot:
+    """Return the slot of a list or tuple of the kind of `slot` with these items and no others."""
+    kind = kernels.cbor_split(slot.data)[0] if not slot.is_ref else kernels.KIND_LIST
+    return encode_slot(workspace, container_head(kind, len(items)) + b"".join(items), top=top, key=key)
+
+
+def edit(
+    workspace: Workspace, tree: Tree, edits: list[tuple[int, int, Sequence[bytes]]], *, top: bool = True
+) -> Slot:
+    """Return the slot after replacing [start, stop) by items, for ascending edits."""
+    made = [
+        Edit(start, stop, *list_entries(workspace, items, tree.head.key)) for start, stop, items in edits
+    ]
+    return settle(workspace, splice(tree, made), top=top)
+
+
+# --- keyed lists ----------------------------------------------------------------
+
+
+class Identities:
+    """Where a keyed list's items are, by the identity they keep under its key.
+
+    Level-1 nodes hold 16 bits of every identity below them. Those of whole level-2
+    nodes and up are joined once and remembered by digest (`cache`), so a lookup in a long
+    list is a search in a few arrays, not a walk.
+    """
+
+    def __init__(self, tree: Tree, cache: dict[bytes, bytes]) -> None:
+        self._tree = tree
+        self._cache = cache
+        self._key_item = text_item(tree.head.key)
+
+    def find(self, identity: bytes) -> int:
+        """Return the position of the item with this identity, or -1."""
+        wanted = fingerprint(identity)
+        before = 0
+        for level, covered, node in self._tree.groups():
+            position = self._find_in(node, level, wanted, identity)
+            if position >= 0:
+                return before + position
+            before += covered
+        return -1
+
+    def _find_in(self, node: Node, level: int, wanted: int, identity: bytes) -> int:
+        is_root = node is self._tree.node
+        prints = self._prints(node, level) if level > 1 else b""
+        pattern = wanted.to_bytes(2, "big")
+        position = -1
+        while True:
+            if level > 1:
+                at = prints.find(pattern, 2 * (position + 1))
+                while at % 2 == 1 and at >= 0:
+                    at = prints.find(pattern, at + 1)
+                position = at // 2 if at >= 0 else -1
+            else:
+                position = kernels.fingerprint_find(
+                    node.data, node.content_size, is_root=is_root, fingerprint=wanted, start=position + 1
+                )
+            if position < 0 or self._is_at(node, level, position, identity):
+                return position
+
+    def _is_at(self, node: Node, level: int, position: int, identity: bytes) -> bool:
+        for run in self._tree._runs(node, level, position, position + 1):  # noqa: SLF001 - one room
+            item = read_item(self._tree.workspace, self._tree.slot(run.node, run.table, run.start))
+            return identity_of(item, self._key_item) == identity
+        return False
+
+    def _prints(self, node: Node, level: int) -> bytes:
+        """Return the fingerprints of all items below a node of level >= 1."""
+        table = self._tree.table(node, level)
+        parts: list[bytes] = []
+        for index in range(len(table) // STRIDE):
+            digest_at, end, covered = table[index * STRIDE + 1 : index * STRIDE + 4]
+            digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+            if level == 1:
+                parts.append(node.data[digest_at + DIGEST_SIZE_BYTES : end])
+                continue
+            joined = self._cache.get(digest)
+            if joined is None:
+                lsn, number = table[index * STRIDE + 4 : index * STRIDE + 6]
+                child = self._tree.workspace.read(CHUNK, digest, lsn, number)
+                joined = self._prints(child, level - 1)
+                assert len(joined) == 2 * covered
+                if sum(map(len, self._cache.values())) > IDENTITY_CACHE_SIZE_BYTES_MAX:
+                    self._cache.clear()
+                self._cache[digest] = joined
+            parts.append(joined)
+        return b"".join(parts)
+
+
+IDENTITY_CACHE_SIZE_BYTES_MAX = 8 * 1024 * 1024
+
+
+def upsert(
+    workspace: Workspace,
+    slot: Slot,
+    key: bytes,
+    operations: Sequence[tuple[bool, bytes]],
+    cache: dict[bytes, bytes],
+) -> Slot:
+    """Return the slot of a keyed list after (is removal, item or identity) operations, in order.
+
+    An item whose identity is there replaces it in place, another is appended.
+
+    Raises:
+        ReducerTypeError: removal of an identity that is not there.
+
+    """
+    key_item = text_item(key)
+    if not is_tree(slot):
+        items = split(read_item(workspace, slot))
+        return rebuild(workspace, slot, _upsert_plain(items, key_item, operations), key=key)
+    tree = open_root(workspace, slot)
+    if tree.kind != kernels.KIND_KEYED or tree.head.key != key:
+        items = split(read_item(workspace, slot))
+        return rebuild(workspace, Slot(b"\x80"), _upsert_plain(items, key_item, operations), key=key)
+    identities = Identities(tree, cache)
+    changed: dict[int, bytes | None] = {}
+    added: dict[bytes, bytes] = {}
+    for is_removal, item in operations:
+        identity = item if is_removal else identity_of(item, key_item)
+        position = -1 if identity in added else identities.find(identity)
+        is_gone = position >= 0 and changed.get(position, b"") is None
+        if position >= 0 and not (is_gone and not is_removal):
+            if is_removal and is_gone:
+                raise _absent(identity)
+            changed[position] = None if is_removal else item
+        elif not is_removal:
+            added[identity] = item
+        elif identity in added:
+            del added[identity]
+        else:
+            raise _absent(identity)
+    if not changed:
+        return append(workspace, slot, list(added.values()))
+    edits: list[tuple[int, int, Sequence[bytes]]] = [
+        (position, position + 1, [] if item is None else [item]) for position, item in sorted(changed.items())
+    ]
+    if added:
+        edits.append((tree.count, tree.count, list(added.values())))
+    return edit(workspace, tree, edits)
+
+
+def _upsert_plain(
+    items: list[bytes], key_item: bytes, operations: Sequence[tuple[bool, bytes]]
+) -> list[bytes]:
+    merged = {identity_of(item, key_item): item for item in items}
+    for is_removal, item in operations:
+        if not is_removal:
+            merged[identity_of(item, key_item)] = item
+        elif merged.pop(item, None) is None:
+            raise _absent(item)
+    return list(merged.values())
+
+
+def _absent(identity: bytes) -> ReducerTypeError:
+    from statelog.format import cbor  # noqa: PLC0415 - only for the message
+
+    value = cbor.decode(identity)
+    return ReducerTypeError(f"cannot remove {value!r}: no item has it", write=value)

@@ -1,0 +1,234 @@
+"""Read a tree: by position, by key, in ranges; copy ranges into a builder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog import kernels
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.tree.node import CHUNK, PIECE, REF_BYTE_MIN, REF_SIZE_BYTES, Node, Slot, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.tree.builder import Builder
+
+STRIDE = 6
+"""Numbers per entry in `kernels.entries_table`: at, slot at, end, covered, LSN, node."""
+
+STRINGS = (kernels.KIND_STR, kernels.KIND_BYTES)
+
+
+class Run(NamedTuple):
+    """Neighbouring level-0 entries of one node."""
+
+    node: Node
+    table: list[int]
+    start: int
+    stop: int
+
+
+class Tree:
+    """A root node opened for reading.
+
+    Positions count level-0 entries (bytes in a str or bytes tree).
+    """
+
+    __slots__ = ("head", "node", "workspace")
+
+    def __init__(self, workspace: Workspace, node: Node) -> None:
+        self.workspace = workspace
+        self.node = node
+        self.head = kernels.root_read(*node)
+
+    @property
+    def count(self) -> int:
+        """Entries in the tree."""
+        return self.head.count
+
+    @property
+    def kind(self) -> int:
+        """One of `kernels.KIND_*`."""
+        return self.head.kind
+
+    def groups(self) -> Iterator[tuple[int, int, Node]]:
+        """Yield (level, covered, node) from left to right: open levels, then the root for its tail."""
+        level = len(self.head.levels)
+        for covered, digest, lsn, number in self.head.levels:
+            if digest is not None:
+                self.workspace.know(digest, lsn, number)
+                yield level, covered, self.workspace.read(CHUNK, digest, lsn, number)
+            level -= 1
+        yield 0, self.head.tail_count, self.node
+
+    def table(self, node: Node, level: int) -> list[int]:
+        """Return the entries of a node of this tree; level 0 of the root is its tail."""
+        return kernels.entries_table(*node, is_root=node is self.node and level == 0, kind=self.head.kind)
+
+    def child(self, node: Node, table: list[int], index: int, level: int) -> Node:
+        """Return the node that entry `index` of a chunk of `level` >= 1 refers to."""
+        _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+        digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+        self.workspace.know(digest, lsn, number)
+        type_ = PIECE if level == 1 and self.head.kind in STRINGS else CHUNK
+        return self.workspace.read(type_, digest, lsn, number)
+
+    def slot(self, node: Node, table: list[int], index: int) -> Slot:
+        """Return the slot of a level-0 entry (in sets, the element itself)."""
+        at, slot_at, end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+        start = slot_at if slot_at < end else at
+        return Slot(node.data[start:end], lsn, number)
+
+    def key(self, node: Node, table: list[int], index: int) -> bytes:
+        """Return the key item of a level-0 entry of a dict, or the element of a set."""
+        at, slot_at = table[index * STRIDE : index * STRIDE + 2]
+        return node.data[at:slot_at]
+
+    # --- by position --------------------------------------------------------
+
+    def runs(self, start: int, stop: int) -> Iterator[Run]:
+        """Yield the level-0 entries [start, stop) node by node (not for str and bytes)."""
+        at = 0
+        for level, covered, node in self.groups():
+            low, high = max(start - at, 0), min(stop - at, covered)
+            if low < high:
+                yield from self._runs(node, level, low, high)
+            at += covered
+
+    def _runs(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
+        table = self.table(node, level)
+        if level == 0:
+            yield Run(node, table, low, high)
+            return
+        at = 0
+        for index in range(len(table) // STRIDE):
+            covered = table[index * STRIDE + 3]
+            if at >= high:
+                return
+            if at + covered > low:
+                child = self.child(node, table, index, level)
+                yield from self._runs(child, level - 1, max(low - at, 0), min(high - at, covered))
+            at += covered
+
+    def at(self, position: int) -> Slot:
+        """Return the slot at a position below `count`, reading one path."""
+        for level, covered, group in self.groups():
+            if position < covered:
+                node, offset = self._descend(group, level, position)
+                _i, _o, slot_at, end, lsn, number = kernels.find_position(
+                    *node, is_root=node is self.node, kind=self.head.kind, position=offset
+                )
+                return Slot(node.data[slot_at:end], lsn, number)
+            position -= covered
+        raise IndexError(position)
+
+    def _descend(self, node: Node, level: int, position: int) -> tuple[Node, int]:
+        while level:
+            _index, position, digest_at, _end, lsn, number = kernels.find_position(
+                *node, is_root=False, kind=self.head.kind, position=position
+            )
+            digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+            node = self.workspace.read(CHUNK, digest, lsn, number)
+            level -= 1
+        return node, position
+
+    # --- by key -------------------------------------------------------------
+
+    def find(self, key_item: bytes) -> tuple[int, Slot | None]:
+        """Return (position where the key is or belongs, its slot if it is there)."""
+        before = 0
+        kind = self.head.kind
+        for level, covered, group in self.groups():
+            node = group
+            is_here = True
+            while level:
+                _index, found, digest_at, _end, lsn, number, passed = kernels.find_key(
+                    *node, is_root=False, kind=kind, key_item=key_item
+                )
+                if not found:
+                    is_here = False
+                    break
+                before += passed
+                digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+                self.workspace.know(digest, lsn, number)
+                node = self.workspace.read(CHUNK, digest, lsn, number)
+                level -= 1
+            if not is_here:
+                before += covered
+                continue
+            index, found, slot_at, end, lsn, number, _passed = kernels.find_key(
+                *node, is_root=node is self.node, kind=kind, key_item=key_item
+            )
+            if found:
+                return before + index, Slot(node.data[slot_at:end] or key_item, lsn, number)
+            return before + index, None
+        return self.head.count, None
+
+    # --- copying ------------------------------------------------------------
+
+    def feed(self, builder: Builder, start: int, stop: int) -> None:
+        """Push entries [start, stop) into a builder, whole subtrees where it is aligned (T1)."""
+        at = 0
+        for level, covered, node in self.groups():
+            low, high = max(start - at, 0), min(stop - at, covered)
+            if low < high:
+                self._feed(builder, node, level, low, high)
+            at += covered
+
+    def _feed(self, builder: Builder, node: Node, level: int, low: int, high: int) -> None:
+        kind = self.head.kind
+        if level == 0:
+            if kind in STRINGS:
+                begin = self.head.tail_at if node is self.node else 0
+                builder.push_bytes(node.data[begin + low : begin + high])
+                return
+            entries, locators = kernels.entries_copy(
+                *node, is_root=node is self.node, kind=kind, start=low, stop=high
+            )
+            builder.push(0, entries, locators, high - low)
+            return
+        table = self.table(node, level)
+        size = len(table) // STRIDE
+        at = index = 0
+        while index < size and at < high:
+            covered = table[index * STRIDE + 3]
+            if at + covered <= low:
+                at += covered
+                index += 1
+            elif low <= at and at + covered <= high and builder.is_aligned(level):
+                first = index
+                while index < size and at + table[index * STRIDE + 3] <= high:
+                    at += table[index * STRIDE + 3]
+                    index += 1
+                entries, locators = kernels.entries_copy(
+                    *node, is_root=False, kind=kind, start=first, stop=index
+                )
+                builder.push(level, entries, locators, index - first)
+            else:
+                child = self.child(node, table, index, level)
+                self._feed(builder, child, level - 1, max(low - at, 0), min(high - at, covered))
+                at += covered
+                index += 1
+
+    def know_all(self) -> None:
+        """Let the workspace find every node below this root again, at the cost of reading the chunks."""
+        if self.head.kind in STRINGS:
+            for level, _covered, node in self.groups():
+                self._know_pieces(node, level)
+            return
+        for run in self.runs(0, self.head.count):
+            for index in range(run.start, run.stop):
+                slot = self.slot(run.node, run.table, index)
+                if len(slot.data) == REF_SIZE_BYTES and slot.data[0] >= REF_BYTE_MIN:
+                    self.workspace.know(slot.data[1:], slot.lsn, slot.number)
+
+    def _know_pieces(self, node: Node, level: int) -> None:
+        if not level:
+            return
+        table = self.table(node, level)
+        for index in range(len(table) // STRIDE):
+            if level == 1:
+                _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+                self.workspace.know(node.data[digest_at : digest_at + DIGEST_SIZE_BYTES], lsn, number)
+            else:
+                self._know_pieces(self.child(node, table, index, level), level - 1)

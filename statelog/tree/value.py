@@ -1,0 +1,281 @@
+"""Values and slots: which bytes stand for a value in its parent. FORMAT.md 4.1.
+
+Invariant T2: the slot of a value follows from its canonical CBOR, from whether it is
+a channel's value (`top`), and from the key of a keyed list: from nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import CorruptionError, ReducerTypeError
+from statelog.format.cbor import FROZENSET_PREFIX, SET_PREFIX, TUPLE_PREFIX, head
+from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
+from statelog.tree.builder import Builder, root_row
+from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, ROOT, Node, Slot, Workspace
+from statelog.tree.tree import STRIDE, STRINGS, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MAJOR_BYTES = 2
+_MAJOR_TEXT = 3
+_MAJOR_LIST = 4
+_MAJOR_DICT = 5
+
+_CONTAINER_PREFIXES = {
+    kernels.KIND_LIST: b"",
+    kernels.KIND_KEYED: b"",
+    kernels.KIND_TUPLE: TUPLE_PREFIX,
+    kernels.KIND_SET: SET_PREFIX,
+    kernels.KIND_FROZENSET: FROZENSET_PREFIX,
+}
+MAPS = (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
+
+
+def is_container(item: bytes) -> bool:
+    """Whether an item is a list, tuple, dict, set or frozenset."""
+    major = item[0] >> 5
+    return major in (_MAJOR_LIST, _MAJOR_DICT) or item.startswith((TUPLE_PREFIX, SET_PREFIX, FROZENSET_PREFIX))
+
+
+def container_head(kind: int, count: int) -> bytes:
+    """Return what stands before the entries in the item of a container."""
+    if kind == kernels.KIND_DICT:
+        return head(_MAJOR_DICT, count)
+    return _CONTAINER_PREFIXES[kind] + head(_MAJOR_LIST, count)
+
+
+def split(item: bytes) -> list[bytes]:
+    """Return the children of a container's item; a dict's keys and values in turn."""
+    _kind, at, ends = kernels.cbor_split(item)
+    children = []
+    for end in ends:
+        children.append(item[at:end])
+        at = end
+    return children
+
+
+# --- item -> slot -------------------------------------------------------------
+
+
+def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: bytes = b"") -> Slot:
+    """Return the slot of a value, its nodes added to the workspace.
+
+    Args:
+        workspace: where nodes go.
+        item: the value's canonical CBOR.
+        top: whether it is a channel's value.
+        key: for a channel with `upsert`: the key's text, UTF-8.
+
+    """
+    size = len(item)
+    if size <= INLINE_SIZE_BYTES_MAX:
+        return Slot(item)
+    major = item[0] >> 5
+    if major in (_MAJOR_TEXT, _MAJOR_BYTES):
+        if size > BLOB_SIZE_BYTES_MIN:
+            return _encode_string(workspace, item, major)
+    elif (top or size > LEAF_SIZE_BYTES_MAX) and is_container(item):
+        return _encode_tree(workspace, item, key)
+    digest, lsn, number = workspace.add(LEAF, item, size)
+    return Slot(REF_LEAF + digest, lsn, number)
+
+
+def string_body(item: bytes) -> memoryview:
+    extra = (1, 2, 3, 5, 9)[max((item[0] & 31) - 23, 0)]
+    return memoryview(item)[extra:]
+
+
+def _encode_string(workspace: Workspace, item: bytes, major: int) -> Slot:
+    builder = Builder(workspace, kernels.KIND_STR if major == _MAJOR_TEXT else kernels.KIND_BYTES)
+    builder.push_bytes(bytes(string_body(item)))
+    return add_root(workspace, builder.finish())
+
+
+def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> Slot:
+    kind, _first, _ends = kernels.cbor_split(item)
+    children = split(item)
+    if key and kind == kernels.KIND_LIST:
+        kind = kernels.KIND_KEYED
+    builder = Builder(workspace, kind, key if kind == kernels.KIND_KEYED else b"")
+    if kind == kernels.KIND_DICT:
+        entries = [
+            (children[at], encode_slot(workspace, children[at + 1])) for at in range(0, len(children), 2)
+        ]
+        push_pairs(builder, entries)
+    elif kind in MAPS:
+        builder.push(0, b"".join(children), b"", len(children))
+    else:
+        push_items(workspace, builder, children)
+    return add_root(workspace, builder.finish())
+
+
+def push_pairs(builder: Builder, pairs: list[tuple[bytes, Slot]]) -> None:
+    """Push (key item, slot) entries of a dict, ascending."""
+    builder.push(
+        0,
+        b"".join([part for key_item, slot in pairs for part in (key_item, slot.data)]),
+        b"".join([slot.locators for _key, slot in pairs]),
+        len(pairs),
+    )
+
+
+def push_items(workspace: Workspace, builder: Builder, items: Iterable[bytes]) -> None:
+    """Push items of a list, tuple or keyed list."""
+    entries, locators, count = list_entries(workspace, items, builder.key)
+    builder.push(0, entries, locators, count)
+
+
+def list_entries(workspace: Workspace, items: Iterable[bytes], key: bytes) -> tuple[bytes, bytes, int]:
+    """Return (entries, locators, count) of list items; `key` as in a keyed list, else empty."""
+    key_item = text_item(key) if key else b""
+    entries: list[bytes] = []
+    locators: list[bytes] = []
+    count = 0
+    for item in items:
+        if key:
+            entries.append(fingerprint(identity_of(item, key_item)).to_bytes(2, "big"))
+        slot = encode_slot(workspace, item)
+        entries.append(slot.data)
+        if slot.is_ref:
+            locators.append(slot.locators)
+        count += 1
+    return b"".join(entries), b"".join(locators), count
+
+
+def text_item(text: bytes) -> bytes:
+    """Return the CBOR item of UTF-8 text."""
+    return head(_MAJOR_TEXT, len(text)) + text
+
+
+def identity_of(item: bytes, key_item: bytes) -> bytes:
+    """Return the encoded value under the key of a keyed list's item."""
+    span = kernels.cbor_map_get(item, key_item)
+    if span is None:
+        message = f"every item of an upsert channel is a dict with the key {key_item[1:].decode(errors='replace')!r}"
+        raise ReducerTypeError(message)
+    return item[span[0] : span[1]]
+
+
+def fingerprint(identity: bytes) -> int:
+    """Return the 16 bits a keyed list keeps of an item's identity."""
+    return kernels.content_hash(identity) & 0xFFFF
+
+
+def add_root(workspace: Workspace, node: Node) -> Slot:
+    """Add a root and return the ref to it."""
+    digest, lsn, number = root_row(workspace, node)
+    return Slot(REF_ROOT + digest, lsn, number)
+
+
+def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
+    """Return the slot of a finished root: a value that has become small is no tree (T2)."""
+    tree = Tree(workspace, node)
+    if tree.kind in STRINGS:
+        # A string is a tree above BLOB_SIZE_BYTES_MIN, its head included.
+        item = small_item(tree, BLOB_SIZE_BYTES_MIN)
+        return encode_slot(workspace, item) if item is not None else add_root(workspace, node)
+    item = small_item(tree, INLINE_SIZE_BYTES_MAX if top else LEAF_SIZE_BYTES_MAX)
+    if item is None:
+        return add_root(workspace, node)
+    workspace.has_garbage = True
+    return encode_slot(workspace, item)
+
+
+def small_item(tree: Tree, size_max: int) -> bytes | None:
+    """Return the item of a tree if it takes at most `size_max` bytes, reading little otherwise."""
+    if tree.count > size_max:
+        return None
+    if tree.kind in STRINGS:
+        item = tree_item(tree)
+        return item if len(item) <= size_max else None
+    parts = [container_head(tree.kind, tree.count)]
+    size = len(parts[0])
+    for part in _parts(tree, size_max):
+        size += len(part)
+        if size > size_max:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+# --- slot -> item -------------------------------------------------------------
+
+
+def open_root(workspace: Workspace, slot: Slot) -> Tree:
+    """Open the tree a slot refers to."""
+    return Tree(workspace, workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number))
+
+
+def is_tree(slot: Slot) -> bool:
+    """Whether a slot refers to a root."""
+    return slot.data[:1] == REF_ROOT
+
+
+def read_item(workspace: Workspace, slot: Slot) -> bytes:
+    """Return the whole value's canonical CBOR."""
+    first = slot.data[0]
+    if first < REF_BYTE_MIN:
+        return slot.data
+    if slot.data[:1] == REF_LEAF:
+        return workspace.read(LEAF, slot.data[1:], slot.lsn, slot.number).content
+    if slot.data[:1] == REF_ROOT:
+        return tree_item(open_root(workspace, slot))
+    message = f"a slot begins with byte {first:#x}"
+    raise CorruptionError(message)
+
+
+def tree_item(tree: Tree) -> bytes:
+    """Return the canonical CBOR of a whole tree."""
+    if tree.kind in STRINGS:
+        data = read_string(tree, 0, tree.count)
+        return head(_MAJOR_TEXT if tree.kind == kernels.KIND_STR else _MAJOR_BYTES, len(data)) + data
+    return container_head(tree.kind, tree.count) + b"".join(_parts(tree, None))
+
+
+def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
+    """Yield the bytes of all entries; stop early once they are sure to pass `size_max`."""
+    is_dict = tree.kind == kernels.KIND_DICT
+    for run in tree.runs(0, tree.count):
+        if size_max is not None and _refs(tree, run.table) * INLINE_SIZE_BYTES_MAX > size_max:
+            yield bytes(size_max + 1)
+            return
+        for index in range(run.start, run.stop):
+            if is_dict:
+                yield tree.key(run.node, run.table, index)
+            yield read_item(tree.workspace, tree.slot(run.node, run.table, index))
+
+
+def _refs(tree: Tree, table: list[int]) -> int:
+    if tree.kind in (kernels.KIND_SET, kernels.KIND_FROZENSET):
+        return 0
+    return sum(1 for lsn, number in zip(table[4::STRIDE], table[5::STRIDE], strict=True) if lsn or number)
+
+
+def read_string(tree: Tree, start: int, stop: int) -> bytes:
+    """Return bytes [start, stop) of a str or bytes tree."""
+    parts: list[bytes] = []
+    at = 0
+    for level, covered, node in tree.groups():
+        low, high = max(start - at, 0), min(stop - at, covered)
+        if low < high:
+            _collect_pieces(tree, node, level, low, high, parts)
+        at += covered
+    return b"".join(parts)
+
+
+def _collect_pieces(tree: Tree, node: Node, level: int, low: int, high: int, parts: list[bytes]) -> None:  # noqa: PLR0913
+    if level == 0:
+        begin = tree.head.tail_at if node is tree.node else 0
+        parts.append(node.data[begin + low : begin + high])
+        return
+    table = tree.table(node, level)
+    at = 0
+    for index in range(len(table) // STRIDE):
+        covered = table[index * STRIDE + 3]
+        if at < high and at + covered > low:
+            child = tree.child(node, table, index, level)
+            _collect_pieces(tree, child, level - 1, max(low - at, 0), min(high - at, covered), parts)
+        at += covered

@@ -1,0 +1,205 @@
+"""Read-only views of stored lists and dicts: they read what is asked for, when it is.
+
+A view holds no transaction and no memory of the file: it reads nodes one by one, and
+keeps showing the version it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from itertools import islice
+from typing import Any, overload
+
+from statelog import kernels
+from statelog.format import cbor
+from statelog.tree.node import ROOT, Slot, Workspace
+from statelog.tree.tree import Tree
+from statelog.tree.value import is_tree, open_root, read_item, tree_item
+
+_REPR_ITEMS_MAX = 20
+_LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
+
+
+def to_python(workspace: Workspace, slot: Slot) -> Any:  # noqa: ANN401 - any stored value
+    """Return a value whole, as plain Python objects."""
+    return cbor.decode(read_item(workspace, slot))
+
+
+def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:  # noqa: ANN401
+    """Return a view of a stored list or dict, anything else whole.
+
+    Below a channel's value small lists and dicts come as plain copies; a channel's own
+    value (`top`) is always a view, so that its type does not depend on its size.
+    """
+    if is_tree(slot):
+        tree = open_root(workspace, slot)
+        if tree.kind in _LISTS:
+            return ListView(tree)
+        if tree.kind == kernels.KIND_DICT:
+            return MapView(tree)
+        return cbor.decode(tree_item(tree))
+    value = cbor.decode(read_item(workspace, slot))
+    if top and type(value) is list:
+        return ListView(value)
+    if top and type(value) is dict:
+        return MapView(value)
+    return value
+
+
+class ListView(Sequence[Any]):
+    """A stored list. Slices are plain lists, read in one go; `to_python()` reads all of it."""
+
+    __slots__ = ("_source",)
+    __hash__ = None  # type: ignore[assignment]  # as list
+
+    def __init__(self, source: Tree | list[Any]) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        source = self._source
+        return source.count if isinstance(source, Tree) else len(source)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...  # noqa: ANN401
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        source = self._source
+        if not isinstance(source, Tree):
+            return _copied(source[index])
+        if isinstance(index, slice):
+            positions = range(source.count)[index]
+            if positions.step == 1:
+                return list(self._read(positions.start, positions.stop))
+            return [self[position] for position in positions]
+        position = index + source.count if index < 0 else index
+        if not 0 <= position < source.count:
+            message = f"index {index} of a list of {source.count} items"
+            raise IndexError(message)
+        return view_value(source.workspace, source.at(position))
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self._source, Tree):
+            return self._read(0, self._source.count)
+        return iter(_copied(self._source))
+
+    def _read(self, start: int, stop: int) -> Iterator[Any]:
+        tree = self._source
+        assert isinstance(tree, Tree)
+        for run in tree.runs(start, stop):
+            for index in range(run.start, run.stop):
+                yield view_value(tree.workspace, tree.slot(run.node, run.table, index))
+
+    def __reversed__(self) -> Iterator[Any]:
+        for position in range(len(self) - 1, -1, -1):
+            yield self[position]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ListView):
+            mine, theirs = self._source, other._source
+            if isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content:
+                return True
+        elif not isinstance(other, list):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    def __add__(self, other: Sequence[Any]) -> list[Any]:
+        return [*self, *other]
+
+    def to_python(self) -> list[Any]:
+        """Return a plain, deep copy."""
+        source = self._source
+        value = cbor.decode(tree_item(source)) if isinstance(source, Tree) else _copied(source)
+        assert isinstance(value, list)
+        return value
+
+    def __repr__(self) -> str:
+        if len(self) <= _REPR_ITEMS_MAX:
+            return repr(self.to_python())
+        shown = ", ".join(map(repr, islice(self, _REPR_ITEMS_MAX)))
+        return f"[{shown}, ... {len(self) - _REPR_ITEMS_MAX} more]"
+
+
+class MapView(Mapping[str, Any]):
+    """A stored dict. `to_python()` reads all of it."""
+
+    __slots__ = ("_source", "_top")
+    __hash__ = None  # type: ignore[assignment]  # as dict
+
+    def __init__(self, source: Tree | dict[str, Any], *, top: bool = False) -> None:
+        self._source = source
+        self._top = top
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+        source = self._source
+        if not isinstance(source, Tree):
+            return _copied(source[key])
+        slot = source.find(cbor.encode(key))[1] if type(key) is str else None
+        if slot is None:
+            raise KeyError(key)
+        return view_value(source.workspace, slot, top=self._top)
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(self._source, Tree):
+            return type(key) is str and self._source.find(cbor.encode(key))[1] is not None
+        return key in self._source
+
+    def __len__(self) -> int:
+        source = self._source
+        return source.count if isinstance(source, Tree) else len(source)
+
+    def __iter__(self) -> Iterator[str]:
+        source = self._source
+        if not isinstance(source, Tree):
+            yield from source
+            return
+        for run in source.runs(0, source.count):
+            for index in range(run.start, run.stop):
+                yield cbor.decode(source.key(run.node, run.table, index))
+
+    def keys(self) -> KeysView[str]:
+        """Return the keys, in the order of their encoded bytes."""
+        return KeysView(self)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return (key, value) pairs."""
+        return ItemsView(self)
+
+    def values(self) -> ValuesView[Any]:
+        """Return the values."""
+        return ValuesView(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MapView):
+            mine, theirs = self._source, other._source
+            if isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content:
+                return True
+        elif not isinstance(other, dict):
+            return NotImplemented
+        return len(self) == len(other) and all(key in other and self[key] == other[key] for key in self)
+
+    def to_python(self) -> dict[str, Any]:
+        """Return a plain, deep copy."""
+        source = self._source
+        value = cbor.decode(tree_item(source)) if isinstance(source, Tree) else _copied(source)
+        assert isinstance(value, dict)
+        return value
+
+    def __repr__(self) -> str:
+        if self._top or len(self) > _REPR_ITEMS_MAX:
+            shown = ", ".join(f"{key!r}: {self[key]!r}" for key in islice(self, _REPR_ITEMS_MAX))
+            more = f", ... {len(self) - _REPR_ITEMS_MAX} more" if len(self) > _REPR_ITEMS_MAX else ""
+            return f"{{{shown}{more}}}"
+        return repr(self.to_python())
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - what a small view holds must not be reachable for writing
+    return cbor.decode(cbor.encode(value)) if isinstance(value, list | dict | set) else value
+
+
+def state_view(workspace: Workspace, digest: bytes, lsn: int, number: int) -> MapView:
+    """Return the state under a root: channel names to views of their values."""
+    return MapView(Tree(workspace, workspace.read(ROOT, digest, lsn, number)), top=True)
+
+
+EMPTY_STATE = MapView({}, top=True)
