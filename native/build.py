@@ -52,7 +52,7 @@ class BuildKernels(build_ext):  # type: ignore[misc]  # setuptools' commands hav
         if self.compiler.compiler_type == "msvc":
             ext.extra_compile_args = ["/O2", "/std:c11"]
         else:
-            # No warnings here: they would hit cffi's generated code too. native/fuzz/run.sh compiles the kernels
+            # No warnings here: they would hit cffi's generated code too. native/fuzz/run.py compiles the kernels
             # alone with all of them and -Werror.
             ext.extra_compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
         super().build_extension(ext)

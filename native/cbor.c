@@ -77,9 +77,10 @@ static double half_to_double(unsigned half)
     unsigned fraction = half & 0x3FF;
     double magnitude;
     if (exponent == 0) {
-        magnitude = ldexp((double)fraction, -24);
+        magnitude = (double)fraction * 0x1p-24;
     } else if (exponent < 31) {
-        magnitude = ldexp((double)(fraction + 1024), (int)exponent - 25);
+        uint64_t bits = (uint64_t)(exponent - 15 + 1023) << 52 | (uint64_t)fraction << 42;
+        memcpy(&magnitude, &bits, sizeof magnitude);
     } else {
         magnitude = fraction == 0 ? HUGE_VAL : NAN;
     }

@@ -46,7 +46,7 @@ static inline sl_reader sl_reader_of(const uint8_t *bytes, size_t len) { return 
 static inline bool sl_has(const sl_reader *in, uint64_t need)
 {
     assert(in->at <= in->len);
-#ifdef SL_PLANT_OVERREAD /* native/fuzz/run.sh: the harness must notice a bound that is one byte off */
+#ifdef SL_PLANT_OVERREAD /* native/fuzz/run.py: the harness must notice a bound that is one byte off */
     return in->len - in->at + 1 >= need;
 #else
     return in->len - in->at >= need;

@@ -161,7 +161,8 @@ int sl_entries_open(sl_entries *it, const uint8_t *data, size_t size, size_t con
     SL_REQUIRE(content_size <= size);
     sl_reader in = sl_reader_of(data, content_size);
     sl_reader locators = {data, size, content_size};
-    SL_REQUIRE(sl_has(&in, 1));
+    SL_REQUIRE(sl_has(&in, 2) && data[in.at] == (unsigned)kind);
+    in.at++;
     unsigned level = data[in.at++];
     SL_REQUIRE(level <= SL_LEVELS_MAX && (level > 0 || !sl_is_blob(kind)));
     SL_REQUIRE(sl_read_varint(&in, &count) && count >= 1 && count <= SL_CHUNK_ENTRIES_MAX);

@@ -85,12 +85,17 @@ static int integer_compare_float(integer a, double b)
     if (b < -0x1p64) {
         return 1;
     }
-    double whole = trunc(b);
     integer truncated = {false, 0};
-    if (whole < 0) {
-        truncated = (integer){true, whole == -0x1p64 ? UINT64_MAX : (uint64_t)-whole - 1};
+    double whole;
+    if (b == -0x1p64) {
+        return integer_compare(a, (integer){true, UINT64_MAX});
+    }
+    if (b <= -1) {
+        truncated = (integer){true, (uint64_t)-b - 1};
+        whole = -(double)(uint64_t)-b;
     } else {
-        truncated.argument = (uint64_t)whole;
+        truncated.argument = b > 0 ? (uint64_t)b : 0;
+        whole = (double)truncated.argument;
     }
     int order = integer_compare(a, truncated);
     return order != 0 ? order : (whole > b) - (whole < b);

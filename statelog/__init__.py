@@ -2,8 +2,20 @@
 
 from statelog import errors, reducers
 from statelog.checkpoint import Checkpoint
+from statelog.diff import Change, Diff, diff
 from statelog.format.cbor import register_codec
 from statelog.store import Store, open  # noqa: A004 - statelog.open
 from statelog.thread import Thread
 
-__all__ = ["Checkpoint", "Store", "Thread", "errors", "open", "reducers", "register_codec"]
+__all__ = [
+    "Change",
+    "Checkpoint",
+    "Diff",
+    "Store",
+    "Thread",
+    "diff",
+    "errors",
+    "open",
+    "reducers",
+    "register_codec",
+]

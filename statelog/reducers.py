@@ -155,6 +155,10 @@ class Reducer:
     def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:  # noqa: ANN401
         """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
         if isinstance(value, Overwrite):
+            if self.name == "upsert":  # what it holds is checked and united as any write
+                if type(value.value) not in (list, tuple):
+                    raise _mismatch(self, value.value, path, "a list")
+                return Prepared(channel, self, [None, *_shape_upsert(self, value.value, path)])
             return Prepared(channel, self, cbor.encode(value.value, path=path), is_overwrite=True)
         if self.name in _SHAPED:
             return Prepared(channel, self, _SHAPED[self.name](self, value, path))

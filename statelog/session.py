@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from statelog.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -37,7 +39,28 @@ class Session(Protocol):
 class Outcome:
     """What a write made: final in a store; provisional in a transaction until its end."""
 
-    __slots__ = ("head",)
+    __slots__ = ("_head",)
 
     def __init__(self, head: Head) -> None:
-        self.head = head
+        self._head: Head | None = head
+
+    @property
+    def head(self) -> Head:
+        """The checkpoint. Raises UsageError if the transaction came to nothing."""
+        if self._head is None:
+            raise abandoned_error()
+        return self._head
+
+    def settle(self, head: Head) -> None:
+        """Make it final."""
+        self._head = head
+
+    def abandon(self) -> None:
+        """Say that it came to nothing."""
+        self._head = None
+
+
+def abandoned_error() -> UsageError:
+    """Return the error for what a transaction would have made."""
+    message = "the transaction this belongs to was not committed"
+    return UsageError(message)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from statelog.checkpoint import Checkpoint, read_head
@@ -15,16 +17,19 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format import cbor, keys
-from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX, VERSIONS_MAX
 from statelog.log import writer
 from statelog.log.events import MAIN, default_id, parse_default_id
 from statelog.log.times import to_time_us
+from statelog.mount import mounted
+from statelog.mutable import Loaded, plain
+from statelog.reducers import Overwrite
 from statelog.schema import Schema, normalise_update, reconcile
 from statelog.session import Outcome
 from statelog.views import EMPTY_STATE, MapView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch, Head
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from statelog.log.writer import Write
     from statelog.mount import Mount
     from statelog.session import Session
+    from statelog.tree.node import Workspace
 
 Target = int | str | datetime | Checkpoint
 """What names a checkpoint: version, id or tag, time, or itself."""
@@ -200,15 +206,17 @@ class Thread:
 
         """
         prepared = self._prepare(writes)
-        return self._commit(prepared, metadata, expected_version, id)
+        return self.commit_writes(prepared, metadata, expected_version=expected_version, checkpoint_id=id)
 
-    def _commit(
+    def commit_writes(
         self,
         prepared: list[Write],
         metadata: Mapping[str, Any] | None,
-        expected_version: int | None,
-        checkpoint_id: str | None,
+        *,
+        expected_version: int | None = None,
+        checkpoint_id: str | None = None,
     ) -> Checkpoint:
+        """Commit writes that are prepared already (internal)."""
         metadata_item = encode_metadata(metadata)
         written = _written_item(prepared)
 
@@ -235,10 +243,24 @@ class Thread:
         prepared: list[Write] = []
         for update in writes:
             for channel, value in normalise_update(update).items():
+                writer.channel_key(channel)
                 checked = schema.validate_write(channel, value)
                 write = schema.reducer(channel).prepare(channel, checked, path=channel)
                 prepared.append(write.checked_by(schema.validate_result))
         return prepared
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes (internal)."""
+        return self._session.workspace()
+
+    def check_mounted(self, channel: str, loaded: Loaded) -> tuple[Loaded, bytes]:
+        """Return a mounted channel's value as the schema takes it, and the key of an upsert channel (internal)."""
+        reducer = self._schema.reducer(channel)
+        if self._schema.is_checked(channel):
+            checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
+            assert isinstance(checked, Overwrite)
+            loaded = Loaded(checked.value)
+        return loaded, reducer.parameter.encode()
 
     def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
@@ -352,7 +374,7 @@ class Thread:
             message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
             raise UsageError(message)
         if isinstance(target, int):
-            found = read_head(view, thread, branch, target)
+            found = read_head(view, thread, branch, target) if target <= VERSIONS_MAX else None
         elif isinstance(target, datetime):
             version = view.version_at_time(thread, branch, to_time_us(target))
             found = read_head(view, thread, branch, version)
@@ -487,8 +509,6 @@ class Thread:
         exception nothing. Channels are set, not merged with reducers; a channel that someone
         else changed in the meantime raises ConflictError, one that nobody else touched does not.
         """
-        from statelog.mount import mounted  # noqa: PLC0415 - a mount holds a thread
-
         return mounted(self, metadata)
 
 
@@ -510,6 +530,9 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     """Return metadata's item."""
     if metadata is None:
         return b"\xa0"
+    if not isinstance(metadata, Mapping):
+        message = f"metadata is a dict, not {type(metadata).__name__}"
+        raise UsageError(message)
     item = cbor.encode(dict(metadata), path="metadata")
     if len(item) > METADATA_SIZE_BYTES_MAX:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
@@ -518,7 +541,12 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
 
 
 def _written_item(prepared: list[Write]) -> bytes:
-    return cbor.encode(sorted({write.channel for write in prepared}))
+    return _encode_names(tuple([write.channel for write in prepared]))
+
+
+@lru_cache(maxsize=1024)
+def _encode_names(names: tuple[str, ...]) -> bytes:
+    return cbor.encode(sorted(set(names)))
 
 
 def _no_branch(thread_id: str, branch: str) -> BranchNotFoundError:

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import UsageError
-from statelog.log.batch import Batch, Head, read_log_end
-from statelog.session import Outcome
+from statelog.format.record import NO_DIGEST
+from statelog.log.batch import Batch, Head, LogEnd
+from statelog.log.nodes import NodeCache
+from statelog.session import Outcome, abandoned_error
 from statelog.thread import Thread
 from statelog.tree.node import Workspace
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 T = TypeVar("T")
+
+_PROVISIONAL_LSN = 1 << 62
+"""Rehearsed records are numbered from here, so that none is taken for a record others commit meanwhile."""
 
 
 class _Snapshots:
@@ -66,8 +71,9 @@ class Transaction:
         self._engine = engine
         self._operations: list[tuple[Callable[[Batch], Any], Outcome | None]] = []
         self._is_open = True
-        snapshots = _Snapshots(engine)
-        self._rehearsal = Batch(snapshots, engine.cache, read_log_end(snapshots), {})
+        self._is_abandoned = False
+        end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
+        self._rehearsal = Batch(_Snapshots(engine), NodeCache(), end, {})
 
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:  # noqa: A002
         """Return a thread whose writes belong to this transaction."""
@@ -84,6 +90,7 @@ class Transaction:
     @contextmanager
     def read(self) -> Iterator[View]:
         """View the state as the transaction has it so far; after its end, the store."""
+        self._check_kept()
         if self._is_open:
             yield self._rehearsal.view
         else:
@@ -95,6 +102,7 @@ class Transaction:
         return Workspace(self._read_node)
 
     def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:  # noqa: ANN401
+        self._check_kept()
         if self._is_open:
             return self._rehearsal.read_node(type_, digest, lsn, number)
         return self._engine.read_node(type_, digest, lsn, number)
@@ -127,11 +135,19 @@ class Transaction:
         results = self._engine.write(work)
         for (_operation, outcome), result in zip(self._operations, results, strict=True):
             if outcome is not None:
-                outcome.head = result
+                outcome.settle(result)
 
     def abandon(self) -> None:
         """Do nothing of it."""
         self._is_open = False
+        self._is_abandoned = True
+        for _operation, outcome in self._operations:
+            if outcome is not None:
+                outcome.abandon()
+
+    def _check_kept(self) -> None:
+        if self._is_abandoned:
+            raise abandoned_error()
 
 
 @contextmanager
@@ -143,4 +159,8 @@ def transaction(engine: Engine) -> Iterator[Transaction]:
     except BaseException:
         opened.abandon()
         raise
-    opened.finish()
+    try:
+        opened.finish()
+    except BaseException:
+        opened.abandon()
+        raise

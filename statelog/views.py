@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, overload
 
 from statelog import kernels
+from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.tree.node import ROOT, Slot, Workspace
 from statelog.tree.tree import Tree
@@ -44,6 +45,17 @@ def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:  
     if top and type(value) is dict:
         return MapView(value)
     return value
+
+
+def find_text(tree: Tree, key: object) -> Slot | None:
+    """Return the slot under a key of a stored dict; None for what is no key, or not there."""
+    if type(key) is not str:
+        return None
+    try:
+        item = cbor.encode(key)
+    except ValueTypeError:  # a lone surrogate: never stored
+        return None
+    return tree.find(item)[1]
 
 
 class ListView(Sequence[Any]):
@@ -134,14 +146,14 @@ class MapView(Mapping[str, Any]):
         source = self._source
         if not isinstance(source, Tree):
             return _copied(source[key])
-        slot = source.find(cbor.encode(key))[1] if type(key) is str else None
+        slot = find_text(source, key)
         if slot is None:
             raise KeyError(key)
         return view_value(source.workspace, slot, top=self._top)
 
     def __contains__(self, key: object) -> bool:
         if isinstance(self._source, Tree):
-            return type(key) is str and self._source.find(cbor.encode(key))[1] is not None
+            return find_text(self._source, key) is not None
         return key in self._source
 
     def __len__(self) -> int:
@@ -177,6 +189,11 @@ class MapView(Mapping[str, Any]):
         elif not isinstance(other, dict):
             return NotImplemented
         return len(self) == len(other) and all(key in other and self[key] == other[key] for key in self)
+
+    @property
+    def tree(self) -> Tree | None:
+        """The tree behind it, None for a small dict (internal)."""
+        return self._source if isinstance(self._source, Tree) else None
 
     def to_python(self) -> dict[str, Any]:
         """Return a plain, deep copy."""

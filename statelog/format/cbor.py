@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -85,6 +86,11 @@ def _encode_int(value: int, _depth: int) -> bytes:
         raise _Refused
     size = (magnitude.bit_length() + 7) // 8
     return (b"\xc2" if value >= 0 else b"\xc3") + head(2, size) + magnitude.to_bytes(size, "big")
+
+
+def encode_unsigned(number: int) -> bytes:
+    """Return the item of an int from 0 to 2**64 - 1."""
+    return _SMALL_INTS[number] if number < 1024 else head(0, number)
 
 
 def _encode_float(value: float, _depth: int) -> bytes:
@@ -175,10 +181,14 @@ def _encode_elements(prefix: bytes, value: set[Any] | frozenset[Any], depth: int
     if depth >= DEPTH_MAX:
         raise _Refused
     items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
-    # 1 and 1.0 cannot both be in a set, NaN can be twice: equal bytes, no place to tell them apart.
-    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or b"\xf9\x7e\x00" in items:
+    # A NaN is unequal to itself, so it can be in a set twice: equal bytes, no telling them apart.
+    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or b"\xf9\x7e\x00" in items or _has_twins(items):
         raise _Refused
     return prefix + head(4, len(items)) + b"".join(items)
+
+
+def _has_twins(items: list[bytes]) -> bool:
+    return any(a == b for a, b in pairwise(items))
 
 
 def _encode_set(value: set[Any], depth: int) -> bytes:
@@ -305,6 +315,9 @@ def _locate_inside(value: Any, path: str, depth: int) -> None:  # noqa: ANN401 -
             if len(_encoders[type(element)](element, depth + 1)) > KEY_SIZE_BYTES_MAX:
                 message = f"{path}: a set element above {KEY_SIZE_BYTES_MAX} bytes"
                 raise LimitError(message, path=path, limit=KEY_SIZE_BYTES_MAX)
+        items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
+        if _has_twins(items):
+            _refuse(path, value, " with two elements of the same bytes (a NaN is in them)")
     else:
         for index, member in enumerate(value):
             _locate(member, f"{path}[{index}]", depth + 1)

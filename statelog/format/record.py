@@ -183,8 +183,8 @@ def checkpoint_digest(
                 b"\xf6" if parent is None else b"\x54" + parent,
                 b"\x54",
                 root,
-                cbor.encode(time_us),
-                cbor.encode(caller_id),
+                cbor.encode_unsigned(time_us),
+                b"\xf6" if caller_id is None else cbor.encode(caller_id),
                 metadata,
             )
         )

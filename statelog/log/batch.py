@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from statelog.storage.transactions import WriteTransaction
 
 
+ENTRIES_MAX = 8192
+"""Version entries in memory: a jump pointer mostly leads to a recent one."""
+
+
 class LogEnd(NamedTuple):
     """The last record of the log."""
 
@@ -87,6 +91,7 @@ class Batch:
         self._new_heads: dict[tuple[int, int], Head] = {}
         self.view = View(self)
         self.identities: dict[bytes, bytes] = {}
+        self.entries: dict[tuple[int, int, int], VersionEntry] = {}
 
     # --- reading ---------------------------------------------------------------
 
@@ -154,6 +159,14 @@ class Batch:
             return None
         return Head(event, event.digest, self.view.require_entry(thread, branch, version))
 
+    def entry(self, thread: int, branch: int, version: int) -> VersionEntry:
+        """Return a version's entry, recent ones from memory."""
+        found = self.entries.get((thread, branch, version))
+        if found is None:
+            head = self._new_heads.get((thread, branch))
+            found = head.entry if head is not None and head.event.version == version else None
+        return self.view.require_entry(thread, branch, version) if found is None else found
+
     # --- staging ---------------------------------------------------------------
 
     def next_lsn(self) -> int:
@@ -167,7 +180,7 @@ class Batch:
 
     def append(self, type_: int, time_us: int, body: bytes, rows: Sequence[NodeRow] = ()) -> None:
         """Stage a record; its nodes enter the index here."""
-        apply_nodes(self, self.next_lsn(), [(row.type, row.digest, row.content_size) for row in rows])
+        apply_nodes(self, self.next_lsn(), [(row.type, row.digest, row.content_size, row.data[0]) for row in rows])
         self._staged.append(_Staged(type_, time_us, body, rows))
 
     def put_index(self, key: bytes, payload: bytes) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import ClosedError
-from statelog.log.batch import Batch, Head, LogEnd, read_log_end
+from statelog.log.batch import ENTRIES_MAX, Batch, Head, LogEnd, read_log_end
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View
 from statelog.storage.commit import Committer
@@ -14,6 +14,7 @@ from statelog.storage.commit import Committer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from statelog.kernels import VersionEntry
     from statelog.storage.environment import Environment
     from statelog.storage.transactions import WriteTransaction
     from statelog.tree.node import Node
@@ -30,7 +31,7 @@ class _WriteState:
     transaction, and in the next number if this one is known to have committed.
     """
 
-    __slots__ = ("end", "heads", "identities", "is_committed", "transaction", "transaction_id")
+    __slots__ = ("end", "entries", "heads", "identities", "is_committed", "transaction", "transaction_id")
 
     def __init__(self, transaction: WriteTransaction, end: LogEnd) -> None:
         self.transaction: WriteTransaction | None = transaction
@@ -38,6 +39,7 @@ class _WriteState:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
         self.identities: dict[bytes, bytes] = {}
+        self.entries: dict[tuple[int, int, int], VersionEntry] = {}
         self.is_committed = False
 
     def is_valid_in(self, transaction: WriteTransaction) -> bool:
@@ -103,6 +105,7 @@ class Engine:
             state = _WriteState(transaction, read_log_end(transaction))
         batch = Batch(transaction, self.cache, state.end, state.heads)
         batch.identities = state.identities
+        batch.entries = state.entries
         result = work(batch)
         self._state = None  # until all of it is in
         batch.apply(transaction)
@@ -110,6 +113,10 @@ class Engine:
         if len(state.heads) > _HEADS_MAX:
             state.heads.clear()
         state.heads.update(heads)
+        if len(state.entries) > ENTRIES_MAX:
+            state.entries.clear()
+        for (thread, branch), head in heads.items():
+            state.entries[(thread, branch, head.event.version)] = head.entry
         state.transaction = transaction
         state.transaction_id = transaction.id
         state.is_committed = False

@@ -80,7 +80,7 @@ class CheckpointEvent(NamedTuple):
 
 Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | CheckpointEvent
 
-_INT = cbor.encode
+_INT = cbor.encode_unsigned
 _DIGEST_HEAD = b"\x54"
 _NULL = b"\xf6"
 

@@ -18,7 +18,7 @@ from statelog.log.events import (
     ThreadEvent,
 )
 from statelog.log.view import BranchRow, ThreadRow, View, encode_branch, encode_thread
-from statelog.tree.node import DEDUP_SIZE_BYTES_MIN, LEAF, ROOT
+from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,9 @@ class IndexWriter(Protocol):
 
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload."""
+
+    def entry(self, thread: int, branch: int, version: int) -> VersionEntry:
+        """Return a version's entry, which must exist."""
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Put a payload."""
@@ -85,7 +88,7 @@ def apply_checkpoint(
     index: IndexWriter, event: CheckpointEvent, parent: VersionEntry | None
 ) -> VersionEntry:
     """Enter a checkpoint; `parent` is the entry of its parent."""
-    entry = make_entry(index.view, event, parent)
+    entry = make_entry(index, event, parent)
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     page = index.get_index(key) or b""
     index.put_index(key, kernels.page_append(page, event.version, entry))
@@ -94,13 +97,13 @@ def apply_checkpoint(
     return entry
 
 
-def make_entry(view: View, event: CheckpointEvent, parent: VersionEntry | None) -> VersionEntry:
+def make_entry(index: IndexWriter, event: CheckpointEvent, parent: VersionEntry | None) -> VersionEntry:
     """Return the version entry, its jump pointer as in a skew-binary list (Myers 1983)."""
     if parent is None or event.parent_branch is None or event.parent_version is None:
         return VersionEntry(event.lsn, event.time_us, NONE_U32, NONE_U32, NONE_U32, NONE_U32, 0, 0)
     jump = (event.parent_branch, event.parent_version, parent.depth)
     if parent.jump_branch != NONE_U32:
-        far = view.require_entry(event.thread, parent.jump_branch, parent.jump_version)
+        far = index.entry(event.thread, parent.jump_branch, parent.jump_version)
         if parent.depth - parent.jump_depth == parent.jump_depth - far.jump_depth:
             jump = (
                 (far.jump_branch, far.jump_version, far.jump_depth)
@@ -112,8 +115,16 @@ def make_entry(view: View, event: CheckpointEvent, parent: VersionEntry | None) 
     )
 
 
-def apply_nodes(index: IndexWriter, lsn: int, nodes: Iterable[tuple[int, bytes, int]]) -> None:
-    """Enter the large nodes of a record, given as (type, digest, content size) in order."""
-    for number, (type_, digest, content_size) in enumerate(nodes):
-        if content_size >= DEDUP_SIZE_BYTES_MIN and type_ in (LEAF, ROOT):
+def apply_nodes(index: IndexWriter, lsn: int, nodes: Iterable[tuple[int, bytes, int, int]]) -> None:
+    """Enter the widely shared nodes of a record, given as (type, digest, content size, first byte) in order."""
+    for number, (type_, digest, content_size, first_byte) in enumerate(nodes):
+        if is_shared_widely(type_, content_size, first_byte):
             index.put_index(keys.encode_digest_key(digest), keys.encode_locator(lsn, number))
+
+
+def node_facts(data: bytes | memoryview) -> list[tuple[int, bytes, int, int]]:
+    """Return what `apply_nodes` takes, of a record."""
+    return [
+        (type_, digest, size, data[at] if size else 0)
+        for type_, digest, at, size, _total in kernels.record_nodes(data)
+    ]

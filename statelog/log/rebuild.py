@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog import kernels
 from statelog.format.record import decode_record
 from statelog.log.events import decode_event
-from statelog.log.index import apply_event, apply_nodes
+from statelog.log.index import apply_event, apply_nodes, node_facts
 from statelog.log.view import Transaction, View, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from statelog.kernels import VersionEntry
     from statelog.log.engine import Engine
     from statelog.storage.transactions import WriteTransaction
 
@@ -28,6 +28,10 @@ class DerivedIndex:
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload."""
         return self.payloads.get(key)
+
+    def entry(self, thread: int, branch: int, version: int) -> VersionEntry:
+        """Return a version's entry."""
+        return self.view.require_entry(thread, branch, version)
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Put a payload."""
@@ -63,7 +67,7 @@ def derive(transaction: Transaction, progress: Callable[[int, int], None] | None
         if data is None:
             raise missing("record", lsn)
         record = decode_record(data, lsn)
-        apply_nodes(index, lsn, [(type_, digest, size) for type_, digest, _at, size, _total in kernels.record_nodes(data)])
+        apply_nodes(index, lsn, node_facts(data))
         apply_event(index, decode_event(record), lsn)
         if progress is not None and lsn % 256 == 0:
             progress(lsn, last)

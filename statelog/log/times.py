@@ -15,5 +15,8 @@ def to_datetime(time_us: int) -> datetime:
 
 def to_time_us(moment: datetime) -> int:
     """Inverse of `to_datetime`; a naive datetime is local time."""
-    delta = moment.astimezone(UTC) - _EPOCH
+    try:
+        delta = moment.astimezone(UTC) - _EPOCH
+    except (OverflowError, ValueError):  # the first or last day of the calendar, shifted out of it
+        delta = moment.replace(tzinfo=UTC) - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

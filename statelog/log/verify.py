@@ -9,7 +9,7 @@ from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
 from statelog.format.record import FLAG_VACUUMED, NO_DIGEST, Record, decode_record, record_chain_digest
 from statelog.log.events import CheckpointEvent, decode_event
-from statelog.log.index import apply_event, apply_nodes
+from statelog.log.index import apply_event, apply_nodes, node_facts
 from statelog.log.rebuild import DerivedIndex
 from statelog.tree.check import check_node
 from statelog.tree.node import ROOT, node_digest
@@ -94,7 +94,7 @@ class _Verifier:
         if self._deep:
             for number, row in enumerate(rows):
                 self._check_node(record, data, number, row)
-        self._apply(record)
+        self._apply(record, node_facts(data))
 
     def _check_order(self, record: Record) -> None:
         if record.time_us <= self._time_us:
@@ -123,21 +123,21 @@ class _Verifier:
             self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
 
     def _check_ref(  # noqa: PLR0913
-        self, lsn: int, number: int, child_type: int | None, digest: bytes, child_lsn: int, child: int
+        self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int
     ) -> None:
         rows = self._nodes.get(child_lsn, [])
         if child >= len(rows) or rows[child][1] != digest:
             self.report.add("T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number)
-        elif child_type is not None and rows[child][0] != child_type:
+        elif rows[child][0] != child_type:
             self.report.add("T5", lsn, f"node {number} refers to a node of type {rows[child][0]}", number)
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: Record, facts: list[tuple[int, bytes, int, int]]) -> None:
         try:
             event = decode_event(record)
             if isinstance(event, CheckpointEvent):
                 self._check_ref(record.lsn, -1, ROOT, event.root_digest, event.root_lsn, event.root_node)
             if self._index is not None:
-                apply_nodes(self._index, record.lsn, self._nodes[record.lsn])
+                apply_nodes(self._index, record.lsn, facts)
                 apply_event(self._index, event, record.lsn)
         except StatelogError as error:
             self.report.add("L5", record.lsn, error.message)

@@ -130,6 +130,8 @@ class View:
 
         Binary search over pages, then in the page: O(log versions).
         """
+        if time_us < 0:
+            return -1
         last = self.head_version(thread, branch)
         while last >= 0:
             owner = self.owner(thread, branch, last)

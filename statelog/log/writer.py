@@ -14,6 +14,7 @@ from statelog.errors import (
     LimitError,
     ReducerTypeError,
     UsageError,
+    ValueTypeError,
 )
 from statelog.format import cbor, keys
 from statelog.format.record import TYPE_CHECKPOINT, TYPE_FORK, TYPE_ROLLBACK, TYPE_SCHEMA, TYPE_TAG, TYPE_THREAD
@@ -31,7 +32,6 @@ from statelog.log.events import (
 from statelog.log.index import apply_checkpoint, apply_event
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
-from statelog.tree.tree import Tree
 from statelog.tree.value import add_root
 
 if TYPE_CHECKING:
@@ -138,20 +138,21 @@ def _merge_writes(
     batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]
 ) -> mapping.Batch:
     slots: dict[bytes, Slot | None] = {}
-    tree: Tree | None = None
     for write in writes:
         key = channel_key(write.channel)
         if key in slots:
             current = slots[key]
             workspace.has_garbage = True
         else:
-            tree = tree or Tree(workspace, root)
-            current = tree.find(key)[1]
+            current = mapping.find_in_root(workspace, root, key)
         try:
             slots[key] = write.merge(workspace, current, batch.identities)
-        except ReducerTypeError as error:
+        except (ReducerTypeError, ValueTypeError, LimitError) as error:
+            if "channel" in error.facts:
+                raise
             message = f"channel {write.channel!r} ({write.spec}): {error.message}"
-            raise ReducerTypeError(message, channel=write.channel, reducer=write.spec) from error
+            facts = {**error.facts, "channel": write.channel, "reducer": write.spec}
+            raise type(error)(message, **facts) from error
     return sorted(slots.items())
 
 

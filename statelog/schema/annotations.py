@@ -20,18 +20,13 @@ _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 def is_annotation(thing: object) -> bool:
     """Whether this is a type of some kind. Types are callable too: ask before that."""
     return (
-        isinstance(thing, type | TypeVar | NewType)
-        or thing is Any
-        or get_origin(thing) is not None
-        or _is_alias(thing)
+        isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or _is_alias(thing)
     )
 
 
 def is_typed_dict(thing: object) -> TypeGuard[type]:
     """Whether this is a TypedDict class, of typing or of typing_extensions."""
-    return (
-        isinstance(thing, type) and issubclass(thing, dict) and hasattr(thing, "__required_keys__")
-    )
+    return isinstance(thing, type) and issubclass(thing, dict) and hasattr(thing, "__required_keys__")
 
 
 def peel(annotation: object) -> tuple[object, tuple[object, ...]]:

@@ -63,9 +63,7 @@ def read_mapping(declared: Mapping[Any, Any]) -> dict[str, Channel]:
     return {name: _channel_of_entry(name, entry) for name, entry in declared.items()}
 
 
-def channel_of(
-    schema_name: str, name: str, annotation: object, *, metadata: tuple[object, ...] = ()
-) -> Channel:
+def channel_of(schema_name: str, name: str, annotation: object, *, metadata: tuple[object, ...] = ()) -> Channel:
     """The channel that an annotation declares.
 
     Args:
@@ -121,8 +119,7 @@ def _hints(declaring: type) -> dict[str, Any]:
     except RESOLUTION_ERRORS as error:
         name = declaring.__qualname__
         message = (
-            f"{name}: cannot resolve its annotations: {error}"
-            " (each name in them must exist in the module of the class)"
+            f"{name}: cannot resolve its annotations: {error} (each name in them must exist in the module of the class)"
         )
         raise SchemaError(message, schema=name) from error
 
@@ -149,12 +146,7 @@ def _is_foreign(candidate: object) -> bool:
 
 
 def _reducer_of(schema_name: str, name: str, candidate: object) -> reducers.Reducer | None:
-    facts = {"schema": schema_name, "channel": name}
-    try:
-        reducer = reducers.from_annotation(candidate)
-    except SchemaError as error:
-        message = f"{schema_name}.{name}: {error.message}"
-        raise SchemaError(message, **{**error.facts, **facts}) from error
+    reducer = reducers.from_annotation(candidate)
     if reducer is None and isinstance(candidate, _FUNCTIONS):
         # Not skipped as foreign metadata: it would leave the channel on replace, unnoticed.
         function = getattr(candidate, "__qualname__", repr(candidate))
@@ -162,5 +154,5 @@ def _reducer_of(schema_name: str, name: str, candidate: object) -> reducers.Redu
             f"{schema_name}.{name}: {function} is not a reducer:"
             " a reducer takes two arguments, the value there and the write"
         )
-        raise SchemaError(message, **facts)
+        raise SchemaError(message, schema=schema_name, channel=name)
     return reducer

@@ -32,9 +32,7 @@ def fields_of(model: type[Any]) -> dict[str, Any]:
     return fields
 
 
-def find_dropped_key(
-    written: object, accepted: object, *, in_dicts: bool
-) -> tuple[str | int, ...] | None:
+def find_dropped_key(written: object, accepted: object, *, in_dicts: bool) -> tuple[str | int, ...] | None:
     """The place of the first key in the write that validation left out; None if it kept all.
 
     Args:
@@ -58,9 +56,7 @@ def find_dropped_key(
     return None
 
 
-def _dropped_keys(
-    written: Mapping[Any, object], accepted: object, *, in_dicts: bool
-) -> list[str | int]:
+def _dropped_keys(written: Mapping[Any, object], accepted: object, *, in_dicts: bool) -> list[str | int]:
     if isinstance(accepted, dict):
         # Not key by key alone: {"1": x} may have become {1: x}, which loses nothing.
         is_lossy = in_dicts and len(accepted) < len(written)

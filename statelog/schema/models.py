@@ -1,6 +1,8 @@
 """Channels of pydantic models, and the validation of writes against them.
 
-pydantic is optional: this module is imported only for someone who hands over a model.
+pydantic is optional: this module is imported only for someone who hands over a model. Written
+for pydantic 2.12 and later. Versions before refuse more, and lose nothing: 2.10 wants nested
+fields with an alias by that alias, and 2.11 leaves a model under ``Any`` to the encoder.
 
 There is one ``TypeAdapter`` per channel, with the annotation, constraints, field validators
 and config of the model. A write holds some fields only, so model validators, which look
@@ -51,14 +53,11 @@ def _supported(function: Callable[..., object], options: dict[str, Any]) -> dict
 
 
 # By name too: what was stored is by field name, and is written again after a change.
-_VALIDATE_OPTIONS = _supported(
-    pydantic.TypeAdapter.validate_python, {"by_alias": True, "by_name": True}
-)
+_VALIDATE_OPTIONS = _supported(pydantic.TypeAdapter.validate_python, {"by_alias": True, "by_name": True})
 # round_trip leaves out computed fields. An instance of a subclass keeps its own fields:
 # before pydantic 2.13 only serialize_as_any does that.
 _DUMP_OPTIONS = {"round_trip": True, "warnings": False} | (
-    _supported(pydantic.TypeAdapter.dump_python, {"polymorphic_serialization": True})
-    or {"serialize_as_any": True}
+    _supported(pydantic.TypeAdapter.dump_python, {"polymorphic_serialization": True}) or {"serialize_as_any": True}
 )
 
 
@@ -152,9 +151,7 @@ class ModelCheck:
             items[place] = item
         return items
 
-    def _check(
-        self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()
-    ) -> object:
+    def _check(self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()) -> object:
         """places: positions in the write of the items in ``value``, where they differ."""
         if self._adapter is None:
             self._adapter = _adapter_of(self._model, self._channel)
@@ -170,9 +167,7 @@ class ModelCheck:
         dumped = self._dump(self._adapter, accepted, is_partial=is_partial)
         return dumped if self._enum_check is None else self._enum_check(self._channel, dumped)
 
-    def _dump(
-        self, adapter: pydantic.TypeAdapter[list[Any]], accepted: list[Any], *, is_partial: bool
-    ) -> object:
+    def _dump(self, adapter: pydantic.TypeAdapter[list[Any]], accepted: list[Any], *, is_partial: bool) -> object:
         if is_partial and dataclasses.is_dataclass(accepted[0]):
             reason = f"a dataclass does not know which fields to {self._reducer}: use a model"
             raise self._error([(self._channel, reason)])
@@ -189,9 +184,7 @@ class ModelCheck:
         is_dict = isinstance(dumped, dict)
         return {key: dumped[key] for key in written} if is_dict else dumped
 
-    def _problems(
-        self, error: pydantic.ValidationError, value: object, places: Sequence[int]
-    ) -> list[tuple[str, str]]:
+    def _problems(self, error: pydantic.ValidationError, value: object, places: Sequence[int]) -> list[tuple[str, str]]:
         lines = error.errors(include_url=False, include_context=False, include_input=False)
         return [
             (
@@ -212,9 +205,7 @@ class ModelCheck:
         reason = " / ".join(dict.fromkeys(why for where, why in problems if where == path))
         more = len({where for where, _ in problems}) - 1
         message = f"{path}: {reason}" + (f" (and {more} more)" if more else "")
-        return ValidationError(
-            message, channel=self._channel, path=path, reason=reason, problems=tuple(problems)
-        )
+        return ValidationError(message, channel=self._channel, path=path, reason=reason, problems=tuple(problems))
 
 
 def _decorators_of(model: type) -> Any:  # noqa: ANN401 - pydantic does not export its class

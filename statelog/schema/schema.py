@@ -88,9 +88,7 @@ class Schema:
         """
         if not stored:
             return _OPEN
-        channels = {
-            name: Channel(name, reducers.from_spec(spec), Any) for name, spec in stored.items()
-        }
+        channels = {name: Channel(name, reducers.from_spec(spec), Any) for name, spec in stored.items()}
         return _schema_of_plain_channels("schema", channels)
 
     def specs(self) -> dict[str, str]:
@@ -109,6 +107,10 @@ class Schema:
         if self._check_of_others is not None:
             self._check_of_others(channel, None)
         return reducers.replace
+
+    def is_checked(self, channel: str) -> bool:
+        """Whether a write to a channel of the schema is validated, or must be turned into another value."""
+        return self._write_checks.get(channel) is not None
 
     def validate_write(self, channel: str, value: object) -> object:
         """What a write to a channel stores, for its reducer to merge.
@@ -216,10 +218,7 @@ def _schema(
         name=name,
         channels=MappingProxyType(channels),
         is_open=False,
-        _write_checks={
-            name: _only_overwrites(check) if name in users else check
-            for name, check in writes.items()
-        },
+        _write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
         _result_checks={name: check if name in users else None for name, check in results.items()},
         _check_of_others=functools.partial(_refuse_channel, tuple(channels)),
     )
@@ -229,9 +228,7 @@ def _only_overwrites(check: Check | None) -> Check | None:
     """The check for what no reducer will see."""
     if check is None:
         return None
-    return lambda channel, value: (
-        check(channel, value) if isinstance(value, reducers.Overwrite) else value
-    )
+    return lambda channel, value: check(channel, value) if isinstance(value, reducers.Overwrite) else value
 
 
 def _refuse_channel(channels: tuple[str, ...], channel: str, _value: object) -> NoReturn:

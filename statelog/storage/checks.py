@@ -101,6 +101,7 @@ def _check_file_once(descriptor: int, path: Path) -> Meta:
     live = max(metas, key=lambda meta: meta.transaction_id)
     for meta in metas:
         _check_meta(meta, path)
+    _check_numbers(live, path)
     first, second = (meta.transaction_id for meta in metas)
     # LMDB writes transaction n into slot n & 1, so the slots are one apart, or equal where both were set at once.
     if abs(first - second) > 1 or (first != second and live.transaction_id & 1 != live.slot):
@@ -173,13 +174,17 @@ def _parse_database(pages: bytes, at: int) -> DatabaseRecord:
 
 
 def _check_meta(meta: Meta, path: Path) -> None:
-    if meta.page_size_bytes not in _PAGE_SIZES_BYTES or meta.last_page < 1:
-        raise _damaged(path, f"meta page {meta.slot} has page size {meta.page_size_bytes}, last page {meta.last_page}")
+    if meta.page_size_bytes not in _PAGE_SIZES_BYTES:
+        raise _damaged(path, f"the page size on meta page {meta.slot} reads {meta.page_size_bytes}")
     if meta.free.flags & ~_NO_SUBDIR_FLAG != _INTEGER_KEY_FLAG or meta.main.flags != 0:
         raise _damaged(path, f"meta page {meta.slot} has database flags {meta.free.flags}, {meta.main.flags}")
-    for record in (meta.free, meta.main):
-        if record.root != _NO_PAGE and not 1 < record.root <= meta.last_page:
-            raise _damaged(path, f"meta page {meta.slot} has a root page {record.root} of {meta.last_page}")
+
+
+def _check_numbers(live: Meta, path: Path) -> None:
+    """Check page numbers, of the live meta page only: LMDB leaves a mixture on the other when writing it fails."""
+    roots = [record.root for record in (live.free, live.main) if record.root != _NO_PAGE]
+    if live.last_page < 1 or any(not 1 < root <= live.last_page for root in roots):
+        raise _damaged(path, f"meta page {live.slot} has root pages {roots} and last page {live.last_page}")
 
 
 def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord) -> None:

@@ -8,6 +8,7 @@ dealt with here, so that callers see transactions and exceptions.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -32,8 +33,8 @@ from statelog.storage import registry
 from statelog.storage.checks import check_file
 from statelog.storage.commit import Committer
 from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
-from statelog.storage.failures import translate_lmdb
-from statelog.storage.locks import FileLocks
+from statelog.storage.failures import error_code, translate_lmdb
+from statelog.storage.locks import FileLocks, is_same_file
 from statelog.storage.statistics import collect_statistics
 from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake, remove_wake_file
@@ -49,11 +50,15 @@ Durability: TypeAlias = Literal["commit", "batched"]
 LOCK_TIMEOUT_DEFAULT_S = 10.0
 """How long to wait for another process's commit: far above any flush, below a person's patience."""
 
-_SPARE_READS = 16
-"""Ended read transactions kept for reuse: one for each of many threads, and few of the reader slots."""
+_SPARE_READS = 0
+"""Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
+parent's reader table by a forked child that exits, after which the parent cannot read."""
 
 _DRAIN_TIMEOUT_S = 5.0
 """Reads are short by contract; one that outlives this is held by whoever waits for it."""
+
+_FORK_TIMEOUT_S = 0.25
+"""How long a fork waits for transactions to end: some commits, and no person notices."""
 
 _BEGIN_ATTEMPTS = 3
 
@@ -108,6 +113,9 @@ class Environment:
         """Nobody may begin: the environment is being reopened or resized, or is closed."""
         self.closed = False
         self.references = 0
+        self.is_forked = False
+        """This is the copy that a child has of its parent's environment."""
+        self._is_at_rest = False
         self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
         self.write_lock = threading.RLock()
         self._gate = threading.RLock()
@@ -232,7 +240,7 @@ class Environment:
         """
         with self._gate:
             self._check_open()
-            self._shut_gate()
+            self._shut_gate(_DRAIN_TIMEOUT_S)
             self.handles.raw.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
             self._open_handles()
@@ -254,9 +262,9 @@ class Environment:
         active = self.active_transactions
         active.add(transaction)
         try:
-            self.locks.acquire_writer(self.lock_timeout_s)
             if self.gated:
                 self.pass_gate(transaction)
+            self.locks.acquire_writer(self.lock_timeout_s)
             try:
                 raw = self.handles.begin(None, None, True, True)  # noqa: FBT003 - parent, write, buffers
             except lmdb.Error as error:
@@ -269,7 +277,7 @@ class Environment:
 
     def end_write(self, transaction: WriteTransaction) -> None:
         """Release the writer lock; harmless when repeated."""
-        if transaction in self.active_transactions:
+        if transaction in self.active_transactions and not self.is_forked:
             self._writer_thread = 0
             if not self.closed:
                 self.locks.release_writer()
@@ -315,7 +323,7 @@ class Environment:
     def shut(self) -> None:
         """Close for good; the registry calls it with the last reference."""
         with self._gate:
-            self._shut_gate()
+            self._shut_gate(_DRAIN_TIMEOUT_S)
             self.closed = True
             if self.handles is not None:
                 self.handles.raw.close()
@@ -324,20 +332,49 @@ class Environment:
                 remove_wake_file(self.store_id)
             os.close(self.locks.descriptor)
 
-    def abandon(self) -> None:
-        """Let go of the locks in a forked child, where they would outlive the parent."""
-        os.close(self.locks.descriptor)
+    def rest_for_fork(self) -> None:
+        """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""
+        self._gate.acquire()
+        self._is_at_rest = False
+        with contextlib.suppress(UsageError):
+            self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
+            self._is_at_rest = True
+
+    def go_on_after_fork(self) -> None:
+        """After a fork, in the parent: all as before."""
+        self.gated = self.handles is None
+        self._gate.release()
+
+    def abandon_after_fork(self) -> bool:
+        """After a fork, in the child: let go of what is shared with the parent. False if LMDB had to be kept.
+
+        Locks of ours belong to the open file, and would outlive the parent. LMDB's
+        environment, closed at rest, harms nobody, and then the file may be opened anew. In the
+        midst of transactions, to close it would free the parent's reader slots, even by the
+        garbage collector at exit: so it is kept for ever.
+        """
+        self.is_forked = True
         self.locks.supported = False
+        os.close(self.locks.descriptor)
+        self._gate.release()
+        if self._is_at_rest:
+            if self.handles is not None:
+                self.handles.raw.close()
+            return True
+        import ctypes  # noqa: PLC0415 - only here
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        return False
 
     def _check_open(self) -> None:
         if self.closed:
             message = f"{self.path} is closed"
             raise ClosedError(message, path=str(self.path))
 
-    def _shut_gate(self) -> None:
+    def _shut_gate(self, timeout_s: float) -> None:
         """Let nobody begin, and wait until nobody is inside. Holds under `_gate`."""
         self.gated = True
-        deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while self.active_transactions:
             if time.monotonic() >= deadline:
                 self.gated = self.handles is None
@@ -355,7 +392,7 @@ class Environment:
                 self.check_readers()
             elif isinstance(error, lmdb.PanicError):
                 self.reopen()
-            elif error.code != 0:  # 0: closed by a reopen in between; the gate tells
+            elif error_code(error) != 0:  # 0: closed by a reopen in between; the gate tells
                 raise self.translate(error) from error
             self.pass_gate(transaction)
             try:
@@ -369,12 +406,13 @@ class Environment:
         """Take over the map size of the process that made the file grow beyond ours."""
         with self._gate:
             self._check_open()
-            self._shut_gate()
+            self._shut_gate(_DRAIN_TIMEOUT_S)
             self.handles.raw.set_mapsize(0)
             self.gated = False
 
     def _open_handles(self) -> None:
         """Open LMDB's environment, and the gate. Holds under `_gate`."""
+        self._check_same_file()  # LMDB would make a file where there is none
         meta_page = check_file(self.locks.descriptor, self.path)
         raw: lmdb.Environment | None = None
         try:
@@ -391,6 +429,11 @@ class Environment:
             raise
         self.store_id = self.header["store_id"]
         self.gated = False
+
+    def _check_same_file(self) -> None:
+        if not is_same_file(self.path, self.locks.descriptor):
+            message = f"{self.path} was replaced or removed"
+            raise StorageError(message, path=str(self.path))
 
     def _open_raw(self, page_size_bytes: int) -> lmdb.Environment:
         mode = os.fstat(self.locks.descriptor).st_mode & 0o666

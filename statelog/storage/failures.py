@@ -36,7 +36,12 @@ def is_full(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno in DISK_FULL_ERRNOS
-    return isinstance(error, lmdb.Error) and error.code in DISK_FULL_ERRNOS
+    return isinstance(error, lmdb.Error) and error_code(error) in DISK_FULL_ERRNOS
+
+
+def error_code(error: lmdb.Error) -> int:
+    """Return LMDB's code (negative) or the system's errno; 0 where LMDB was not asked, as on a closed environment."""
+    return getattr(error, "code", 0)
 
 
 def translate_lmdb(  # noqa: PLR0911 - a table of cases, one line each
@@ -59,7 +64,7 @@ def translate_lmdb(  # noqa: PLR0911 - a table of cases, one line each
         return StorageError(message, path=str(path), max_size_bytes=max_size_bytes)
     if isinstance(error, lmdb.LockError):
         return StoreLockedError(f"{path} is locked by another process: {error}", path=str(path))
-    if error.code in _ACCESS_ERRNOS:
+    if error_code(error) in _ACCESS_ERRNOS:
         return AccessError(f"{path} or its lock file: no permission: {error}", path=str(path))
     return StorageError(f"{path}: {error}", path=str(path))
 

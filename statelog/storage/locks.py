@@ -108,3 +108,11 @@ class FileLocks:
                 raise
             self.supported = False
         return True
+
+
+def is_same_file(path: Path, descriptor: int) -> bool:
+    """Tell whether `path` still names the file behind `descriptor`: a lock on another one is worth nothing."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False

@@ -13,9 +13,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.errors import FormatError, StorageError
+from statelog.errors import FormatError, ForkedError, StorageError
 from statelog.storage.creation import create_store, remove_leftovers
 from statelog.storage.failures import translate_os
+from statelog.storage.locks import is_same_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,8 @@ _ATTEMPTS = 10
 _lock = threading.RLock()
 _by_path: dict[Path, Environment] = {}
 _by_inode: dict[tuple[int, int], Environment] = {}
-_inherited: list[Environment] = []
-"""Environments of the parent, in a forked child: kept, since to close one would disturb the parent."""
+_unusable: set[tuple[int, int]] = set()
+"""Files whose environment was forked in the midst of a transaction: this process can never open them."""
 
 
 def acquire(path: Path, make: Callable[[Path, int], Environment], *, writable: bool, create: bool) -> Environment:
@@ -59,13 +60,16 @@ def _make(real: Path, make: Callable[[Path, int], Environment], *, writable: boo
     descriptor = _open_file(real, writable=writable, create=create)
     try:
         environment = make(real, descriptor)
-    except BaseException:
+    except BaseException as error:
+        is_replaced = isinstance(error, StorageError) and not is_same_file(real, descriptor)
         os.close(descriptor)
+        if is_replaced:
+            return None
         raise
-    status = os.fstat(descriptor)
-    if not _is_same_file(real, status):
+    if not is_same_file(real, descriptor):
         environment.shut()
         return None
+    status = os.fstat(descriptor)
     environment.inode = (status.st_dev, status.st_ino)
     _by_path[real] = _by_inode[environment.inode] = environment
     return environment
@@ -87,13 +91,19 @@ def _find(real: Path) -> Environment | None:
     """Return the open environment of that file, if there is one.
 
     Raises:
+        ForkedError: this process was forked within a transaction on that file. Facts: path.
         StorageError: the file was moved away or replaced while open here. Facts: path.
     """
     try:
         status = real.stat()
-        environment = _by_inode.get((status.st_dev, status.st_ino))
     except OSError:
         environment = None
+    else:
+        inode = (status.st_dev, status.st_ino)
+        if inode in _unusable:
+            message = f"{real} cannot be opened here: this process was forked in the midst of one of its transactions"
+            raise ForkedError(message, path=str(real))
+        environment = _by_inode.get(inode)
     if environment is None and real in _by_path:
         message = f"{real} was replaced or removed while open in this process: close it first"
         raise StorageError(message, path=str(real))
@@ -121,22 +131,27 @@ def _open_file(real: Path, *, writable: bool, create: bool) -> int:
     return descriptor
 
 
-def _is_same_file(real: Path, status: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(real.stat(), status)
-    except OSError:
-        return False
-
-
-def _forget_in_child() -> None:
-    """After fork: the parent's environments are not ours; let go of their locks, and start afresh."""
-    global _lock  # noqa: PLW0603 - the old one may be held by a thread that does not exist here
-    _lock = threading.RLock()
+def _before_fork() -> None:
+    """Bring every environment to rest, so that the child can close its copy without touching the parent's."""
+    _lock.acquire()
     for environment in _by_path.values():
-        environment.abandon()
-        _inherited.append(environment)
+        environment.rest_for_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for environment in _by_path.values():
+        environment.go_on_after_fork()
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    """Drop the parent's environments: they are not ours, and their files may be opened anew."""
+    for environment in _by_path.values():
+        if not environment.abandon_after_fork():
+            _unusable.add(environment.inode)
     _by_path.clear()
     _by_inode.clear()
+    _lock.release()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import lmdb
-
 from statelog.storage.checks import read_live_meta
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class EnvironmentStatistics:
     """The file and who reads it.
 
     `pages_used` + `pages_free` are all pages LMDB ever took; free ones are reused before the
-    file grows. `readers` counts transactions open now, `reader_slots` the slots taken for them.
+    file grows. `readers` are read transactions open now, in all processes, but for the one that counts.
     """
 
     file_size_bytes: int
@@ -48,41 +46,32 @@ class EnvironmentStatistics:
     pages_free: int
     tables: dict[str, TableStatistics]
     readers: int
-    reader_slots: int
     last_transaction_id: int
 
 
 def collect_statistics(environment: Environment) -> EnvironmentStatistics:
-    """Return the statistics of the last commit."""
-    if os.getpid() != environment.process_id:
-        raise environment.forked_error()
-    readers, reader_slots = _count_readers(environment)
-    for _ in range(_ATTEMPTS):  # until no commit comes between the snapshot and the meta page
-        tables, transaction_id = _table_statistics(environment)
-        meta = read_live_meta(environment.locks.descriptor, environment.path)
-        if meta.transaction_id == transaction_id:
-            break
+    """Return the statistics of one commit, the last if commits leave time enough."""
+    for _ in range(_ATTEMPTS):
+        with environment.read() as transaction:
+            handles = environment.handles
+            named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
+            tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
+            readers = _count_readers(handles.raw.readers()) - 1
+            map_size_bytes = handles.raw.info()["map_size"]
+            meta = read_live_meta(environment.locks.descriptor, environment.path)
+            if meta.transaction_id == transaction.id:
+                break
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
-    info = environment.handles.raw.info()
     return EnvironmentStatistics(
         file_size_bytes=os.fstat(environment.locks.descriptor).st_size,
-        map_size_bytes=info["map_size"],
+        map_size_bytes=map_size_bytes,
         page_size_bytes=meta.page_size_bytes,
         pages_used=used,
         pages_free=max(meta.last_page + 1 - used, 0),
         tables=tables,
         readers=readers,
-        reader_slots=reader_slots,
         last_transaction_id=meta.transaction_id,
     )
-
-
-def _table_statistics(environment: Environment) -> tuple[dict[str, TableStatistics], int]:
-    with environment.read() as transaction:
-        handles = environment.handles
-        named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
-        tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
-        return tables, transaction.id
 
 
 def _table(stat: dict[str, Any]) -> TableStatistics:
@@ -95,15 +84,11 @@ def _table(stat: dict[str, Any]) -> TableStatistics:
     )
 
 
-def _count_readers(environment: Environment) -> tuple[int, int]:
-    """Return how many read transactions are open, and how many slots are taken.
+def _count_readers(listing: str) -> int:
+    """Return how many transactions LMDB's listing shows.
 
-    LMDB lists them as text: a heading, then `pid thread transaction` for each slot, the
-    transaction being "-" where the slot is kept for reuse.
+    It is text: a heading, then `pid thread transaction` for each slot, the transaction
+    being "-" where a slot is only reserved.
     """
-    try:
-        lines = environment.handles.raw.readers().splitlines()
-    except lmdb.Error as error:
-        raise environment.translate(error) from error
-    slots = [fields for fields in map(str.split, lines) if fields and fields[0].isdigit()]
-    return sum(fields[-1] != "-" for fields in slots), len(slots)
+    slots = [fields for fields in map(str.split, listing.splitlines()) if fields and fields[0].isdigit()]
+    return sum(fields[-1] != "-" for fields in slots)

@@ -82,8 +82,9 @@ class ReadTransaction:
             if self._borrowed:
                 self._take_back()
         finally:
-            self._raw.abort()
-            self._environment.active_transactions.discard(self)
+            if not self._environment.is_forked:  # else the slot in the reader table is the parent's
+                self._raw.abort()
+                self._environment.active_transactions.discard(self)
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._environment.translate(error) from error
 
@@ -198,6 +199,8 @@ class WriteTransaction(ReadTransaction):
 
     def commit(self) -> None:
         """Commit, and return when it is as durable as the store's mode says. On failure, `abort` follows."""
+        if self._environment.is_forked:  # a work that forked goes on in the child, too
+            raise self._environment.forked_error()
         if self._borrowed:
             self._take_back()
         self.number = self._raw.id()
@@ -219,7 +222,7 @@ class WriteTransaction(ReadTransaction):
         try:
             self._take_back()
         finally:
-            if self._raw is not None:
+            if self._raw is not None and not self._environment.is_forked:
                 self._raw.abort()
             self._environment.end_write(self)
 

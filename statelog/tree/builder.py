@@ -8,11 +8,16 @@ what makes `incremental == from scratch`, and an edit cost its path.
 from __future__ import annotations
 
 
+from typing import TYPE_CHECKING
+
 from statelog import kernels
 from statelog.format.record import varint
 from statelog.tree.node import CHUNK, PIECE, ROOT, Node, Workspace
 
 
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class _Open:
@@ -55,7 +60,7 @@ class Builder:
         above_locators: list[bytes] = []
         for index in range(0, len(cuts), 3):
             entry_end, byte_end, locator_end = cuts[index : index + 3]
-            content = bytes((level,)) + varint(entry_end - done) + entries[at:byte_end]
+            content = bytes((self.kind, level)) + varint(entry_end - done) + entries[at:byte_end]
             entry, locator = self._close(CHUNK, content, locators[locators_at:locator_end])
             above.append(entry)
             above_locators.append(locator)
@@ -89,31 +94,56 @@ class Builder:
 
     def finish(self) -> Node:
         """Return the root, not yet added to the workspace (its value may turn out to be inline)."""
-        parts = [bytes((self.kind,))]
-        if self.key:
-            parts += [varint(len(self.key)), self.key]
-        tail = self._levels[0]
-        spine: list[bytes] = []
-        locators: list[bytes] = []
-        count = tail.count
+        spine: list[tuple[int, bytes | None, int, int]] = []
         for level in range(len(self._levels) - 1, 0, -1):
             opened = self._levels[level]
-            if not opened.count:
-                spine.append(b"\x00")
-                continue
-            content = bytes((level,)) + varint(opened.count) + opened.entries
-            data = content + opened.locators
-            covered = sum(
-                kernels.entries_table(data, len(content), 0, is_root=False, kind=self.kind)[3::6]
-            )
-            digest, lsn, number = self._workspace.add(CHUNK, data, len(content))
-            spine += [varint(covered), digest]
+            if opened.count:
+                content = bytes((self.kind, level)) + varint(opened.count) + opened.entries
+                spine.append(add_open_level(self._workspace, self.kind, content, opened.locators))
+            else:
+                spine.append((0, None, 0, 0))
+        tail = self._levels[0]
+        return assemble_root(self.kind, self.key, spine, (tail.count, tail.entries, tail.locators))
+
+
+def add_open_level(
+    workspace: Workspace, kind: int, content: bytes, locators: bytes
+) -> tuple[int, bytes, int, int]:
+    """Add the node of an open level; return (covered, digest, LSN, number)."""
+    data = content + locators
+    table = kernels.entries_table(data, len(content), 0, is_root=False, kind=kind)
+    return sum(table[3::6]), *workspace.add(CHUNK, data, len(content))
+
+
+def assemble_root(
+    kind: int,
+    key: bytes,
+    spine: Sequence[tuple[int, bytes | None, int, int]],
+    tail: tuple[int, bytes, bytes],
+) -> Node:
+    """Return a root node.
+
+    Args:
+        kind: of the tree.
+        key: of a keyed list, else empty.
+        spine: (covered, digest, LSN, number) of the open levels, the highest first.
+        tail: (count, entries, locators).
+
+    """
+    tail_count, entries, tail_locators = tail
+    parts = [bytes((kind,))]
+    if key:
+        parts += [varint(len(key)), key]
+    parts += [varint(tail_count + sum(level[0] for level in spine)), varint(len(spine))]
+    locators = []
+    for covered, digest, lsn, number in spine:
+        parts.append(varint(covered))
+        if digest is not None:
+            parts.append(digest)
             locators.append(varint(lsn) + varint(number))
-            count += covered
-        parts += [varint(count), varint(len(self._levels) - 1), *spine, varint(tail.count), tail.entries]
-        locators.append(tail.locators)
-        content = b"".join(parts)
-        return Node(content + b"".join(locators), len(content), 0)
+    parts += [varint(tail_count), entries]
+    content = b"".join(parts)
+    return Node(content + b"".join(locators) + tail_locators, len(content), 0)
 
 
 def root_row(workspace: Workspace, node: Node) -> tuple[bytes, int, int]:

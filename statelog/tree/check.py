@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError
+from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.tree.node import (
     CHUNK,
     LEAF,
     PIECE,
     REF_BYTE_MIN,
     REF_LEAF,
-    REF_ROOT,
     REF_SIZE_BYTES,
     ROOT,
     read_locators,
 )
+from statelog.tree.tree import STRIDE, STRINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 def check_node(
     type_: int, data: bytes, content_size: int, lsn: int
-) -> Iterator[tuple[int | None, bytes, int, int]]:
+) -> Iterator[tuple[int, bytes, int, int]]:
     """Check a node whose digest holds, and yield its children.
 
     Yields:
-        (type or None if it follows from elsewhere, digest, LSN, number) of each child.
+        (type, digest, LSN, number) of each child.
 
     Raises:
         CorruptionError: the content is malformed, or the locators are not one per child.
@@ -47,22 +48,24 @@ def check_node(
         yield child_type, digest, child_lsn or lsn, number
 
 
-def _children(type_: int, data: bytes, content_size: int) -> Iterator[tuple[int | None, bytes]]:
+def _children(type_: int, data: bytes, content_size: int) -> Iterator[tuple[int, bytes]]:
     if type_ not in (ROOT, CHUNK):
         message = f"a node of type {type_} with locators"
         raise CorruptionError(message)
-    if type_ == CHUNK:
-        # A chunk does not tell its tree's kind: its refs stand before the locators, counted from them.
-        yield from ((None, digest) for digest in _digests_of_chunk(data, content_size))
-        return
-    head = kernels.root_read(data, content_size, 0)
-    for _covered, digest, _lsn, _number in head.levels:
-        if digest is not None:
-            yield CHUNK, digest
-    if head.kind in (kernels.KIND_STR, kernels.KIND_BYTES):
-        return
-    table = kernels.entries_table(data, content_size, 0, is_root=True, kind=head.kind)
-    for index in range(0, len(table), 6):
-        slot = data[table[index + 1] : table[index + 2]]
-        if len(slot) == REF_SIZE_BYTES and slot[0] >= REF_BYTE_MIN:
-            yield LEAF if slot[:1] == REF_LEAF else ROOT, slot[1:]
+    kind = data[0]
+    level = data[1] if type_ == CHUNK else 0
+    if type_ == ROOT:
+        head = kernels.root_read(data, content_size, 0)
+        for _covered, digest, _lsn, _number in head.levels:
+            if digest is not None:
+                yield CHUNK, digest
+        if kind in STRINGS:
+            return
+    table = kernels.entries_table(data, content_size, 0, is_root=type_ == ROOT, kind=kind)
+    below = PIECE if level == 1 and kind in STRINGS else CHUNK
+    for index in range(0, len(table), STRIDE):
+        at, end = table[index + 1 : index + 3]
+        if level:
+            yield below, data[at : at + DIGEST_SIZE_BYTES]
+        elif end - at == REF_SIZE_BYTES and data[at] >= REF_BYTE_MIN:
+            yield LEAF if data[at : at + 1] == REF_LEAF else ROOT, data[at + 1 : end]

@@ -8,10 +8,12 @@ from statelog import kernels
 from statelog.tree.builder import Builder
 from statelog.tree.node import Node, Slot, Workspace
 from statelog.tree.splice import Edit, splice
+from statelog.tree.tree import Tree
 from statelog.tree.value import (
     MAPS,
     add_root,
     container_head,
+    container_kind,
     encode_slot,
     is_tree,
     open_root,
@@ -22,12 +24,6 @@ from statelog.tree.value import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from statelog.tree.tree import Tree
-
-DELETE = b"\xfb"
-PRESENT = b"\xfa"
-"""Marks of a batch entry; no CBOR item and no ref begins with them."""
 
 _DENSE = 8
 """From one change in so many entries on, writing all anew beats finding each."""
@@ -42,9 +38,29 @@ def empty_root(kind: int) -> Node:
     return Node(content, len(content), 0)
 
 
+def find_in_root(workspace: Workspace, node: Node, key_item: bytes) -> Slot | None:
+    """Return the slot under a key of a dict, looking at the root's own entries first."""
+    _index, found, slot_at, end, lsn, number, _passed = kernels.find_key(
+        *node, is_root=True, kind=kernels.KIND_DICT, key_item=key_item
+    )
+    if found:
+        return Slot(node.data[slot_at:end], lsn, number)
+    return Tree(workspace, node).find(key_item)[1]
+
+
 def get(tree: Tree, key_item: bytes) -> Slot | None:
     """Return the slot under a key."""
     return tree.find(key_item)[1]
+
+
+def holds_prefix(tree: Tree, prefix: bytes) -> bool:
+    """Whether a set holds an element whose bytes begin with `prefix` (a whole item or not)."""
+    position, found = tree.find(prefix)
+    if found is not None:
+        return True
+    for run in tree.runs(position, min(position + 1, tree.count)):
+        return tree.slot(run.node, run.table, run.start).data.startswith(prefix)
+    return False
 
 
 def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) -> Node:
@@ -52,7 +68,7 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
     is_set = kind != kernels.KIND_DICT
     entries = b"".join(
         [
-            item + (DELETE if slot is None else PRESENT if is_set else slot.data)
+            item + (kernels.BATCH_DELETE if slot is None else kernels.BATCH_PUT if is_set else slot.data)
             for item, slot in batch
         ]
     )
@@ -60,8 +76,6 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
     merged = kernels.tail_merge(*node, entries, locators, len(batch))
     if merged is not None:
         return Node(merged[0], merged[1], 0)
-    from statelog.tree.tree import Tree  # noqa: PLC0415 - only off the fast path
-
     tree = Tree(workspace, node)
     if len(batch) * _DENSE > tree.count:
         return _merge_all(tree, batch)
@@ -111,7 +125,7 @@ def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -
         merged = merge_batch(workspace, tree.node, batch, kind=tree.kind)
         return settle(workspace, merged, top=top) if _may_be_small(merged, batch) else add_root(workspace, merged)
     item = read_item(workspace, slot)
-    kind = kernels.cbor_split(item)[0]
+    kind = container_kind(item)
     assert kind in MAPS
     children = split(item)
     step = 2 if kind == kernels.KIND_DICT else 1

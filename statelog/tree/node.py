@@ -23,7 +23,16 @@ REF_BYTE_MIN = 0xFC
 REF_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
 
 DEDUP_SIZE_BYTES_MIN = 4096
-"""Leaves and roots of this content size and up are found again by digest over the whole store."""
+"""Leaves of this size and up, and cut strings, are found again by digest over the whole store."""
+
+_STRING_KINDS = (5, 6)
+
+
+def is_shared_widely(type_: int, content_size: int, first_byte: int) -> bool:
+    """Whether a node's digest is indexed. Lists are not: each append would make an entry."""
+    if type_ == LEAF:
+        return content_size >= DEDUP_SIZE_BYTES_MIN
+    return type_ == ROOT and first_byte in _STRING_KINDS
 
 _STARTS = {
     LEAF: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-leaf-1"),
@@ -112,11 +121,13 @@ class Workspace:
         """Return (digest, LSN, number) of a node with this content, new or known."""
         digest = node_digest(type_, data if content_size == len(data) else data[:content_size])
         known = self._known.get(digest)
-        if known is None and content_size >= DEDUP_SIZE_BYTES_MIN and self._find_large and type_ in (LEAF, ROOT):
+        if known is None and self._find_large and is_shared_widely(type_, content_size, data[0]):
             known = self._find_large(digest)
         if known is not None:
-            if content_size < len(data):
-                self.has_garbage = True  # its children may have been made for nothing
+            if content_size < len(data) and not self.has_garbage:
+                # Children of its own record were made for nothing.
+                own = b"\x00" in data[content_size:]
+                self.has_garbage = own and any(not lsn for lsn, _number in read_locators(data, content_size))
             return digest, known[0], known[1]
         number = len(self.rows)
         self.rows.append(NodeRow(type_, digest, data, content_size))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
@@ -22,10 +23,12 @@ from statelog.tree.tree import STRINGS
 from statelog.tree.value import (
     string_body,
     add_root,
+    container_kind,
     encode_slot,
     is_tree,
     open_root,
     read_item,
+    root_kind,
     split,
 )
 
@@ -42,8 +45,6 @@ def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: byt
     """Take the write; pieces of the old value that are in it are found again."""
     if current is not None and is_tree(current) and len(item) > LEAF_SIZE_BYTES_MAX:
         open_root(workspace, current).know_all()
-    if current is not None:
-        workspace.has_garbage = True
     return encode_slot(workspace, item, top=True, key=key)
 
 
@@ -53,18 +54,19 @@ def add(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
         return encode_slot(workspace, item, top=True)
     if not is_tree(current):
         held = read_item(workspace, current)
-        kind = kernels.cbor_split(held)[0] if not current.is_ref else -1
-        if kind in sequence.LISTS and kernels.cbor_split(item)[0] == kind:
+        kind = container_kind(held) if not current.is_ref else -1
+        if kind in sequence.LISTS and container_kind(item) == kind:
             return sequence.append(workspace, current, split(item))
         summed = kernels.add(held, item)
         if summed is None:
             summed = _in_python(operator.add, held, item)
         return encode_slot(workspace, summed, top=True)
-    tree = open_root(workspace, current)
-    if tree.kind in STRINGS:
-        return _add_string(tree, item)
-    if tree.kind in (kernels.KIND_LIST, kernels.KIND_TUPLE) and kernels.cbor_split(item)[0] == tree.kind:
+    kind = root_kind(workspace, current)
+    if kind in (kernels.KIND_LIST, kernels.KIND_TUPLE) and container_kind(item) == kind:
         return sequence.append(workspace, current, split(item))
+    tree = open_root(workspace, current)
+    if kind in STRINGS:
+        return _add_string(tree, item)
     message = f"cannot add {_name(item)} to {_tree_name(tree)}"
     raise ReducerTypeError(message)
 
@@ -97,8 +99,38 @@ def union(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
     if kind not in (kernels.KIND_SET, kernels.KIND_FROZENSET):
         message = f"cannot unite {_slot_name(workspace, current)} with {_name(item)}, a set is needed"
         raise ReducerTypeError(message)
-    batch: mapping.Batch = [(element, Slot(element)) for element in split(item)]
-    return mapping.merge(workspace, current, batch)
+    elements = split(item)
+    if not _are_told_apart_by_bytes(workspace, current, elements):
+        united = cbor.decode(read_item(workspace, current)) | cbor.decode(item)
+        return replace(workspace, current, cbor.encode(united))
+    return mapping.merge(workspace, current, [(element, Slot(element)) for element in elements])
+
+
+def _are_told_apart_by_bytes(workspace: Workspace, current: Slot, elements: list[bytes]) -> bool:
+    """Whether equal elements have equal bytes: 1, 1.0, True and Decimal(1) are equal and have not.
+
+    Text, bytes, None and UUIDs equal only their own kind. Integers may have to do with a number of
+    another kind that is in the set already; sorted by bytes, those lie together and are asked for.
+    """
+    majors = {element[0] >> 5 for element in elements}
+    if not majors <= {0, 1, 2, 3}:
+        return all(_is_plain(cbor.decode(element)) for element in elements)
+    if not majors & {0, 1}:
+        return True
+    if not is_tree(current):
+        return not any(element.startswith(_OTHER_NUMBERS) for element in split(read_item(workspace, current)))
+    tree = open_root(workspace, current)
+    return not any(mapping.holds_prefix(tree, prefix) for prefix in _OTHER_NUMBERS)
+
+
+_OTHER_NUMBERS = (b"\xd8\x1b", b"\xd9\xc8\x67", b"\xf4", b"\xf5", b"\xf9", b"\xfa", b"\xfb")
+"""Beginnings of codec values, Decimals, bools and floats."""
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(_is_plain(member) for member in value)
+    return value is None or isinstance(value, str | bytes | UUID)
 
 
 def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
@@ -205,13 +237,13 @@ def _require_dict(workspace: Workspace, current: Slot, item: bytes) -> None:
 def _kind(workspace: Workspace, slot: Slot) -> int:
     """Return the container kind of a slot's value, -1 for a scalar."""
     if is_tree(slot):
-        return open_root(workspace, slot).kind
-    return kernels.cbor_split(read_item(workspace, slot))[0]
+        return root_kind(workspace, slot)
+    return container_kind(read_item(workspace, slot))
 
 
 def _name(item: bytes) -> str:
     return type(cbor.decode(item)).__name__ if len(item) < BLOB_SIZE_BYTES_MIN else _KIND_NAMES.get(
-        kernels.cbor_split(item)[0], "str" if item[0] >> 5 == 3 else "bytes"
+        container_kind(item), "str" if item[0] >> 5 == 3 else "bytes"
     )
 
 

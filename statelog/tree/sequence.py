@@ -12,12 +12,13 @@ from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.tree.builder import Builder
-from statelog.tree.node import CHUNK, Node, Slot, Workspace
+from statelog.tree.node import CHUNK, ROOT, Node, Slot, Workspace
 from statelog.tree.splice import Edit, splice
 from statelog.tree.tree import STRIDE, Tree
 from statelog.tree.value import (
     add_root,
     container_head,
+    container_kind,
     encode_slot,
     fingerprint,
     identity_of,
@@ -42,11 +43,14 @@ def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: boo
         return slot
     if not is_tree(slot):
         return rebuild(workspace, slot, split(read_item(workspace, slot)) + list(items), top=top)
-    tree = open_root(workspace, slot)
-    entries, locators, count = list_entries(workspace, items, tree.head.key)
-    grown = kernels.tail_append(*tree.node, entries, locators, count)
+    node = workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number)
+    # Opened only where it must be: this is the commit of every message.
+    tree = Tree(workspace, node) if node.data[0] == kernels.KIND_KEYED else None
+    entries, locators, count = list_entries(workspace, items, tree.head.key if tree else b"")
+    grown = kernels.tail_append(*node, entries, locators, count)
     if grown is not None:
         return add_root(workspace, Node(grown[0], grown[1], 0))
+    tree = tree or Tree(workspace, node)
     builder = Builder(workspace, tree.kind, tree.head.key)
     tree.feed(builder, 0, tree.count)
     builder.push(0, entries, locators, count)
@@ -57,7 +61,7 @@ def rebuild(
     workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool = True, key: bytes = b""
 ) -> Slot:
     """Return the slot of a list or tuple of the kind of `slot` with these items and no others."""
-    kind = kernels.cbor_split(slot.data)[0] if not slot.is_ref else kernels.KIND_LIST
+    kind = kernels.KIND_LIST if slot.is_ref else container_kind(slot.data)
     return encode_slot(workspace, container_head(kind, len(items)) + b"".join(items), top=top, key=key)
 
 
@@ -90,62 +94,78 @@ class Identities:
     def find(self, identity: bytes) -> int:
         """Return the position of the item with this identity, or -1."""
         wanted = fingerprint(identity)
+        digests = iter([level[1] for level in self._tree.head.levels if level[1] is not None])
         before = 0
         for level, covered, node in self._tree.groups():
-            position = self._find_in(node, level, wanted, identity)
+            prints = self._prints(node, level, next(digests)) if level > 1 else None
+            position = self._find_in(node, level, prints, wanted, identity)
             if position >= 0:
                 return before + position
             before += covered
         return -1
 
-    def _find_in(self, node: Node, level: int, wanted: int, identity: bytes) -> int:
-        is_root = node is self._tree.node
-        prints = self._prints(node, level) if level > 1 else b""
-        pattern = wanted.to_bytes(2, "big")
+    def _find_in(  # noqa: PLR0913 - one search
+        self, node: Node, level: int, prints: bytes | None, wanted: int, identity: bytes
+    ) -> int:
         position = -1
         while True:
-            if level > 1:
-                at = prints.find(pattern, 2 * (position + 1))
-                while at % 2 == 1 and at >= 0:
-                    at = prints.find(pattern, at + 1)
-                position = at // 2 if at >= 0 else -1
+            if prints is not None:
+                position = _find_aligned(prints, wanted, position + 1)
             else:
                 position = kernels.fingerprint_find(
-                    node.data, node.content_size, is_root=is_root, fingerprint=wanted, start=position + 1
+                    node.data,
+                    node.content_size,
+                    is_root=node is self._tree.node,
+                    fingerprint=wanted,
+                    start=position + 1,
                 )
             if position < 0 or self._is_at(node, level, position, identity):
                 return position
 
     def _is_at(self, node: Node, level: int, position: int, identity: bytes) -> bool:
-        for run in self._tree._runs(node, level, position, position + 1):  # noqa: SLF001 - one room
+        for run in self._tree.runs_below(node, level, position, position + 1):
             item = read_item(self._tree.workspace, self._tree.slot(run.node, run.table, run.start))
             return identity_of(item, self._key_item) == identity
         return False
 
-    def _prints(self, node: Node, level: int) -> bytes:
-        """Return the fingerprints of all items below a node of level >= 1."""
+    def _prints(self, node: Node, level: int, digest: bytes | None) -> bytes:
+        """Return the fingerprints of all items below a node of level >= 1, joined once."""
+        joined = self._cache.get(digest) if digest is not None else None
+        if joined is not None:
+            return joined
         table = self._tree.table(node, level)
         parts: list[bytes] = []
-        for index in range(len(table) // STRIDE):
-            digest_at, end, covered = table[index * STRIDE + 1 : index * STRIDE + 4]
-            digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+        for at in range(0, len(table), STRIDE):
+            digest_at, end, _covered, lsn, number = table[at + 1 : at + STRIDE]
+            child_digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
             if level == 1:
                 parts.append(node.data[digest_at + DIGEST_SIZE_BYTES : end])
-                continue
-            joined = self._cache.get(digest)
-            if joined is None:
-                lsn, number = table[index * STRIDE + 4 : index * STRIDE + 6]
-                child = self._tree.workspace.read(CHUNK, digest, lsn, number)
-                joined = self._prints(child, level - 1)
-                assert len(joined) == 2 * covered
-                if sum(map(len, self._cache.values())) > IDENTITY_CACHE_SIZE_BYTES_MAX:
-                    self._cache.clear()
-                self._cache[digest] = joined
-            parts.append(joined)
-        return b"".join(parts)
+            elif child_digest in self._cache:
+                parts.append(self._cache[child_digest])
+            else:
+                child = self._tree.workspace.read(CHUNK, child_digest, lsn, number)
+                parts.append(self._prints(child, level - 1, child_digest))
+        joined = b"".join(parts)
+        if digest is not None:
+            if len(self._cache) >= IDENTITY_CACHE_ENTRIES_MAX:
+                self._cache.clear()
+            self._cache[digest] = joined
+        return joined
 
 
-IDENTITY_CACHE_SIZE_BYTES_MAX = 8 * 1024 * 1024
+def _find_aligned(prints: bytes, wanted: int, start: int) -> int:
+    """Return the first index from `start` on of a 16-bit number in an array of them, or -1."""
+    pattern = wanted.to_bytes(2, "big")
+    at = prints.find(pattern, 2 * start)
+    while at % 2 == 1:  # -1 is odd as well, and ends below
+        if at < 0:
+            return -1
+        at = prints.find(pattern, at + 1)
+    return at // 2
+
+
+IDENTITY_CACHE_ENTRIES_MAX = 4096
+"""Joined fingerprints in memory, 2 bytes an item each: some megabytes at the most."""
 
 
 def upsert(

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from statelog.tree.builder import Builder
 from statelog.tree.node import Node
+from statelog.tree.patch import Edit, patch
 from statelog.tree.tree import Tree
 
-
-class Edit(NamedTuple):
-    """Replace entries [start, stop) by `count` new ones."""
-
-    start: int
-    stop: int
-    entries: bytes
-    locators: bytes
-    count: int
+__all__ = ["Edit", "splice"]
 
 
 def splice(tree: Tree, edits: list[Edit]) -> Node:
@@ -27,6 +18,10 @@ def splice(tree: Tree, edits: list[Edit]) -> Node:
         edits: ascending, not overlapping; positions are those before any edit.
 
     """
+    if len(edits) == 1:
+        patched = patch(tree, edits[0])
+        if patched is not None:
+            return patched
     builder = Builder(tree.workspace, tree.kind, tree.head.key)
     at = 0
     for edit in edits:

@@ -92,10 +92,11 @@ class Tree:
         for level, covered, node in self.groups():
             low, high = max(start - at, 0), min(stop - at, covered)
             if low < high:
-                yield from self._runs(node, level, low, high)
+                yield from self.runs_below(node, level, low, high)
             at += covered
 
-    def _runs(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
+    def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
+        """Yield level-0 entries below a node, positions relative to it."""
         table = self.table(node, level)
         if level == 0:
             yield Run(node, table, low, high)
@@ -107,7 +108,7 @@ class Tree:
                 return
             if at + covered > low:
                 child = self.child(node, table, index, level)
-                yield from self._runs(child, level - 1, max(low - at, 0), min(high - at, covered))
+                yield from self.runs_below(child, level - 1, max(low - at, 0), min(high - at, covered))
             at += covered
 
     def at(self, position: int) -> Slot:

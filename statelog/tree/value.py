@@ -23,6 +23,7 @@ _MAJOR_BYTES = 2
 _MAJOR_TEXT = 3
 _MAJOR_LIST = 4
 _MAJOR_DICT = 5
+_MAJOR_TAG = 6
 
 _CONTAINER_PREFIXES = {
     kernels.KIND_LIST: b"",
@@ -31,13 +32,22 @@ _CONTAINER_PREFIXES = {
     kernels.KIND_SET: SET_PREFIX,
     kernels.KIND_FROZENSET: FROZENSET_PREFIX,
 }
+_KINDS_BY_PREFIX = {
+    TUPLE_PREFIX: kernels.KIND_TUPLE,
+    SET_PREFIX: kernels.KIND_SET,
+    FROZENSET_PREFIX: kernels.KIND_FROZENSET,
+}
 MAPS = (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
 
 
-def is_container(item: bytes) -> bool:
-    """Whether an item is a list, tuple, dict, set or frozenset."""
+def container_kind(item: bytes) -> int:
+    """Return the kind of a container's item, -1 for a scalar."""
     major = item[0] >> 5
-    return major in (_MAJOR_LIST, _MAJOR_DICT) or item.startswith((TUPLE_PREFIX, SET_PREFIX, FROZENSET_PREFIX))
+    if major == _MAJOR_LIST:
+        return kernels.KIND_LIST
+    if major == _MAJOR_DICT:
+        return kernels.KIND_DICT
+    return _KINDS_BY_PREFIX.get(item[:3], -1) if major == _MAJOR_TAG else -1
 
 
 def container_head(kind: int, count: int) -> bytes:
@@ -77,7 +87,7 @@ def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: by
     if major in (_MAJOR_TEXT, _MAJOR_BYTES):
         if size > BLOB_SIZE_BYTES_MIN:
             return _encode_string(workspace, item, major)
-    elif (top or size > LEAF_SIZE_BYTES_MAX) and is_container(item):
+    elif (top or size > LEAF_SIZE_BYTES_MAX) and container_kind(item) >= 0:
         return _encode_tree(workspace, item, key)
     digest, lsn, number = workspace.add(LEAF, item, size)
     return Slot(REF_LEAF + digest, lsn, number)
@@ -95,7 +105,7 @@ def _encode_string(workspace: Workspace, item: bytes, major: int) -> Slot:
 
 
 def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> Slot:
-    kind, _first, _ends = kernels.cbor_split(item)
+    kind = container_kind(item)
     children = split(item)
     if key and kind == kernels.KIND_LIST:
         kind = kernels.KIND_KEYED
@@ -207,6 +217,11 @@ def small_item(tree: Tree, size_max: int) -> bytes | None:
 def open_root(workspace: Workspace, slot: Slot) -> Tree:
     """Open the tree a slot refers to."""
     return Tree(workspace, workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number))
+
+
+def root_kind(workspace: Workspace, slot: Slot) -> int:
+    """Return the kind of the tree a slot refers to, without opening it."""
+    return workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number).data[0]
 
 
 def is_tree(slot: Slot) -> bool:

@@ -1,0 +1,71 @@
+/* What the fuzz targets share: cutting an input into arguments, each in a block of exactly its size, so that
+ * AddressSanitizer sees the first byte read behind it; and an output block as large as kernels.py makes it.
+ */
+#ifndef STATELOG_FUZZ_INPUT_H
+#define STATELOG_FUZZ_INPUT_H
+
+#include "statelog_kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* A kernel broke its word: tell which one, and die as under a sanitizer. */
+#define FUZZ_REQUIRE(condition)                                                 \
+    do {                                                                        \
+        if (!(condition)) {                                                     \
+            (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            abort();                                                            \
+        }                                                                       \
+    } while (0)
+
+typedef struct {
+    uint8_t *bytes;
+    size_t size;
+} fuzz_block;
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t left;
+} fuzz_input;
+
+static inline void *fuzz_allocate(size_t size)
+{
+    void *bytes = malloc(size > 0 ? size : 1);
+    FUZZ_REQUIRE(bytes != NULL);
+    return bytes;
+}
+
+static inline unsigned fuzz_byte(fuzz_input *in)
+{
+    if (in->left == 0) {
+        return 0;
+    }
+    in->left--;
+    return *in->bytes++;
+}
+
+static inline size_t fuzz_size(fuzz_input *in)
+{
+    unsigned high = fuzz_byte(in);
+    return high << 8 | fuzz_byte(in);
+}
+
+/* The next `size` bytes, or what is left. */
+static inline fuzz_block fuzz_take(fuzz_input *in, size_t size)
+{
+    size_t taken = size < in->left ? size : in->left;
+    uint8_t *bytes = fuzz_allocate(taken);
+    if (taken > 0) {
+        memcpy(bytes, in->bytes, taken);
+    }
+    in->bytes += taken;
+    in->left -= taken;
+    return (fuzz_block){bytes, taken};
+}
+
+static inline sl_output fuzz_output(size_t capacity) { return (sl_output){fuzz_allocate(capacity), capacity, 0, 0}; }
+
+#endif

@@ -1,0 +1,132 @@
+"""Write the corpus that the fuzz targets start from: one small well-formed input per shape of bytes.
+
+    python native/fuzz/seed_corpus.py [DIRECTORY]
+
+Inputs that a run found at fault are added beside them by hand, under names that say what broke.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+DIGEST = bytes(range(20))
+REF = b"\xfc" + DIGEST
+LEVELS = b"\x02\x12" + DIGEST + b"\x05" + DIGEST
+LOCATOR = b"\x00\x07"
+FAR_LOCATOR = b"\xac\x02\x83\x01"
+
+
+def u16(number: int) -> bytes:
+    """Two bytes, as the targets read sizes."""
+    return number.to_bytes(2, "big")
+
+
+ITEMS = {
+    "scalars": "8a00182320f6f5f93c00fa47c35000fb3ff199999999999a430102036161",
+    "big_int": "c249010000000000000000",
+    "map": "a3616101616282f4f5626363a0",
+    "deep": "81" * 20 + "a16161" * 10 + "60",
+    "sets": "82d901028301024161d9c86581f6",
+    "tuple": "d9c864820102",
+    "tagged": "84d9c8666a323032302d30312d3031d82550" + "0f" * 16 + "d9c86763312e30d81b82616e820102",
+    "map_of_its_own_key": "a161616161",
+    "utf8": "69c3a9e282acf09f9880",
+}
+
+CHUNKS = {
+    "list": (0, b"\x00\x03\x01" + REF + b"\x62ab", LOCATOR),
+    "list_upper": (0, b"\x01\x02\x09" + DIGEST + b"\x80\x01" + DIGEST, LOCATOR + FAR_LOCATOR),
+    "dict": (2, b"\x00\x02\x61a\x01\x61b" + REF, FAR_LOCATOR),
+    "dict_upper": (2, b"\x01\x01\x61b\x10" + DIGEST, LOCATOR),
+    "set": (3, b"\x00\x03\x01\x02\x61a", b""),
+    "bytes_upper": (6, b"\x01\x02\xa0\x10" + DIGEST + b"\x90\x20" + DIGEST, LOCATOR * 2),
+    "keyed": (7, b"\x00\x02\x00\x00\xa1\x62id\x01\x00\x09" + REF, LOCATOR),
+    "keyed_upper": (7, b"\x01\x01\x03" + DIGEST + b"\x00\x01\x00\x00\x00\x09", LOCATOR),
+}
+
+ROOTS = {
+    "list": (0, b"\x00\x1a" + LEVELS + b"\x03\x01" + REF + b"\x02", LOCATOR * 3),
+    "tuple_empty": (1, b"\x01\x00\x00\x00", b""),
+    "dict": (2, b"\x02\x02\x00\x02\x61a\x01\x61c" + REF, FAR_LOCATOR),
+    "frozenset": (4, b"\x04\x02\x00\x02\x01\x61a", b""),
+    "str": (5, b"\x05\x15\x01\x10" + DIGEST + b"\x05hello", LOCATOR),
+    "keyed": (7, b"\x07\x02id\x01\x00\x01\x00\x09\xa1\x62id\x01", b""),
+}
+
+CHANGES = {
+    "dict": (ROOTS["dict"], b"\x61a\xfe\x61b" + REF + b"\x61c\x05", LOCATOR, 3),
+    "frozenset": (ROOTS["frozenset"], b"\x01\xfe\x02\xff", b"", 2),
+    "list": (ROOTS["list"], b"\x05" + REF, LOCATOR, 2),
+    "keyed": (ROOTS["keyed"], b"\x00\x0a" + REF, LOCATOR, 1),
+    "chunk": (CHUNKS["dict"], b"\x61b\x01", b"", 1),
+    "upper": (CHUNKS["dict_upper"], b"\x61a\x05" + DIGEST + b"\x61b\x05" + DIGEST, LOCATOR * 2, 2),
+    "closes": ((0, b"\x00\x00\x00\x00", b""), (b"\xfc" + bytes(20)) * 8, LOCATOR * 8, 8),
+}
+
+PAIRS = {
+    "ints": ("1bffffffffffffffff", "3bffffffffffffffff"),
+    "floats": ("f93c00", "fb3ff199999999999a"),
+    "texts": ("6161", "6162"),
+    "lists": ("820102", "8103"),
+    "tuples": ("d9c8648101", "d9c86480"),
+    "maps": ("a26161a1617801616201", "a26161a1617902616302"),
+    "deep_maps": ("a16161" * 12 + "a0", "a16161" * 12 + "a1616201"),
+    "sets": ("d901028301024161", "d90102820203"),
+}
+
+
+def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
+    """A record with a body of three bytes."""
+    table = b"".join(b"\x02" + DIGEST + bytes([len(content), len(locators)]) for content, locators in nodes)
+    envelope = bytes(12) + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
+    return envelope + b"\x82\x01\x02" + table + b"".join(content + locators for content, locators in nodes)
+
+
+def page(first: int, count: int) -> bytes:
+    """A version page with times 1, 2, 3, ..."""
+    entries = b"".join(
+        (n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") + n.to_bytes(4, "big") * 6 for n in range(count)
+    )
+    return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
+
+
+def node_input(node: tuple[int, bytes, bytes], *, is_root: bool) -> bytes:
+    """Bytes as fuzz_node.c reads them."""
+    kind, content, locators = node
+    return bytes([is_root << 7 | kind]) + u16(len(content)) + u16(1) + u16(9) + content + locators
+
+
+def change_input(node: tuple[int, bytes, bytes], entries: bytes, locators: bytes, count: int) -> bytes:
+    """Bytes as fuzz_map.c reads them."""
+    _, content, own = node
+    sizes = u16(len(content) + len(own)) + u16(len(content)) + u16(len(entries)) + u16(len(locators))
+    return sizes + bytes([count]) + content + own + entries + locators
+
+
+def corpus() -> dict[str, bytes]:
+    """Return every seed by its path."""
+    seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
+    seeds |= {f"node/chunk_{name}": node_input(node, is_root=False) for name, node in CHUNKS.items()}
+    seeds |= {f"node/root_{name}": node_input(node, is_root=True) for name, node in ROOTS.items()}
+    seeds |= {f"map/{name}": change_input(*change) for name, change in CHANGES.items()}
+    seeds |= {f"reduce/{name}": u16(len(a) // 2) + bytes.fromhex(a + b) for name, (a, b) in PAIRS.items()}
+    seeds["record/empty"] = record([])
+    seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
+    seeds["page/empty"] = b"\x05"
+    seeds["page/one"] = b"\x01" + page(64, 1)
+    seeds["page/full"] = b"\x1f" + page(0, 32)
+    return seeds
+
+
+def main() -> None:
+    """Write the seeds."""
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent / "corpus"
+    for name, data in corpus().items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Durable commits beside SQLite: of one committer, and of sixteen at once."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from statelog.bench import sqlite_peer
+from statelog.bench.corpus import Corpus
+from statelog.bench.measure import Samples, Written, interleave, median
+from statelog.bench.result import Result, Side, at_least, at_most
+from statelog.bench.stores import opened
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from statelog.bench.measure import Operation
+
+_MESSAGE_BYTES = 300
+_COMMITS_PER_ROUND = 100
+_THREADS = 16
+_COMMITS_PER_THREAD = 50
+_DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
+
+
+@contextmanager
+def _one(bench: Bench) -> Iterator[dict[str, Operation]]:
+    """Yield the append of a message, in statelog and in SQLite."""
+    messages = Corpus().endless(_MESSAGE_BYTES)
+    with (
+        opened(bench.directory / "one.state") as store,
+        sqlite_peer.connected(bench.directory / "one.sqlite") as peer,
+    ):
+        thread = store.thread("agent", schema={"messages": operator.add})
+        yield {
+            "statelog": lambda: thread.commit({"messages": [next(messages)]}),
+            sqlite_peer.NAME: lambda: peer.append(next(messages)),
+        }
+
+
+def _measure_one(bench: Bench) -> Result:
+    with _one(bench) as operations:
+        samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
+    ours, theirs = samples["statelog"], samples[sqlite_peer.NAME]
+    return Result(
+        name="one-committer",
+        durability=_DURABILITY,
+        checks=(at_most(f"median commit, of {sqlite_peer.NAME}'s", ours.p50_us / theirs.p50_us, 2.0),),
+        sides=(
+            ours.side("statelog", file_size_bytes=(bench.directory / "one.state").stat().st_size),
+            theirs.side(sqlite_peer.NAME, file_size_bytes=(bench.directory / "one.sqlite").stat().st_size),
+        ),
+        notes=(f"each commit appends a message with {_MESSAGE_BYTES} bytes of text",),
+    )
+
+
+# --- sixteen ------------------------------------------------------------------
+
+
+def _run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
+    """Run every operation `commits` times, each in a thread of its own, all beginning together."""
+    shares = [Samples() for _ in operations]
+    barrier = threading.Barrier(len(operations) + 1)
+    errors: list[BaseException] = []
+
+    def work(operation: Operation, share: Samples) -> None:
+        barrier.wait()
+        try:
+            for _ in range(commits):
+                share.time(operation)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(operations, shares, strict=True)]
+    for thread in threads:
+        thread.start()
+    whole = Samples()
+    before = Written.now()
+    barrier.wait()
+    began_ns = time.perf_counter_ns()
+    for thread in threads:
+        thread.join()
+    whole.elapsed_ns = time.perf_counter_ns() - began_ns
+    whole.add_written(before)
+    if errors:
+        raise errors[0]
+    for share in shares:
+        whole.durations_ns += share.durations_ns
+        whole.processor_ns += share.processor_ns
+    return whole
+
+
+def _joined(name: str, rounds: Sequence[Samples]) -> Side:
+    """Return all rounds of a side as one, its rate their median."""
+    whole = Samples()
+    for taken in rounds:
+        whole.durations_ns += taken.durations_ns
+        whole.processor_ns += taken.processor_ns
+        for field in ("handed_bytes", "dirtied_bytes"):
+            more, total = getattr(taken, field), getattr(whole, field)
+            setattr(whole, field, None if more is None or total is None else total + more)
+    rate = median(taken.per_second for taken in rounds)
+    whole.elapsed_ns = int(len(whole.durations_ns) * 1e9 / rate)
+    return whole.side(name)
+
+
+@contextmanager
+def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
+    """Yield for each side its sixteen operations, one for each thread."""
+    messages = [Corpus(seed).endless(_MESSAGE_BYTES) for seed in range(_THREADS)]
+    lock = threading.Lock()
+    with ExitStack() as stack:
+        store = stack.enter_context(opened(bench.directory / "sixteen.state"))
+        threads = [store.thread(f"agent {number}", schema={"messages": operator.add}) for number in range(_THREADS)]
+        peers, queued = (
+            [
+                stack.enter_context(sqlite_peer.connected(bench.directory / f"{name}.sqlite", f"agent {number}"))
+                for number in range(_THREADS)
+            ]
+            for name in ("sixteen", "queued")
+        )
+
+        def append(number: int) -> Operation:
+            return lambda: threads[number].commit({"messages": [next(messages[number])]})
+
+        def append_to_peer(number: int) -> Operation:
+            return lambda: peers[number].append(next(messages[number]))
+
+        def append_in_turn(number: int) -> Operation:
+            def operation() -> None:
+                with lock:
+                    queued[number].append(next(messages[number]))
+
+            return operation
+
+        yield {
+            "statelog": [append(number) for number in range(_THREADS)],
+            sqlite_peer.NAME: [append_to_peer(number) for number in range(_THREADS)],
+            f"{sqlite_peer.NAME}, one lock around it": [append_in_turn(number) for number in range(_THREADS)],
+        }
+
+
+def _measure_sixteen(bench: Bench) -> Result:
+    rounds: dict[str, list[Samples]] = {}
+    commits = bench.size(_COMMITS_PER_THREAD, at_least=5)
+    with _sixteen(bench) as sides:
+        for operations in sides.values():
+            _run_at_once(operations, 1)
+        for _ in range(bench.repeats):
+            for name, operations in sides.items():
+                rounds.setdefault(name, []).append(_run_at_once(operations, commits))
+    joined = [_joined(name, taken) for name, taken in rounds.items()]
+    ours, theirs, _queued = joined
+    return Result(
+        name="sixteen-committers",
+        durability=_DURABILITY,
+        checks=(at_least(f"commits a second, of {sqlite_peer.NAME}'s", ours.per_second / theirs.per_second, 3.0),),
+        sides=tuple(joined),
+        notes=(
+            f"{_THREADS} threads, {commits} commits each, {bench.repeats} times; each appends to a list of its own;"
+            f" {sqlite_peer.NAME}: a connection per thread, busy_timeout {sqlite_peer.BUSY_TIMEOUT_S:g} s;"
+            " with one lock around it, its threads queue in the program instead of polling the file (no target)",
+        ),
+    )
+
+
+ONE = Workload("one-committer", "One durable committer, beside SQLite", _measure_one, _one)
+SIXTEEN = Workload("sixteen-committers", "16 threads committing durably, beside SQLite", _measure_sixteen)

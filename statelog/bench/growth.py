@@ -1,0 +1,95 @@
+"""How the file grows: bytes per byte of text, and bytes written per commit early and late."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+from statelog.bench import sqlite_peer
+from statelog.bench.corpus import Corpus
+from statelog.bench.measure import Samples
+from statelog.bench.result import Result, Side, at_most
+from statelog.bench.stores import opened
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LARGE_MESSAGE_BYTES = 2048
+_SMALL_MESSAGE_BYTES = 300
+_WINDOW = 200
+"""Commits around an item over which bytes written are averaged: a chunk closes every 24 or so."""
+
+
+def _append_all(path: Path, windows: dict[str, range], size_bytes: int) -> dict[str, Samples]:
+    """Append messages, durably and one by one; return the samples of each window, the windows in order."""
+    samples = {}
+    messages = Corpus().endless(size_bytes)
+    with opened(path) as store:
+        thread = store.thread("agent", schema={"messages": operator.add})
+        done = 0
+        for name, window in windows.items():
+            for _ in range(done, window.start):
+                thread.commit({"messages": [next(messages)]})
+            samples[name] = Samples()
+            samples[name].take(lambda: thread.commit({"messages": [next(messages)]}), len(window))
+            done = window.stop
+    return samples
+
+
+def _append_to_sqlite(path: Path, count: int, size_bytes: int) -> Side:
+    messages = Corpus().endless(size_bytes)
+    samples = Samples()
+    with sqlite_peer.connected(path) as peer:
+        samples.take(lambda: peer.append(next(messages)), count)
+    return samples.side(sqlite_peer.NAME, file_size_bytes=path.stat().st_size)
+
+
+def _measure_large(bench: Bench) -> Result:
+    count = bench.size(1000, at_least=50)
+    path = bench.directory / "large.state"
+    samples = _append_all(path, {"statelog": range(count)}, _LARGE_MESSAGE_BYTES)["statelog"]
+    side = samples.side("statelog", file_size_bytes=path.stat().st_size)
+    ratio = path.stat().st_size / (count * _LARGE_MESSAGE_BYTES)
+    return Result(
+        name="file-of-large-messages",
+        durability="commit",
+        checks=(at_most("file, of the text", ratio, 2.7),),
+        sides=(side, _append_to_sqlite(bench.directory / "large.sqlite", count, _LARGE_MESSAGE_BYTES)),
+        notes=(f"{count} commits, each appending a message with {_LARGE_MESSAGE_BYTES} bytes of text",),
+    )
+
+
+def _measure_small(bench: Bench) -> Result:
+    count = bench.size(20_000, at_least=1000)
+    path = bench.directory / "small.state"
+    samples = _append_all(path, dict(_windows(count)), _SMALL_MESSAGE_BYTES)
+    early, late = (
+        samples[name].side(f"statelog, {name}", file_size_bytes=path.stat().st_size if name == "late" else None)
+        for name in ("early", "late")
+    )
+    checks = [at_most("file, of the text", path.stat().st_size / (count * _SMALL_MESSAGE_BYTES), 6.0)]
+    if early.written_bytes and late.written_bytes:
+        checks.append(at_most("bytes written per commit, late of early", late.written_bytes / early.written_bytes, 1.3))
+    peer = _append_to_sqlite(bench.directory / "small.sqlite", bench.size(2000, at_least=100), _SMALL_MESSAGE_BYTES)
+    return Result(
+        name="file-of-small-messages",
+        durability="commit",
+        checks=tuple(checks),
+        sides=(early, late, peer),
+        notes=(
+            f"{count} commits, each appending a message with {_SMALL_MESSAGE_BYTES} bytes of text;"
+            f" early: the {_WINDOW} commits around item 200, late: the last {_WINDOW}"
+            f" ({sqlite_peer.NAME}: {peer.operations} commits)",
+        ),
+    )
+
+
+def _windows(count: int) -> Iterator[tuple[str, range]]:
+    yield "early", range(200 - _WINDOW // 2, 200 + _WINDOW // 2)
+    yield "late", range(count - _WINDOW, count)
+
+
+LARGE = Workload("file-of-large-messages", "File after 1,000 durable commits of a 2 KB message", _measure_large)
+SMALL = Workload("file-of-small-messages", "File after 20,000 durable commits of 300 B", _measure_small)

@@ -1,0 +1,145 @@
+"""Time operations in turn, and count what they write.
+
+The sides of a comparison take turns, in changing order: what else the machine does then
+hits all of them alike. Medians, not means, since one flush in a hundred takes ten times as
+long.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import mmap
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.bench.result import Side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Operation = Callable[[], object]
+    """One operation of a side, anew each time it is called."""
+
+_IO = Path("/proc/self/io")
+
+
+class Written(NamedTuple):
+    """What this process has written since it began; what the system does not tell is None."""
+
+    handed_bytes: int | None
+    dirtied_bytes: int | None
+
+    @classmethod
+    def now(cls) -> Written:
+        """Read the counters of Linux; elsewhere there are none."""
+        with suppress(OSError, ValueError, KeyError):
+            lines = _IO.read_text(encoding="ascii").splitlines()
+            counts = {name: int(count) for name, _, count in (line.partition(":") for line in lines)}
+            return cls(counts["wchar"], counts["write_bytes"])
+        return cls(None, None)
+
+
+@dataclass(slots=True)
+class Samples:
+    """Times of one side's operations, and what the process wrote meanwhile."""
+
+    durations_ns: list[int] = field(default_factory=list)
+    processor_ns: list[int] = field(default_factory=list)
+    elapsed_ns: int = 0
+    """From first to last, where operations overlap; 0: they followed each other."""
+    handed_bytes: int | None = 0
+    dirtied_bytes: int | None = 0
+
+    def take(self, operation: Operation, count: int) -> None:
+        """Run an operation `count` times."""
+        before = Written.now()
+        for _ in range(count):
+            self.time(operation)
+        self.add_written(before)
+
+    def time(self, operation: Operation) -> None:
+        """Run an operation once."""
+        began_ns = time.perf_counter_ns()
+        processor_began_ns = time.thread_time_ns()
+        operation()
+        processor_ns = time.thread_time_ns() - processor_began_ns
+        self.durations_ns.append(time.perf_counter_ns() - began_ns)
+        self.processor_ns.append(processor_ns)
+
+    def add_written(self, before: Written) -> None:
+        """Count what was written since `before`."""
+        now = Written.now()
+        self.handed_bytes = _sum(self.handed_bytes, now.handed_bytes, before.handed_bytes)
+        self.dirtied_bytes = _sum(self.dirtied_bytes, now.dirtied_bytes, before.dirtied_bytes)
+
+    @property
+    def p50_us(self) -> float:
+        """The median time."""
+        return percentile(self.durations_ns, 50) / 1000
+
+    @property
+    def processor_p50_us(self) -> float:
+        """The median time on a processor."""
+        return percentile(self.processor_ns, 50) / 1000
+
+    @property
+    def per_second(self) -> float:
+        """Operations a second."""
+        return len(self.durations_ns) * 1e9 / max(self.elapsed_ns or sum(self.durations_ns), 1)
+
+    def side(self, name: str, *, file_size_bytes: int | None = None) -> Side:
+        """Return these samples summed up."""
+        count = len(self.durations_ns)
+        written = None if self.handed_bytes is None else self.handed_bytes / count
+        return Side(
+            name=name,
+            operations=count,
+            p50_us=self.p50_us,
+            p99_us=percentile(self.durations_ns, 99) / 1000,
+            processor_p50_us=self.processor_p50_us if self.processor_ns else None,
+            per_second=self.per_second,
+            written_bytes=written,
+            written_pages=None if written is None else written / mmap.PAGESIZE,
+            dirtied_bytes=None if self.dirtied_bytes is None else self.dirtied_bytes / count,
+            file_size_bytes=file_size_bytes,
+        )
+
+
+def interleave(operations: Mapping[str, Operation], *, rounds: int, per_round: int) -> dict[str, Samples]:
+    """Run every operation once to warm up, then all of them in turn.
+
+    Args:
+        operations: by name of the side.
+        rounds: how often each side has its turn; every other round goes backwards.
+        per_round: operations in one turn.
+
+    """
+    samples = {name: Samples() for name in operations}
+    for operation in operations.values():
+        operation()
+    gc.collect()
+    order = list(operations)
+    for _ in range(rounds):
+        for name in order:
+            samples[name].take(operations[name], per_round)
+        order.reverse()
+    return samples
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that `percent` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the lower median."""
+    return percentile(list(values), 50)
+
+
+def _sum(total: int | None, now: int | None, before: int | None) -> int | None:
+    return None if total is None or now is None or before is None else total + now - before

@@ -1,0 +1,88 @@
+"""Whether reading the end of a list costs the end of a list."""
+
+from __future__ import annotations
+
+import operator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+
+from statelog.bench.corpus import Corpus
+from statelog.bench.measure import interleave
+from statelog.bench.result import Result, at_least
+from statelog.bench.stores import opened
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.bench.measure import Operation
+    from statelog.bench.stores import Opened
+    from statelog.thread import Thread
+
+_LIST_BYTES = 5_000_000
+_MESSAGE_BYTES = 500
+_MESSAGES_PER_COMMIT = 10
+_TAKEN = 20
+_PER_ROUND = 4
+
+GROWN = f"last {_TAKEN}, nothing in memory"
+WRITTEN_AT_ONCE = f"last {_TAKEN}, nothing in memory, list of one commit"
+SNAPSHOT = "decode a snapshot of it all"
+
+
+def _build(store: Opened, messages: list[dict[str, Any]], per_commit: int) -> Thread:
+    thread = store.thread(f"{per_commit} messages a commit", schema={"messages": operator.add})
+    for start in range(0, len(messages), per_commit):
+        thread.commit({"messages": messages[start : start + per_commit]})
+    return thread
+
+
+def _read_last(store: Opened, thread: Thread, *, is_cold: bool) -> Operation:
+    """Return reading the end, from the thread's head on; `is_cold`: every node from the file."""
+
+    def operation() -> None:
+        if is_cold:
+            store.engine.cache.clear()
+        assert len(thread.state["messages"][-_TAKEN:]) == _TAKEN
+
+    return operation
+
+
+@contextmanager
+def _sides(bench: Bench) -> Iterator[dict[str, Operation]]:
+    messages = Corpus().messages(bench.size(_LIST_BYTES, at_least=100_000) // _MESSAGE_BYTES, _MESSAGE_BYTES)
+    snapshot = cbor2.dumps(messages)
+    with opened(bench.directory / "reading.state", flush=False) as store:
+        grown = _build(store, messages, _MESSAGES_PER_COMMIT)
+        at_once = _build(store, messages, len(messages))
+        yield {
+            GROWN: _read_last(store, grown, is_cold=True),
+            WRITTEN_AT_ONCE: _read_last(store, at_once, is_cold=True),
+            f"last {_TAKEN}": _read_last(store, grown, is_cold=False),
+            SNAPSHOT: lambda: cbor2.loads(snapshot),
+            "read it all": lambda: grown.state["messages"].to_python(),
+        }
+
+
+def _measure(bench: Bench) -> Result:
+    with _sides(bench) as operations:
+        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+    checks = tuple(
+        at_least(f"decoding it all, of the {side}", samples[SNAPSHOT].p50_us / samples[side].p50_us, 50.0)
+        for side in (GROWN, WRITTEN_AT_ONCE)
+    )
+    return Result(
+        name="last-items",
+        durability="reads only",
+        checks=checks,
+        sides=tuple(taken.side(side) for side, taken in samples.items()),
+        notes=(
+            "from the thread's head on; the snapshot is one CBOR item already in memory, decoded by cbor2:"
+            " what a store of whole states would do at the least",
+        ),
+    )
+
+
+LAST_ITEMS = Workload("last-items", "Last 20 items of a 5 MB list, beside decoding it all", _measure, _sides)

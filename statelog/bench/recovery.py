@@ -1,0 +1,86 @@
+"""Whether opening after a SIGKILL depends on how much there is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import statelog
+from statelog.bench.corpus import Corpus
+from statelog.bench.measure import Samples
+from statelog.bench.result import Result, at_most
+from statelog.bench.stores import opened
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SMALL_BYTES = 1_000_000
+_BIG_BYTES = 200_000_000
+_BIG_BYTES_MAX = 1_000_000_000
+_DOCUMENT_BYTES = 16_000
+_COMMIT_BYTES = 8_000_000
+
+
+def _big_bytes(bench: Bench) -> int:
+    """Return the size of the big file: the one size that a scale above 1 makes larger, up to 1 GB at 5."""
+    return min(max(int(_BIG_BYTES * bench.scale), 2 * _SMALL_BYTES), _BIG_BYTES_MAX)
+
+
+def _build(path: Path, size_bytes: int) -> None:
+    corpus = Corpus()
+    with opened(path, flush=False) as store:
+        thread = store.thread("documents")
+        number = 0
+        for start in range(0, size_bytes, _COMMIT_BYTES):
+            written = {}
+            for _ in range(0, min(_COMMIT_BYTES, size_bytes - start), _DOCUMENT_BYTES):
+                written[f"document {number}"] = corpus.text(_DOCUMENT_BYTES)
+                number += 1
+            thread.commit({f"documents {start}": written})
+
+
+def _commit_and_kill(path: Path) -> None:
+    """Have another process commit to the store, durably, and kill it in the midst of it."""
+    command = [sys.executable, "-m", "statelog.bench.victim", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as victim:  # noqa: S603 - ourselves
+        assert victim.stdout is not None
+        line = victim.stdout.readline()
+        victim.kill()
+    assert line == b"committing\n", line
+
+
+def _open_and_read(path: Path) -> None:
+    with statelog.open(path) as store:
+        head = store.thread("victim").head
+        assert head is not None
+        assert head.state["step"] >= 0
+
+
+def _measure(bench: Bench) -> Result:
+    sizes = {"small": _SMALL_BYTES, "big": _big_bytes(bench)}
+    paths = {name: bench.directory / f"{name}.state" for name in sizes}
+    for name, size_bytes in sizes.items():
+        _build(paths[name], size_bytes)
+    samples = {name: Samples() for name in sizes}
+    _commit_and_kill(paths["small"])
+    _open_and_read(paths["small"])  # what Python does once is done
+    for _ in range(max(bench.repeats, 3)):
+        for name, path in paths.items():
+            _commit_and_kill(path)
+            samples[name].take(partial(_open_and_read, path), 1)
+    return Result(
+        name="open-after-kill",
+        durability="commit",
+        checks=(at_most("median open and first read, big of small", samples["big"].p50_us / samples["small"].p50_us, 2.0),),
+        sides=tuple(
+            taken.side(f"open {sizes[name] / 1e6:g} MB", file_size_bytes=paths[name].stat().st_size)
+            for name, taken in samples.items()
+        ),
+        notes=(f"--scale {_BIG_BYTES_MAX / _BIG_BYTES:g} makes the big file {_BIG_BYTES_MAX / 1e9:g} GB",),
+    )
+
+
+OPEN = Workload("open-after-kill", "Open after SIGKILL: 1 GB file, 1 MB file", _measure)

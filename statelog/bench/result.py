@@ -1,0 +1,73 @@
+"""What a workload found: its sides, and the checks of its targets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+AT_MOST = "<="
+AT_LEAST = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the things compared. Times are in microseconds, per operation."""
+
+    name: str
+    operations: int
+    p50_us: float
+    p99_us: float
+    processor_p50_us: float | None
+    """Median time on a processor of the calling thread: without flushes, and without waiting."""
+    per_second: float
+    written_bytes: float | None
+    """Bytes handed to write calls, per operation; None where the system does not tell."""
+    written_pages: float | None
+    """The same in memory pages."""
+    dirtied_bytes: float | None
+    """Page cache made dirty, per operation, as Linux counts it: by whole folios, up to 1 MB for one page."""
+    file_size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One target, and what was measured for it."""
+
+    what: str
+    value: float
+    relation: str
+    target: float
+    unit: str = "x"
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the measured value is within the target."""
+        return self.value <= self.target if self.relation == AT_MOST else self.value >= self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that one run of a workload found."""
+
+    name: str
+    durability: str
+    checks: tuple[Check, ...]
+    sides: tuple[Side, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        found = asdict(self)
+        for check, fields in zip(self.checks, found["checks"], strict=True):
+            fields["met"] = check.is_met
+        return found
+
+
+def at_most(what: str, value: float, target: float, unit: str = "x") -> Check:
+    """Return a check that passes up to `target`."""
+    return Check(what, value, AT_MOST, target, unit)
+
+
+def at_least(what: str, value: float, target: float, unit: str = "x") -> Check:
+    """Return a check that passes from `target` on."""
+    return Check(what, value, AT_LEAST, target, unit)

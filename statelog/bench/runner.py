@@ -1,0 +1,120 @@
+"""Run workloads one after the other, each in a folder of its own, and show what they found."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from statelog.bench import report
+from statelog.bench.workload import Bench, Workload
+from statelog.bench.workloads import WORKLOADS
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from statelog.bench.result import Result
+
+SCALE_DEFAULT = 1.0
+REPEATS_DEFAULT = 7
+
+
+def run(
+    names: Sequence[str] | None,
+    *,
+    directory: Path | None,
+    scale: float = SCALE_DEFAULT,
+    repeats: int = REPEATS_DEFAULT,
+    as_json: bool = False,
+    console: Console,
+) -> int:
+    """Measure workloads and print what was found, targets missed as well as met.
+
+    Args:
+        names: of `WORKLOADS`; None or none: all.
+        directory: on the disk to measure; the system's for temporary files if left out. All
+            files are removed at the end.
+        scale: of the sizes; 1 are those of the targets.
+        repeats: how often compared sides take turns.
+        as_json: print one JSON object instead of tables.
+        console: where to print.
+
+    Returns:
+        The exit code: 0 when all workloads ran, whether or not they met their targets.
+
+    Raises:
+        UsageError: an unknown name, or a scale or number of repeats that is not above 0.
+
+    """
+    workloads = _select(names)
+    if not scale > 0 or repeats < 1:
+        message = f"scale and repeats are above 0, not {scale} and {repeats}"
+        raise UsageError(message)
+    results: list[Result] = []
+    with TemporaryDirectory(prefix="statelog-bench-", dir=directory) as folder:
+        setting = report.Setting.of(Path(folder), scale=scale, repeats=repeats)
+        if not as_json:
+            report.print_setting(console, setting)
+        with _progress(console, len(workloads), is_shown=not as_json) as progress:
+            for workload in workloads:
+                progress(workload.title)
+                results.append(measure(workload, Path(folder), scale=scale, repeats=repeats))
+                if not as_json:
+                    report.print_sides(console, workload, results[-1])
+    if as_json:
+        console.print_json(data=report.to_dict(setting, results))
+    else:
+        report.print_targets(console, results, scale=scale)
+    return 0
+
+
+def measure(workload: Workload, parent: Path, *, scale: float, repeats: int) -> Result:
+    """Run one workload in a folder of its own below `parent`, removed afterwards."""
+    directory = parent / workload.name
+    directory.mkdir()
+    try:
+        return workload.measure(Bench(directory, scale, repeats))
+    finally:
+        shutil.rmtree(directory)
+
+
+def _select(names: Sequence[str] | None) -> list[Workload]:
+    for name in names or ():
+        if name not in WORKLOADS:
+            close = difflib.get_close_matches(name, WORKLOADS, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else ""
+            message = f"no workload {name!r}{hint} (there are {', '.join(WORKLOADS)})"
+            raise UsageError(message, name=name)
+    return [workload for workload in WORKLOADS.values() if not names or workload.name in names]
+
+
+class _Advance:
+    """Move the bar on to the next workload."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=total) if progress else None
+        self._done = -1
+
+    def __call__(self, title: str) -> None:
+        self._done += 1
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=title, completed=self._done)
+
+
+@contextmanager
+def _progress(console: Console, total: int, *, is_shown: bool) -> Iterator[_Advance]:
+    if not is_shown:
+        yield _Advance(None, total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Advance(progress, total)

@@ -1,0 +1,96 @@
+"""The same logical work in SQLite: WAL, `synchronous=FULL`, of the standard library.
+
+A commit here is what an agent's own table of messages would be: one row for the message and
+one for the new version, in one transaction. Nothing else is kept (no state to go back to, no
+digests), which is in SQLite's favour.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+NAME = "SQLite"
+DURABILITY = "WAL, synchronous=FULL"
+BUSY_TIMEOUT_S = 60.0
+
+_TABLES = """
+CREATE TABLE message (thread TEXT, version INTEGER, body TEXT, PRIMARY KEY (thread, version)) WITHOUT ROWID;
+CREATE TABLE checkpoint (thread TEXT, version INTEGER, time_us INTEGER, metadata TEXT,
+                         PRIMARY KEY (thread, version)) WITHOUT ROWID;
+CREATE TABLE state (thread TEXT, channel TEXT, value TEXT, PRIMARY KEY (thread, channel)) WITHOUT ROWID;
+"""
+
+
+class Peer:
+    """One connection, for one thread of execution. Statements are prepared once: sqlite3 keeps them."""
+
+    def __init__(self, path: Path, thread: str) -> None:
+        self._connection = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA synchronous=FULL")
+        self._thread = thread
+        self._version = -1
+
+    def append(self, message: Mapping[str, object]) -> None:
+        """Commit a message."""
+        with self._transaction():
+            self._connection.execute(
+                "INSERT INTO message VALUES (?, ?, ?)", (self._thread, self._version + 1, json.dumps(message))
+            )
+
+    def write(self, channel: str, value: object) -> None:
+        """Commit a value."""
+        with self._transaction():
+            self._connection.execute(
+                "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+                (self._thread, channel, json.dumps(value)),
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            version = self._version + 1
+            execute(
+                "INSERT INTO checkpoint VALUES (?, ?, ?, ?)",
+                (self._thread, version, time.time_ns() // 1000, "{}"),
+            )
+            execute("COMMIT")
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._version = version
+
+    def close(self) -> None:
+        """Close the connection; the last one moves the write-ahead log into the file."""
+        self._connection.close()
+
+
+def create(path: Path) -> None:
+    """Make a database with its tables."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(_TABLES)
+
+
+@contextmanager
+def connected(path: Path, thread: str = "agent") -> Iterator[Peer]:
+    """Open a connection to a database, made if need be."""
+    if not path.exists():
+        create(path)
+    peer = Peer(path, thread)
+    try:
+        yield peer
+    finally:
+        peer.close()

@@ -1,0 +1,116 @@
+"""Whether going back, and branching off, cost the same whatever there is."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from statelog.bench.corpus import Corpus
+from statelog.bench.measure import interleave
+from statelog.bench.result import Result, at_most
+from statelog.bench.stores import opened
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from statelog.bench.measure import Operation
+    from statelog.thread import Thread
+
+_DOCUMENT_BYTES = 10_000
+_DOCUMENTS_PER_COMMIT = 1000
+_SMALL = (100, 1)
+_BIG = (100_000, 10_000)
+"""Versions, and documents of 10 KB in the state."""
+_PER_ROUND = 40
+
+SMALLEST = "smallest commit"
+
+
+def _build(path: Path, versions: int, documents: int) -> None:
+    """Make a thread whose every version holds all the documents and a step count."""
+    corpus = Corpus()
+    with opened(path, flush=False) as store:
+        thread = store.thread("agent", schema={"documents": operator.add, "step": operator.add})
+        for start in range(0, documents, _DOCUMENTS_PER_COMMIT):
+            count = min(_DOCUMENTS_PER_COMMIT, documents - start)
+            thread.commit({"documents": [corpus.text(_DOCUMENT_BYTES) for _ in range(count)]})
+        for _ in range(thread.version + 1, versions):
+            thread.commit({"step": 1})
+    with opened(path) as store:
+        store.thread("agent").commit({"step": 1})  # flushes what the building left to the system
+
+
+@contextmanager
+def _threads(bench: Bench) -> Iterator[tuple[tuple[str, Thread], tuple[str, Thread]]]:
+    big = bench.size(_BIG[0], at_least=1000), bench.size(_BIG[1], at_least=20)
+    names = [f"{versions:,} versions, {documents * _DOCUMENT_BYTES / 1e6:g} MB" for versions, documents in (_SMALL, big)]
+    small_path, big_path = bench.directory / "small.state", bench.directory / "big.state"
+    _build(small_path, *_SMALL)
+    _build(big_path, *big)
+    with opened(small_path) as small_store, opened(big_path) as big_store:
+        yield (names[0], small_store.thread("agent")), (names[1], big_store.thread("agent"))
+
+
+@contextmanager
+def _rollbacks(bench: Bench) -> Iterator[dict[str, Operation]]:
+    with _threads(bench) as ((small_name, small), (big_name, big)):
+        yield {
+            f"rollback, {small_name}": _rollback(small),
+            f"rollback, {big_name}": _rollback(big),
+            f"{SMALLEST}, {big_name}": lambda: big.commit({"step": 1}),
+        }
+
+
+def _rollback(thread: Thread) -> Operation:
+    """Return a rollback to any version there was, each time another."""
+    corpus = Corpus()
+    versions = thread.version
+    return lambda: thread.rollback(corpus.below(versions))
+
+
+@contextmanager
+def _forks(bench: Bench) -> Iterator[dict[str, Operation]]:
+    with _threads(bench) as ((small_name, small), (big_name, big)):
+        yield {f"fork, {small_name}": _fork(small), f"fork, {big_name}": _fork(big)}
+
+
+def _fork(thread: Thread) -> Operation:
+    corpus = Corpus()
+    versions = thread.version
+    names = itertools.count()
+    return lambda: thread.fork(f"branch {next(names)}", at=corpus.below(versions))
+
+
+def _measure_rollback(bench: Bench) -> Result:
+    with _rollbacks(bench) as operations:
+        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+    small, big, smallest = samples.values()
+    return Result(
+        name="rollback",
+        durability="commit",
+        checks=(
+            at_most("median rollback, big of small", big.p50_us / small.p50_us, 1.3),
+            at_most("median rollback of the smallest commit, big", big.p50_us / smallest.p50_us, 1.0),
+        ),
+        sides=tuple(taken.side(side) for side, taken in samples.items()),
+    )
+
+
+def _measure_fork(bench: Bench) -> Result:
+    with _forks(bench) as operations:
+        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+    small, big = samples.values()
+    return Result(
+        name="fork",
+        durability="commit",
+        checks=(at_most("median fork, big of small", big.p50_us / small.p50_us, 1.3),),
+        sides=tuple(taken.side(side) for side, taken in samples.items()),
+    )
+
+
+ROLLBACK = Workload("rollback", "Roll back: 100,000 versions and 100 MB, 100 and 10 KB", _measure_rollback, _rollbacks)
+FORK = Workload("fork", "Fork: 100,000 versions and 100 MB, 100 and 10 KB", _measure_fork, _forks)

@@ -1,0 +1,41 @@
+"""What every workload is: a name, a row of the table, and a way to measure it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from statelog.bench.measure import Operation
+    from statelog.bench.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where and how much to measure."""
+
+    directory: Path
+    """For files; empty, and removed afterwards."""
+    scale: float
+    """1: the sizes of the table; below, smaller ones, for which its targets were not made."""
+    repeats: int
+    """How often all sides have their turn, in units of a workload's own choosing."""
+
+    def size(self, full: int, *, at_least: int = 1) -> int:
+        """Return a size of the table, shrunk by `scale` but not below `at_least` (nor above `full`)."""
+        return min(max(int(full * self.scale), at_least), full)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of the table."""
+
+    name: str
+    title: str
+    measure: Callable[[Bench], Result]
+    operations: Callable[[Bench], AbstractContextManager[dict[str, Operation]]] | None = None
+    """Its sides, ready to run one operation at a time; None where only the whole makes sense."""

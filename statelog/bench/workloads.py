@@ -1,0 +1,25 @@
+"""All workloads, in the order of the table of targets."""
+
+from __future__ import annotations
+
+from statelog.bench import committers, growth, length, overhead, reading, recovery, reducing, time_travel
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        growth.LARGE,
+        growth.SMALL,
+        length.ADD,
+        length.UPSERT,
+        time_travel.ROLLBACK,
+        time_travel.FORK,
+        committers.ONE,
+        committers.SIXTEEN,
+        overhead.BATCHED,
+        overhead.PROCESSOR,
+        reading.LAST_ITEMS,
+        reducing.REDUCERS,
+        recovery.OPEN,
+    )
+}
+"""By name."""

@@ -1,0 +1,5 @@
+"""`python -m statelog.cli` is `statelog`."""
+
+from statelog.cli.application import main
+
+main()

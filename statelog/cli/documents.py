@@ -1,0 +1,98 @@
+"""What users hold, as JSON documents: the shape that `--json` promises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.cli.paths import format_path
+from statelog.cli.values import to_json
+
+if TYPE_CHECKING:
+    from statelog import Change, Checkpoint
+    from statelog.log.reader import LogRecord
+    from statelog.statistics import StoreStatistics
+    from statelog.store import ThreadInfo
+
+
+def thread_document(info: ThreadInfo) -> dict[str, Any]:
+    """Return a thread as the store lists it."""
+    return {
+        "id": info.id,
+        "created": info.created.isoformat(),
+        "branches": info.branches,
+        "versions": info.versions,
+        "channels": info.channels,
+    }
+
+
+def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint without its state."""
+    return {
+        "thread": checkpoint.thread_id,
+        "branch": checkpoint.branch,
+        "version": checkpoint.version,
+        "id": checkpoint.id,
+        "lsn": checkpoint.lsn,
+        "time": checkpoint.time.isoformat(),
+        "kind": checkpoint.kind,
+        "channels": list(checkpoint.channels_written),
+        "metadata": to_json(checkpoint.metadata),
+        "digest": checkpoint.digest,
+        "state_digest": checkpoint.state_digest,
+    }
+
+
+def record_document(record: LogRecord) -> dict[str, Any]:
+    """Return an entry of the log."""
+    return {
+        "lsn": record.lsn,
+        "type": record.type,
+        "time": record.time.isoformat(),
+        "thread": record.thread_id,
+        "body": to_json(record.body),
+        "size_bytes": record.size_bytes,
+        "digest": record.digest,
+        "previous_digest": record.previous_digest,
+        "continues": record.continues,
+    }
+
+
+def change_document(change: Change) -> dict[str, Any]:
+    """Return one difference; `old` and `new` only where there is one."""
+    document: dict[str, Any] = {"path": format_path(change.path), "steps": list(change.path), "kind": change.kind}
+    if change.kind != "added":
+        document["old"] = to_json(change.old)
+    if change.kind != "removed":
+        document["new"] = to_json(change.new)
+    return document
+
+
+def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
+    """Return sizes and counts."""
+    tables = {
+        name: {
+            "entries": table.entries,
+            "depth": table.depth,
+            "pages": table.pages,
+            "branch_pages": table.branch_pages,
+            "leaf_pages": table.leaf_pages,
+            "overflow_pages": table.overflow_pages,
+        }
+        for name, table in statistics.tables.items()
+    }
+    threads = [
+        {
+            "id": thread.id,
+            "branches": thread.branches,
+            "checkpoints": thread.checkpoints,
+            "records": thread.records,
+            "records_size_bytes": thread.records_size_bytes,
+        }
+        for thread in statistics.threads
+    ]
+    plain = (
+        "file_size_bytes", "map_size_bytes", "page_size_bytes", "pages_used", "pages_free", "readers", "last_lsn",
+        "thread_count", "branch_count", "checkpoint_count", "nodes", "records_size_bytes", "records_read",
+        "records_are_estimated", "snapshots_size_bytes", "states_measured", "snapshots_are_estimated", "dedup_ratio",
+    )  # fmt: skip
+    return {**{name: getattr(statistics, name) for name in plain}, "tables": tables, "threads": threads}

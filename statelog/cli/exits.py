@@ -1,0 +1,58 @@
+"""Exit codes: one for each thing a script may want to tell apart."""
+
+from __future__ import annotations
+
+from statelog import errors
+from statelog.cli.text import escape
+
+INTERNAL = 70
+"""A bug of statelog's (EX_SOFTWARE of sysexits.h)."""
+
+INTERRUPTED = 130
+"""Ctrl-C: 128 + SIGINT, as shells have it."""
+
+BROKEN_PIPE = 141
+"""Whoever read our output has stopped: 128 + SIGPIPE."""
+
+_MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
+    (errors.StatelogError, "another failure"),
+    (errors.UsageError, "wrong usage: an unknown option, a value that cannot be stored, a read-only store"),
+    (errors.NotFoundError, "no such thread, branch, checkpoint or path"),
+    (errors.StoreNotFoundError, "no such file"),
+    (errors.ConflictError, "someone else was first, or a name is taken"),
+    (errors.LimitError, "a limit was passed, or the store or disk is full"),
+    (errors.FormatError, "not a statelog file, or one of a newer format"),
+    (errors.CorruptionError, "the file is damaged"),
+    (errors.StorageError, "the disk or the operating system refused"),
+    (errors.StoreLockedError, "another process holds the file"),
+    (errors.AccessError, "no permission"),
+)
+
+
+def table() -> dict[int, str]:
+    """Return what each exit code means, ascending."""
+    meanings: dict[int, list[str]] = {0: ["done"]}
+    for kind, meaning in _MEANINGS:
+        meanings.setdefault(kind.exit_code, []).append(meaning)
+    meanings[INTERNAL] = ["a bug in statelog"]
+    meanings[INTERRUPTED] = ["interrupted"]
+    meanings[BROKEN_PIPE] = ["the reader of the output has gone"]
+    return {code: "; ".join(meanings[code]) for code in sorted(meanings)}
+
+
+def epilog() -> str:
+    """Return the table as the end of `--help`."""
+    rows = [f"  {code:>3}  {meaning}" for code, meaning in table().items()]
+    return "\n".join(("\b", "Exit codes:", *rows))
+
+
+def error_line(message: str) -> str:
+    """Return one line for stderr, whatever stands in the message."""
+    return f"statelog: {escape(message)}"
+
+
+class ChildError(errors.StatelogError):
+    """What a child process reported or died of; its exit code is that of the error there."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message, exit_code=exit_code)

@@ -1,0 +1,68 @@
+"""Stored text on a terminal: what strangers wrote must not steer it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+ELLIPSIS = "…"
+
+_SUSPECT = re.compile(r"[^\x20-\x7e]")
+_SUSPECT_BUT_LINES = re.compile(r"[^\x20-\x7e\n\t]")
+
+
+def escape(text: str, *, keep_lines: bool = False) -> str:
+    r"""Return text with every character that is no visible one as `\x1b`, `\u202e`, `\n`.
+
+    That takes in what moves a cursor, colours, rings, or turns the direction of writing.
+
+    Args:
+        text: of any origin.
+        keep_lines: leave line ends and tabs.
+
+    """
+    pattern = _SUSPECT_BUT_LINES if keep_lines else _SUSPECT
+    return text if text.isprintable() else pattern.sub(_escape_one, text)
+
+
+def _escape_one(match: re.Match[str]) -> str:
+    character = match[0]
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
+def shorten(text: str, characters_max: int) -> str:
+    """Return at most so many characters, the last one an ellipsis if some are missing."""
+    return text if len(text) <= characters_max else text[: max(characters_max - 1, 0)] + ELLIPSIS
+
+
+def format_time(time: datetime) -> str:
+    """Return a time (UTC) as `--at` takes it, to the microsecond."""
+    return time.strftime("%Y-%m-%d %H:%M:%S.%fZ")
+
+
+def format_size(size_bytes: float) -> str:
+    """Return a size for a person: three digits, binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1000:
+            break
+        size_bytes /= 1024
+    else:
+        unit = "TiB"
+    return f"{size_bytes:.0f} {unit}" if unit == "B" or size_bytes >= 100 else f"{size_bytes:.3g} {unit}"
+
+
+def format_duration(duration_s: float) -> str:
+    """Return a duration for a person."""
+    if duration_s >= 1:
+        return f"{duration_s:.1f} s"
+    return f"{duration_s * 1e3:.1f} ms" if duration_s >= 1e-3 else f"{duration_s * 1e6:.0f} us"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 record`, `1,200 records`, `2 branches`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"

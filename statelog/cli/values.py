@@ -1,0 +1,188 @@
+"""Stored values for people and for programs.
+
+As JSON, what JSON has stays itself; the rest is an object with one key that begins
+with `$`, by which it can be told and read back:
+
+    {"$bytes": base64}  {"$tuple": [...]}  {"$set": [...]}  {"$frozenset": [...]}
+    {"$datetime": ISO 8601}  {"$uuid": text}  {"$decimal": text}
+    {"$float": "nan" | "inf" | "-inf"}  {"$int": hexadecimal, beyond 64 bits}
+    {"$dict": {...}}  a dict that would itself look like one of these
+    {"$repr": text}  an object of a registered codec: for reading only
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from statelog.cli.text import ELLIPSIS, count, escape
+from statelog.errors import UsageError
+from statelog.format import cbor
+from statelog.views import ListView, MapView
+
+_INT_BITS_MAX = 64
+_INT_BITS_SHOWN_MAX = 1024
+
+
+def dump_json(document: object) -> str:
+    """Return one line of JSON, in ASCII: a terminal or a locale can do it no harm."""
+    return json.dumps(document, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+# --- to JSON and back -------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any stored value; one line each
+    """Return a value as `json.dumps` takes it."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _INT_BITS_MAX else {"$int": hex(value)}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": str(value)}
+    if isinstance(value, ListView | MapView):
+        return to_json(value.to_python())
+    if isinstance(value, list):
+        return [to_json(item) for item in value]
+    if isinstance(value, dict):
+        plain = {key: to_json(item) for key, item in value.items()}
+        return {"$dict": plain} if _looks_tagged(plain) else plain
+    for kind, (tag, encode) in _ENCODERS.items():
+        if type(value) is kind:
+            return {tag: encode(value)}
+    return {"$repr": repr(value)}
+
+
+def _looks_tagged(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and next(iter(value)).startswith("$")
+
+
+def _elements(value: set[Any] | frozenset[Any]) -> list[Any]:
+    """Return the elements in the order in which they are stored."""
+    return sorted(value, key=cbor.encode)
+
+
+_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    bytes: ("$bytes", lambda value: base64.b64encode(value).decode("ascii")),
+    tuple: ("$tuple", lambda value: [to_json(item) for item in value]),
+    set: ("$set", lambda value: [to_json(item) for item in _elements(value)]),
+    frozenset: ("$frozenset", lambda value: [to_json(item) for item in _elements(value)]),
+    datetime: ("$datetime", datetime.isoformat),
+    UUID: ("$uuid", str),
+    Decimal: ("$decimal", str),
+}
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$tuple": lambda items: tuple(from_json(item) for item in items),
+    "$set": lambda items: {from_json(item) for item in items},
+    "$frozenset": lambda items: frozenset(from_json(item) for item in items),
+    "$datetime": datetime.fromisoformat,
+    "$uuid": UUID,
+    "$decimal": Decimal,
+    "$float": float,
+    "$int": lambda text: int(text, 16),
+    "$dict": lambda members: {key: from_json(item) for key, item in members.items()},
+}
+
+
+def from_json(document: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Inverse of `to_json`.
+
+    Raises:
+        UsageError: an object with an unknown `$` key, or a content that does not fit it.
+
+    """
+    if isinstance(document, list):
+        return [from_json(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    if not _looks_tagged(document):
+        return {key: from_json(item) for key, item in document.items()}
+    ((tag, content),) = document.items()
+    decode = _DECODERS.get(tag)
+    if decode is None:
+        message = f'no value is written {{"{tag}": ...}}; a dict with that key is {{"$dict": {{"{tag}": ...}}}}'
+        raise UsageError(message)
+    try:
+        return decode(content)
+    except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+        message = f"{tag} cannot be {json.dumps(content):.60}: {error or type(error).__name__}"
+        raise UsageError(message) from error
+
+
+# --- for people -------------------------------------------------------------------
+
+
+def describe(value: object) -> str:  # noqa: PLR0911 - one line each
+    """Return type and size."""
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return f"text, {count(len(value), 'character')}"
+    if isinstance(value, bytes):
+        return f"bytes, {len(value):,}"
+    if isinstance(value, Mapping):
+        return f"dict, {count(len(value), 'key')}"
+    if isinstance(value, ListView | list):
+        return f"list, {count(len(value), 'item')}"
+    if isinstance(value, tuple | set | frozenset):
+        return f"{type(value).__name__}, {count(len(value), 'item')}"
+    return type(value).__name__.lower()
+
+
+def render(value: object, characters_max: int) -> str:
+    """Return a value as Python would write it, on one line, safe on a terminal.
+
+    Of a large value only as much is read as is shown; an ellipsis stands for the rest.
+    """
+    parts: list[str] = []
+    size = 0
+    for part in _parts(value, characters_max):
+        parts.append(part)
+        size += len(part)
+        if size > characters_max:
+            return escape("".join(parts))[: max(characters_max - 1, 0)] + ELLIPSIS
+    return escape("".join(parts))
+
+
+def _parts(value: object, characters_max: int) -> Iterator[str]:
+    if isinstance(value, str | bytes):
+        yield repr(value[: characters_max + 1])
+    elif isinstance(value, int) and value.bit_length() > _INT_BITS_SHOWN_MAX:
+        yield hex(value)  # Python refuses to write very long ones in decimal
+    elif isinstance(value, Mapping):
+        members = (
+            chain([repr(key[: characters_max + 1]), ": "], _parts(member, characters_max))
+            for key, member in value.items()
+        )
+        yield from _joined("{", members, "}")
+    elif isinstance(value, ListView | list):
+        yield from _joined("[", (_parts(item, characters_max) for item in value), "]")
+    elif isinstance(value, tuple):
+        end = ",)" if len(value) == 1 else ")"
+        yield from _joined("(", (_parts(item, characters_max) for item in value), end)
+    elif isinstance(value, set | frozenset):
+        start, end = ("{", "}") if isinstance(value, set) and value else (f"{type(value).__name__}(", ")")
+        yield from _joined(start, (_parts(item, characters_max) for item in _elements(value)), end)
+    elif isinstance(value, datetime | UUID | Decimal):
+        text = value.isoformat() if isinstance(value, datetime) else str(value)
+        yield f"{type(value).__name__.lower()}({text})"
+    else:
+        yield repr(value)
+
+
+def _joined(start: str, members: Iterator[Iterator[str]], end: str) -> Iterator[str]:
+    yield start
+    for number, member in enumerate(members):
+        if number:
+            yield ", "
+        yield from member
+    yield end

@@ -1,0 +1,108 @@
+"""Mounts: a thread's state as a dict that is changed in place and committed once."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import ConflictError
+from statelog.mutable import Loaded, MountMap
+from statelog.reducers import Removal
+from statelog.tree import reduce
+from statelog.tree.mapping import empty_root
+from statelog.tree.node import Slot, Workspace
+from statelog.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from statelog.checkpoint import Checkpoint
+    from statelog.thread import Thread
+
+_NO_SLOT = Slot(b"\xf6")
+
+
+class Mount(MountMap):
+    """The state of a thread as a dict to work on.
+
+    Lists and dicts in it are `MutableSequence` and `MutableMapping`. Changes count at any
+    depth, also to a list or dict that was only read from it.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree, _NO_SLOT, Loaded(None))
+        self.origin.value = self
+
+
+@dataclass(frozen=True, slots=True)
+class _SetChannel:
+    """A write that sets a channel to what a mount made of it, if nobody else wrote the channel."""
+
+    channel: str
+    base: bytes | None
+    loaded: Loaded
+    key: bytes
+    spec: str = "mount"
+
+    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+        """Return the new slot."""
+        _check_base(self.channel, self.base, current)
+        mounted = self.loaded.mounted
+        if mounted is not None:
+            return mounted.store(workspace, top=True)
+        assert self.loaded.final is not None
+        return reduce.replace(workspace, current, self.loaded.final, key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoveChannel(Removal):
+    """A removal of a channel that nobody else wrote."""
+
+    base: bytes | None = None
+
+    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> None:
+        """Remove it."""
+        _check_base(self.channel, self.base, current)
+        Removal.merge(self, workspace, current, identities)
+
+
+def _check_base(channel: str, base: bytes | None, current: Slot | None) -> None:
+    # A slot is the value itself or its digest: equal bytes, equal value.
+    if base != (None if current is None else current.data):
+        message = f"channel {channel!r} was written by another commit since the mount began"
+        raise ConflictError(message, channel=channel)
+
+
+@contextmanager
+def mounted(thread: Thread, metadata: Mapping[str, Any] | None) -> Iterator[Mount]:
+    """Run a `with` block on a thread's state; see `Thread.mount`."""
+    mount = open_mount(thread)
+    yield mount
+    commit_mount(thread, mount, metadata)
+
+
+def open_mount(thread: Thread) -> Mount:
+    """Return the head's state for changing."""
+    head = thread.head
+    tree = None if head is None else head.state.tree
+    return Mount(Tree(thread.workspace(), empty_root(2)) if tree is None else tree)
+
+
+def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
+    """Commit what changed in a mount as one checkpoint; None if nothing did.
+
+    Raises:
+        ConflictError: a changed channel was written by another commit since. Facts: channel.
+
+    """
+    writes: list[_SetChannel | _RemoveChannel] = []
+    for channel, slot, loaded in mount.touched():
+        base = None if slot is None else slot.data
+        if loaded is None:
+            writes.append(_RemoveChannel(channel, base=base))
+        else:
+            checked, key = thread.check_mounted(channel, loaded)
+            checked.encode(channel)
+            writes.append(_SetChannel(channel, base, checked, key))
+    return thread.commit_writes(list(writes), metadata) if writes else None

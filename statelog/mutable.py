@@ -1,0 +1,347 @@
+"""Lists and dicts that are changed in place over a stored tree, and what they come to.
+
+A value that was read is remembered beside its bytes; at the end it is encoded again, and
+what differs was changed, however deep inside. Of a stored list or dict only the parts that
+were touched are looked at, and only they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from statelog import kernels
+from statelog.format import cbor
+from statelog.tree import mapping, sequence
+from statelog.tree.tree import Tree
+from statelog.tree.value import encode_slot, is_tree, open_root, read_item
+from statelog.views import MapView, find_text
+
+if TYPE_CHECKING:
+    from statelog.tree.node import Slot, Workspace
+
+_LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A value in a user's hands.
+
+    Attributes:
+        value: the value, or a `MountList` or `MountMap` over a stored tree.
+        item: its bytes in the store, None for a new value or a tree.
+        position: where it lies in the stored list, None for a new one.
+        final: its bytes to store, once `encode` has fixed them.
+
+    """
+
+    value: Any
+    item: bytes | None = None
+    position: int | None = None
+    final: bytes | None = None
+
+    @property
+    def mounted(self) -> MountList | MountMap | None:
+        """The tree it is mounted over, if it is."""
+        value = self.value
+        return value if isinstance(value, MountList | MountMap) and value.origin is self else None
+
+    def is_changed(self) -> bool:
+        """Whether it is another value than in the store."""
+        mounted = self.mounted
+        if mounted is not None:
+            return mounted.is_changed()
+        return self.item is None or cbor.encode(plain(self.value)) != self.item
+
+    def encode(self, path: str) -> None:
+        """Fix what will be stored, so that what cannot be is refused here, with its path."""
+        mounted = self.mounted
+        if mounted is not None:
+            mounted.encode(path)
+        else:
+            self.final = cbor.encode(plain(self.value), path=path)
+
+    def store(self, workspace: Workspace) -> Slot:
+        """Return the slot of the value as fixed, as a part of another."""
+        mounted = self.mounted
+        if mounted is not None:
+            return mounted.store(workspace, top=False)
+        assert self.final is not None
+        return encode_slot(workspace, self.final)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any value
+    """Return a value with the mounted lists and dicts in it as plain ones."""
+    if isinstance(value, MountList) or type(value) is list:
+        return [plain(item) for item in value]
+    if isinstance(value, MountMap) or type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def load_value(workspace: Workspace, slot: Slot, position: int | None = None) -> Loaded:
+    """Return a stored value for changing."""
+    if is_tree(slot):
+        tree = open_root(workspace, slot)
+        loaded = Loaded(None, position=position)
+        if tree.kind in _LISTS:
+            loaded.value = MountList(tree, slot, loaded)
+            return loaded
+        if tree.kind == kernels.KIND_DICT:
+            loaded.value = MountMap(tree, slot, loaded)
+            return loaded
+    item = read_item(workspace, slot)
+    return Loaded(cbor.decode(item), item, position)
+
+
+class MountList(MutableSequence[Any]):
+    """A stored list to change in place: stretches of the stored one, and loaded or new items between."""
+
+    def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
+        self.origin = origin
+        self._tree = tree
+        self._slot = slot
+        self._pieces: list[range | list[Loaded]] = [range(tree.count)]
+        self._edits: list[tuple[int, int, list[bytes]]] = []
+
+    # --- pieces --------------------------------------------------------------------
+
+    def _split(self, position: int) -> int:
+        """Make a boundary before an item; return the number of the piece that begins there."""
+        for number, piece in enumerate(self._pieces):
+            if position == 0:
+                return number
+            if position < len(piece):
+                self._pieces[number : number + 1] = [piece[:position], piece[position:]]
+                return number + 1
+            position -= len(piece)
+        return len(self._pieces)
+
+    def _loaded(self, position: int) -> Loaded:
+        """Return an item for reading; one that can be changed inside is kept."""
+        offset = position
+        for piece in self._pieces:
+            if offset < len(piece):
+                break
+            offset -= len(piece)
+        if isinstance(piece, list):
+            return piece[offset]
+        stored = piece[offset]
+        loaded = load_value(self._tree.workspace, self._tree.at(stored), stored)
+        if isinstance(loaded.value, list | dict | set | MountList | MountMap):
+            number = self._split(position)
+            self._split(position + 1)
+            self._pieces[number] = [loaded]
+        return loaded
+
+    def _replace(self, start: int, stop: int, values: Iterable[Any]) -> None:
+        first, last = self._split(start), 0
+        last = self._split(stop) if stop > start else first
+        made = [Loaded(value) for value in values]
+        if first and isinstance(self._pieces[first - 1], list) and first == last:
+            self._pieces[first - 1].extend(made)  # type: ignore[union-attr]  # a list, as just asked
+        else:
+            self._pieces[first:last] = [made] if made else []
+
+    # --- as a list -----------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def _position(self, index: int) -> int:
+        size = len(self)
+        position = index + size if index < 0 else index
+        if not 0 <= position < size:
+            message = f"index {index} of a list of {size} items"
+            raise IndexError(message)
+        return position
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...  # noqa: ANN401
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self._loaded(position).value for position in range(len(self))[index]]
+        return self._loaded(self._position(index)).value
+
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        if not isinstance(index, slice):
+            position = self._position(index)
+            self._replace(position, position + 1, [value])
+            return
+        positions = range(len(self))[index]
+        values = list(value)
+        if positions.step == 1:
+            self._replace(positions.start, max(positions.stop, positions.start), values)
+            return
+        if len(values) != len(positions):
+            message = f"{len(values)} values for a slice of {len(positions)} items"
+            raise ValueError(message)
+        for position, item in zip(positions, values, strict=True):
+            self._replace(position, position + 1, [item])
+
+    def __delitem__(self, index: int | slice) -> None:
+        if not isinstance(index, slice):
+            position = self._position(index)
+            self._replace(position, position + 1, [])
+            return
+        positions = range(len(self))[index]
+        if positions.step == 1:
+            self._replace(positions.start, max(positions.stop, positions.start), [])
+            return
+        for position in sorted(positions, reverse=True):
+            self._replace(position, position + 1, [])
+
+    def insert(self, index: int, value: Any) -> None:  # noqa: ANN401
+        """Insert before an index."""
+        size = len(self)
+        position = max(index + size, 0) if index < 0 else min(index, size)
+        self._replace(position, position, [value])
+
+    def __iter__(self) -> Iterator[Any]:
+        position = 0
+        while position < len(self):
+            yield self._loaded(position).value
+            position += 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MutableSequence) and plain(self) == plain(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as list
+
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    # --- what it comes to --------------------------------------------------------------
+
+    def _compile(self, path: str | None) -> list[tuple[int, int, list[bytes]]]:
+        """Return the edits that make the stored list this one; with a path, refuse what cannot be stored."""
+        edits: list[tuple[int, int, list[bytes]]] = []
+        at = 0
+        fresh: list[bytes] = []
+        count = 0
+        for piece in [*self._pieces, range(self._tree.count, self._tree.count + 1)]:
+            for stored, loaded in _stretches(piece):
+                if loaded is not None and (loaded.position is None or loaded.is_changed()):
+                    fresh.append(cbor.encode(plain(loaded.value), path=f"{path}[{count}]"))
+                    count += 1
+                    continue
+                if fresh or stored.start > at:
+                    edits.append((at, stored.start, fresh))
+                    fresh = []
+                at = stored.stop
+                count += len(stored)
+        return edits
+
+    def is_changed(self) -> bool:
+        """Whether it is another list than the stored one."""
+        return bool(self._compile("value"))
+
+    def encode(self, path: str) -> None:
+        """Fix what will be stored."""
+        self._edits = self._compile(path)
+
+    def store(self, workspace: Workspace, *, top: bool) -> Slot:
+        """Return the slot of the list as fixed."""
+        if not self._edits:
+            return self._slot
+        return sequence.edit(workspace, Tree(workspace, self._tree.node), self._edits, top=top)
+
+
+def _stretches(piece: range | list[Loaded]) -> Iterator[tuple[range, Loaded | None]]:
+    """Yield (stored positions, loaded item) of a piece; a new item has no positions."""
+    if isinstance(piece, range):
+        yield piece, None
+        return
+    for loaded in piece:
+        start = loaded.position
+        yield (range(0) if start is None else range(start, start + 1)), loaded
+
+
+class MountMap(MutableMapping[str, Any]):
+    """A stored dict to change in place: the stored one, and what was touched of it."""
+
+    def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
+        self.origin = origin
+        self._tree = tree
+        self._slot = slot
+        self._loaded: dict[str, Loaded] = {}
+        self._removed: set[str] = set()
+
+    def _stored(self, key: object) -> Slot | None:
+        return find_text(self._tree, key)
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+        loaded = self._loaded.get(key)
+        if loaded is None:
+            slot = None if key in self._removed else self._stored(key)
+            if slot is None:
+                raise KeyError(key)
+            loaded = load_value(self._tree.workspace, slot)
+            self._loaded[key] = loaded
+        return loaded.value
+
+    def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401
+        self._loaded[key] = Loaded(value)
+        self._removed.discard(key)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._loaded.pop(key, None)
+        if self._stored(key) is not None:
+            self._removed.add(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._loaded or (key not in self._removed and self._stored(key) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        for key in MapView(self._tree):
+            if key not in self._removed:
+                yield key
+        yield from [key for key in self._loaded if self._stored(key) is None]
+
+    def __len__(self) -> int:
+        added = sum(1 for key in self._loaded if self._stored(key) is None)
+        return self._tree.count - len(self._removed) + added
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MutableMapping) and plain(self) == plain(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as dict
+
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    def touched(self) -> Iterator[tuple[str, Slot | None, Loaded | None]]:
+        """Yield (key, stored slot, loaded value or None to remove) of what changed, by key."""
+        for key in sorted(self._loaded.keys() | self._removed, key=str):
+            if key in self._removed:
+                yield key, self._stored(key), None
+            elif self._loaded[key].is_changed():
+                yield key, self._stored(key), self._loaded[key]
+
+    def is_changed(self) -> bool:
+        """Whether it is another dict than the stored one."""
+        return any(True for _change in self.touched())
+
+    def encode(self, path: str) -> None:
+        """Fix what will be stored."""
+        for key, _slot, loaded in self.touched():
+            cbor.encode({key: None}, path=path)  # is it a key that can be stored?
+            if loaded is not None:
+                loaded.encode(f"{path}.{key}")
+
+    def store(self, workspace: Workspace, *, top: bool) -> Slot:
+        """Return the slot of the dict as fixed."""
+        batch: mapping.Batch = [
+            (cbor.encode(key), None if loaded is None else loaded.store(workspace))
+            for key, _slot, loaded in self.touched()
+        ]
+        return mapping.merge(workspace, self._slot, sorted(batch, key=_first), top=top)
+
+
+def _first(pair: tuple[bytes, Slot | None]) -> bytes:
+    return pair[0]

@@ -1,0 +1,69 @@
+"""For tests of your own: a model of the store, values and histories for Hypothesis, crashes, proofs of reducers.
+
+    from statelog.testing import check_reducer, crash_at, histories
+
+    def test_my_reducer():
+        check_reducer(reducers.custom(keep_best, associative=True))
+
+    @given(histories(schema=State, writes=my_writes()))
+    def test_my_state_survives(history):
+        crash_at(new_path(), history, point="commit.before_lmdb_commit", occurrence=3, schema=State)
+"""
+
+try:
+    import hypothesis as _hypothesis  # noqa: F401 - asked for here, so that its absence is explained
+except ModuleNotFoundError as error:
+    message = "statelog.testing needs Hypothesis: pip install 'statelog[test]'"
+    raise ModuleNotFoundError(message, name="hypothesis") from error
+
+from statelog.testing.algebra import check_reducer
+from statelog.testing.comparing import assert_matches
+from statelog.testing.crash import POINTS, Child, CrashResult, assert_recovered, crash_at
+from statelog.testing.history import (
+    Commit,
+    Fork,
+    History,
+    Operation,
+    Rollback,
+    Tag,
+    Together,
+    Untag,
+    perform,
+    perform_all,
+)
+from statelog.testing.identity import exact_form, identical
+from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
+from statelog.testing.strategies import SCHEMA, elements, histories, large_values, scalars, states, values, writes
+
+__all__ = [
+    "POINTS",
+    "SCHEMA",
+    "CheckpointModel",
+    "Child",
+    "Commit",
+    "CrashResult",
+    "Fork",
+    "History",
+    "Operation",
+    "Rollback",
+    "StoreModel",
+    "Tag",
+    "ThreadModel",
+    "Together",
+    "Untag",
+    "assert_matches",
+    "assert_recovered",
+    "check_reducer",
+    "crash_at",
+    "elements",
+    "exact_form",
+    "histories",
+    "identical",
+    "large_values",
+    "perform",
+    "perform_all",
+    "scalars",
+    "states",
+    "values",
+    "writes",
+]

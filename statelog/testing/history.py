@@ -1,0 +1,170 @@
+"""Histories as data: what was done to a store, so that it can be done again to another, or to a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit to a branch of a thread."""
+
+    thread: str
+    writes: tuple[Mapping[str, Any], ...]
+    branch: str = "main"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = None
+    expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Roll a branch back to a version, tag or id."""
+
+    thread: str
+    target: int | str
+    branch: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Begin a branch."""
+
+    thread: str
+    name: str
+    at: int | str | None = None
+    update: Mapping[str, Any] | None = None
+    branch: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Tag a version."""
+
+    thread: str
+    name: str
+    target: int | None = None
+    branch: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Untag:
+    """Remove a tag."""
+
+    thread: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Do several operations in one transaction; `abandoned`: raise at its end, so that nothing happens."""
+
+    operations: tuple[Commit | Rollback | Fork | Tag | Untag, ...]
+    abandoned: bool = False
+
+
+Operation = Commit | Rollback | Fork | Tag | Untag | Together
+History = tuple[Operation, ...]
+
+
+class _Thread(Protocol):
+    def commit(
+        self,
+        *writes: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,  # noqa: A002 - as Thread.commit
+    ) -> object: ...
+
+    def rollback(self, target: int | str, /) -> object: ...
+
+    def fork(
+        self, name: str, *, at: int | str | None = None, update: Mapping[str, Any] | None = None
+    ) -> object: ...
+
+    def tag(self, name: str, target: int | None = None) -> object: ...
+
+    def untag(self, name: str) -> None: ...
+
+
+class _Threads(Protocol):
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> _Thread: ...  # noqa: A002
+
+
+class Target(_Threads, Protocol):
+    """What a history can be done to: a `Store`, or a `StoreModel`."""
+
+    def transaction(self) -> AbstractContextManager[_Threads]:
+        """Begin a transaction."""
+
+
+class _AbandonedError(Exception):
+    pass
+
+
+def perform(operation: Operation, target: Target, *, schema: object = None) -> type[StatelogError] | None:
+    """Do one operation to a store or a model.
+
+    Args:
+        operation: what to do.
+        target: to what.
+        schema: of every thread.
+
+    Returns:
+        The class of the exception that refused it, None if it was done.
+
+    """
+    try:
+        if isinstance(operation, Together):
+            _perform_together(operation, target, schema)
+        else:
+            _perform(operation, target, schema)
+    except StatelogError as error:
+        return type(error)
+    return None
+
+
+def perform_all(history: Iterable[Operation], target: Target, *, schema: object = None) -> None:
+    """Do a whole history; what is refused is passed over."""
+    for operation in history:
+        perform(operation, target, schema=schema)
+
+
+def _perform_together(together: Together, target: Target, schema: object) -> None:
+    try:
+        with target.transaction() as transaction:
+            for operation in together.operations:
+                _perform(operation, transaction, schema)
+            if together.abandoned:
+                raise _AbandonedError
+    except _AbandonedError:
+        pass
+
+
+def _perform(operation: Operation, target: _Threads, schema: object) -> None:
+    assert not isinstance(operation, Together)
+    branch = "main" if isinstance(operation, Untag) else operation.branch
+    thread = target.thread(operation.thread, schema=schema, branch=branch)
+    match operation:
+        case Commit():
+            thread.commit(
+                *operation.writes,
+                metadata=operation.metadata,
+                expected_version=operation.expected_version,
+                id=operation.id,
+            )
+        case Rollback():
+            thread.rollback(operation.target)
+        case Fork():
+            thread.fork(operation.name, at=operation.at, update=operation.update)
+        case Tag():
+            thread.tag(operation.name, operation.target)
+        case Untag():
+            thread.untag(operation.name)

@@ -1,0 +1,40 @@
+"""Whether two values are the same in all that a store promises to keep."""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+def identical(first: object, second: object) -> bool:
+    """Whether two values are equal and of equal types throughout.
+
+    Python finds 1, 1.0 and True equal, and a NaN different from itself; a store keeps the
+    former apart and brings the latter back. Views count as the lists and dicts they show.
+    """
+    return exact_form(first) == exact_form(second)
+
+
+def exact_form(value: Any) -> Hashable:  # noqa: ANN401 - any value that can be stored
+    """Return something hashable that two values have in common if, and only if, they are identical."""
+    value = value.to_python() if hasattr(value, "to_python") else value
+    kind = type(value).__name__
+    if isinstance(value, float):
+        return kind, "nan" if math.isnan(value) else struct.pack(">d", value)
+    if isinstance(value, list | tuple):
+        return kind, tuple(exact_form(item) for item in value)
+    if isinstance(value, dict):
+        return kind, frozenset((key, exact_form(member)) for key, member in value.items())
+    if isinstance(value, set | frozenset):
+        return kind, frozenset(exact_form(element) for element in value)
+    if isinstance(value, datetime):
+        return kind, value.isoformat()
+    if isinstance(value, Decimal):
+        return kind, str(value)
+    return kind, value

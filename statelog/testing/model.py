@@ -1,0 +1,353 @@
+"""A store in plain Python: what any store must look like from outside.
+
+The model has the surface of a store as far as contents go: threads, branches, versions, tags,
+reducers, rollback, fork, transactions. Nothing in it is encoded, shared, cached or written, so
+what it says can be read off the code. It raises the exceptions the store raises.
+
+It knows no time, and no ids but those that callers give; items of `upsert` channels need
+their key, since the one a store would make up is random.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import (
+    AlreadyExistsError,
+    BranchNotFoundError,
+    CheckpointNotFoundError,
+    ConflictError,
+    ThreadNotFoundError,
+)
+from statelog.schema import Schema, reconcile
+from statelog.testing.merging import check_write, merge_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckpointModel:
+    """A checkpoint; the same one is the same object."""
+
+    thread_id: str
+    branch: str
+    version: int
+    kind: str
+    state: Mapping[str, Any]
+    parent: CheckpointModel | None
+    metadata: Mapping[str, Any]
+    id: str | None
+    channels_written: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Branch:
+    name: str
+    parent: str | None
+    base_version: int
+    own: list[CheckpointModel] = field(default_factory=list)
+
+    @property
+    def head_version(self) -> int:
+        return self.base_version + len(self.own)
+
+
+@dataclass(slots=True)
+class _Thread:
+    specs: dict[str, str]
+    branches: dict[str, _Branch] = field(default_factory=lambda: {MAIN: _Branch(MAIN, None, -1)})
+    tags: dict[str, CheckpointModel] = field(default_factory=dict)
+    ids: dict[str, CheckpointModel] = field(default_factory=dict)
+
+    def copy(self) -> _Thread:
+        branches = {
+            name: _Branch(branch.name, branch.parent, branch.base_version, list(branch.own))
+            for name, branch in self.branches.items()
+        }
+        return _Thread(dict(self.specs), branches, dict(self.tags), dict(self.ids))
+
+    def owner(self, name: str, version: int) -> str:
+        """The branch that a version of a branch was committed on."""
+        branch = self.branches[name]
+        while version <= branch.base_version and branch.parent is not None:
+            branch = self.branches[branch.parent]
+        return branch.name
+
+    def version(self, name: str, version: int) -> CheckpointModel | None:
+        branch = self.branches[self.owner(name, version)]
+        index = version - branch.base_version - 1
+        return branch.own[index] if version >= 0 and index < len(branch.own) else None
+
+
+class StoreModel:
+    """A whole store.
+
+    Attributes:
+        last_lsn: records in the log: one for each thread begun, schema extended, checkpoint,
+            rollback, fork and change of a tag.
+
+    """
+
+    def __init__(self) -> None:
+        self.last_lsn = 0
+        self._threads: dict[str, _Thread] = {}
+
+    def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:  # noqa: A002
+        """Return a thread, as `Store.thread`."""
+        return ThreadModel(self, id, schema, branch)
+
+    def thread_ids(self) -> list[str]:
+        """Return the ids of all threads in order of creation."""
+        return list(self._threads)
+
+    def copy(self) -> StoreModel:
+        """Return a model that goes its own way from here."""
+        copied = StoreModel()
+        copied._restore(self)
+        return copied
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoreModel]:
+        """Undo everything in the `with` block if it raises, as `Store.transaction`."""
+        before = self.copy()
+        try:
+            yield self
+        except BaseException:
+            self._restore(before)
+            raise
+
+    def _restore(self, other: StoreModel) -> None:
+        self.last_lsn = other.last_lsn
+        self._threads = {thread_id: thread.copy() for thread_id, thread in other._threads.items()}
+
+
+class ThreadModel:
+    """One branch of one thread of a model, as `Thread`."""
+
+    def __init__(self, model: StoreModel, thread_id: str, schema: object, branch: str) -> None:
+        self.id = thread_id
+        self.branch = branch
+        self._model = model
+        self._schema = Schema.of(schema)
+        self._is_given = schema is not None
+        data = self._data()
+        if data is not None and self._is_given:
+            reconcile(thread_id, data.specs, self._schema)
+        if branch != MAIN:
+            self._require()
+
+    # --- looking ------------------------------------------------------------------
+
+    def _data(self) -> _Thread | None:
+        return self._model._threads.get(self.id)  # noqa: SLF001 - one module
+
+    def _require(self) -> _Thread:
+        data = self._data()
+        if data is None and self.branch == MAIN:
+            message = f"no thread {self.id!r}"
+            raise ThreadNotFoundError(message, thread=self.id)
+        if data is None or self.branch not in data.branches:
+            message = f"no branch {self.branch!r}"
+            raise BranchNotFoundError(message, thread=self.id, branch=self.branch)
+        return data
+
+    @property
+    def version(self) -> int:
+        """The head's version, -1 before the first commit."""
+        data = self._data()
+        return -1 if data is None else data.branches[self.branch].head_version
+
+    @property
+    def head(self) -> CheckpointModel | None:
+        """The last checkpoint."""
+        data = self._data()
+        return None if data is None else data.version(self.branch, self.version)
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The head's channels."""
+        head = self.head
+        return {} if head is None else head.state
+
+    def at(self, target: int | str | CheckpointModel) -> CheckpointModel:
+        """Return a checkpoint by version, tag or a caller's id, or itself."""
+        data = self._require()
+        found: CheckpointModel | None
+        if isinstance(target, CheckpointModel):
+            found = target
+        elif isinstance(target, str):
+            found = data.tags.get(target) or data.ids.get(target)
+        else:
+            found = data.version(self.branch, target)
+        if found is None:
+            message = f"no checkpoint {target!r}"
+            raise CheckpointNotFoundError(message, thread=self.id, branch=self.branch, target=target)
+        return found
+
+    def history(self, limit: int | None = None, *, before: int | None = None) -> list[CheckpointModel]:
+        """Return checkpoints, newest first."""
+        last = self.version if before is None else min(self.version, before - 1)
+        found = [self.at(version) for version in range(last, -1, -1)]
+        return found if limit is None else found[:limit]
+
+    def branches(self) -> list[tuple[str, str | None, int, int]]:
+        """Return (name, parent, base version, head version) of the branches in order of creation."""
+        data = self._data()
+        branches = [] if data is None else data.branches.values()
+        return [(each.name, each.parent, each.base_version, each.head_version) for each in branches]
+
+    def tags(self) -> dict[str, CheckpointModel]:
+        """Return the tags."""
+        data = self._data()
+        return {} if data is None else dict(data.tags)
+
+    def specs(self) -> dict[str, str]:
+        """Return the reducers the thread remembers, by channel."""
+        data = self._data()
+        return {} if data is None else dict(data.specs)
+
+    def checkout(self, branch: str) -> ThreadModel:
+        """Return the thread on another branch."""
+        return ThreadModel(self._model, self.id, self._schema if self._is_given else None, branch)
+
+    # --- writing ------------------------------------------------------------------
+
+    def commit(
+        self,
+        *writes: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,  # noqa: A002 - as Thread.commit
+    ) -> CheckpointModel:
+        """Merge writes into the head's channels."""
+        data = self._data()
+        if data is not None:
+            self._require()
+        pairs = self._checked_pairs(writes)
+        self._check_version(expected_version)
+        if data is not None and id in data.ids:
+            message = f"id {id!r} is taken"
+            raise AlreadyExistsError(message, thread=self.id, name=id)
+        state = self._merged(pairs)
+        data = self._ensure()
+        made = CheckpointModel(
+            self.id,
+            self.branch,
+            self.version + 1,
+            "commit",
+            state,
+            self.head,
+            dict(metadata or {}),
+            id,
+            tuple(sorted({channel for channel, _value in pairs})),
+        )
+        return self._append(data, made)
+
+    def _checked_pairs(self, writes: tuple[Mapping[str, Any], ...]) -> list[tuple[str, Any]]:
+        schema = self._effective_schema()
+        pairs = [(channel, copy.deepcopy(value)) for write in writes for channel, value in write.items()]
+        for channel, value in pairs:
+            check_write(schema.reducer(channel), channel, value)
+        return pairs
+
+    def _merged(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        schema = self._effective_schema()
+        state = dict(self.state)
+        for channel, value in pairs:
+            state[channel] = merge_write(schema.reducer(channel), state, channel, value)
+        return state
+
+    def _effective_schema(self) -> Schema:
+        data = self._data()
+        return self._schema if self._is_given or data is None else Schema.from_specs(data.specs)
+
+    def _check_version(self, expected: int | None) -> None:
+        if expected is not None and expected != self.version:
+            message = f"at version {self.version}, not {expected}"
+            raise ConflictError(
+                message, thread=self.id, expected_version=expected, actual_version=self.version
+            )
+
+    def _ensure(self) -> _Thread:
+        """Return the thread's data, begun or its schema extended if need be."""
+        data = self._data()
+        specs = self._schema.specs()
+        if data is None:
+            data = self._model._threads[self.id] = _Thread(specs)  # noqa: SLF001 - one module
+            self._model.last_lsn += 1
+        elif not specs.keys() <= data.specs.keys():
+            data.specs.update(specs)
+            self._model.last_lsn += 1
+        return data
+
+    def _append(self, data: _Thread, made: CheckpointModel) -> CheckpointModel:
+        data.branches[made.branch].own.append(made)
+        if made.id is not None:
+            data.ids[made.id] = made
+        self._model.last_lsn += 1
+        return made
+
+    def rollback(
+        self,
+        target: int | str | CheckpointModel,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+    ) -> CheckpointModel:
+        """Append a checkpoint with the state of an earlier one, whose child it is."""
+        data = self._require()
+        found = self.at(target)
+        self._check_version(expected_version)
+        made = CheckpointModel(
+            self.id, self.branch, self.version + 1, "rollback", found.state, found, dict(metadata or {}), None, ()
+        )
+        return self._append(data, made)
+
+    def fork(
+        self,
+        name: str,
+        *,
+        at: int | str | CheckpointModel | None = None,
+        update: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ThreadModel:
+        """Begin a branch, with a first commit if there is an update: both or none."""
+        if update is not None:
+            self._checked_pairs((update,))
+        data = self._require()
+        base = self.at(self.version if at is None else at)
+        if name in data.branches:
+            message = f"branch {name!r} exists"
+            raise AlreadyExistsError(message, thread=self.id, name=name)
+        is_on_line = data.version(self.branch, base.version) is base
+        parent = self.branch if is_on_line else base.branch
+        with self._model.transaction():
+            data = self._require()
+            data.branches[name] = _Branch(name, parent, base.version)
+            self._model.last_lsn += 1
+            forked = self.checkout(name)
+            if update is not None:
+                forked.commit(update, metadata=metadata)
+        return forked
+
+    def tag(self, name: str, target: int | str | CheckpointModel | None = None) -> CheckpointModel:
+        """Name a checkpoint."""
+        data = self._require()
+        data.tags[name] = found = self.at(self.version if target is None else target)
+        self._model.last_lsn += 1
+        return found
+
+    def untag(self, name: str) -> None:
+        """Remove a tag."""
+        data = self._require()
+        if name not in data.tags:
+            message = f"no tag {name!r}"
+            raise CheckpointNotFoundError(message, thread=self.id, branch=self.branch, target=name)
+        del data.tags[name]
+        self._model.last_lsn += 1

@@ -1,0 +1,272 @@
+"""Hypothesis strategies for what goes into a store: values, states, writes, whole histories."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from datetime import timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from statelog import reducers
+from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
+from statelog.testing.history import Commit, Fork, History, Operation, Rollback, Tag, Together, Untag, perform
+from statelog.testing.model import StoreModel
+
+THRESHOLDS_BYTES = (INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX, 8192, BLOB_SIZE_BYTES_MIN)
+"""Encoded sizes at which a value changes the way it is stored."""
+
+_EDGE_BITS = (3, 5, 8, 16, 24, 32, 53, 63, 64, 65, 512)
+_EDGE_INTEGERS = tuple(sign * (2**bits + near) for bits in _EDGE_BITS for near in (-1, 0, 1) for sign in (1, -1))
+_EDGE_FLOATS = (0.0, -0.0, 0.5, 65504.0, 65505.0, 2.0**-24, 2.0**-25, 3.4028234663852886e38, 3.5e38, 1.1, 5e-324, 1e308)
+_EDGE_DECIMALS = tuple(map(Decimal, ("0", "-0", "1E+5", "1.10", "-1.1", "Infinity", "NaN", "123456789.123456789e-30")))
+
+
+# --- values -------------------------------------------------------------------
+
+
+def integers() -> SearchStrategy[int]:
+    """Ints of any size, often at a boundary of an encoding."""
+    return st.one_of(st.integers(-100, 1100), st.sampled_from(_EDGE_INTEGERS), st.integers())
+
+
+def floats(*, allow_nan: bool = True) -> SearchStrategy[float]:
+    """Floats, often those that half or single precision just can, or cannot, hold."""
+    halves = st.floats(width=16, allow_nan=allow_nan)
+    return st.one_of(st.sampled_from(_EDGE_FLOATS), halves, st.floats(allow_nan=allow_nan))
+
+
+def texts() -> SearchStrategy[str]:
+    """Text that can be stored: without surrogates."""
+    return st.text(max_size=80)
+
+
+def strings_near_thresholds() -> SearchStrategy[str | bytes]:
+    """A str or bytes whose encoding is within a few bytes of one of `THRESHOLDS_BYTES`."""
+    return st.builds(
+        _string_of, st.sampled_from(THRESHOLDS_BYTES), st.integers(-6, 3), st.sampled_from(("x", "é", b"\x00"))
+    )
+
+
+def _string_of(size_bytes: int, more: int, unit: str | bytes) -> str | bytes:
+    if isinstance(unit, bytes):
+        return unit * (size_bytes + more)
+    return unit * ((size_bytes + more) // len(unit.encode()))
+
+
+def scalars() -> SearchStrategy[Any]:
+    """Storable values that hold no others."""
+    offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23))
+    return st.one_of(
+        st.none(),
+        st.booleans(),
+        integers(),
+        floats(),
+        texts(),
+        st.binary(max_size=80),
+        st.datetimes(),
+        st.datetimes(timezones=st.builds(timezone, offsets)),
+        st.uuids(),
+        st.sampled_from(_EDGE_DECIMALS) | st.decimals(allow_nan=False),
+    )
+
+
+def elements() -> SearchStrategy[Hashable]:
+    """What a set can hold: hashable, and equal to itself."""
+    return st.recursive(
+        scalars().filter(_equals_itself),
+        lambda inside: st.one_of(st.tuples(inside, inside), st.frozensets(inside, max_size=3)),
+        max_leaves=4,
+    )
+
+
+def _equals_itself(value: object) -> bool:
+    return value == value  # noqa: PLR0124 - a NaN does not
+
+
+def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
+    """Any storable value, nested."""
+    return st.recursive(
+        scalars(),
+        lambda inside: st.one_of(
+            st.lists(inside),
+            st.lists(inside).map(tuple),
+            st.dictionaries(texts(), inside),
+            st.sets(elements(), max_size=5),
+            st.frozensets(elements(), max_size=5),
+        ),
+        max_leaves=max_leaves,
+    )
+
+
+def large_values() -> SearchStrategy[Any]:
+    """Values that are stored in several nodes, at the cost of a few choices to Hypothesis."""
+    items = st.one_of(values(max_leaves=3), strings_near_thresholds())
+    return st.one_of(
+        strings_near_thresholds(),
+        st.builds(lambda item, count: [item] * count, items, st.sampled_from((1, 7, 8, 9, 127, 128, 129, 300))),
+        st.builds(lambda item, count: {f"key {n}": item for n in range(count)}, items, st.sampled_from((5, 130, 300))),
+        st.builds(lambda start, count: set(range(start, start + count)), st.integers(0, 2000), st.integers(30, 400)),
+        st.builds(lambda text, count: text * count, st.text(min_size=1, max_size=5), st.integers(1000, 20_000)),
+    )
+
+
+# --- states and writes --------------------------------------------------------
+
+
+def keep_longer(current: str, write: str) -> str:
+    """Merge as a user's reducer would: the longer text stays, the current one if equally long."""
+    return write if len(write) > len(current) else current
+
+
+SCHEMA: Mapping[str, reducers.Reducer] = {
+    "query": reducers.replace,
+    "total": reducers.add,
+    "findings": reducers.add,
+    "text": reducers.add,
+    "steps": reducers.append,
+    "more": reducers.extend,
+    "seen": reducers.union,
+    "notes": reducers.merge,
+    "deep": reducers.deep_merge,
+    "best": reducers.max,
+    "least": reducers.min,
+    "messages": reducers.upsert("id"),
+    "longest": reducers.custom(keep_longer),
+}
+"""A schema with every reducer; `writes` and `histories` fit it."""
+
+_SMALL = values(max_leaves=3)
+_NUMBERS = integers() | floats(allow_nan=False)
+_KEYS = st.sampled_from("abcdefgh")
+_IDENTITIES = st.one_of(_KEYS, st.integers(0, 5))
+
+
+def _nested_dicts() -> SearchStrategy[dict[str, Any]]:
+    inside = st.recursive(_SMALL, lambda below: st.dictionaries(_KEYS, below, max_size=3), max_leaves=5)
+    return st.dictionaries(_KEYS, inside, max_size=4)
+
+
+def _message(identity: object, rest: dict[str, Any]) -> dict[str, Any]:
+    return {**rest, "id": identity}
+
+
+def messages() -> SearchStrategy[dict[str, Any]]:
+    """Items of an `upsert` channel; few identities, so that they meet."""
+    return st.builds(_message, _IDENTITIES, st.dictionaries(_KEYS, _SMALL, max_size=2))
+
+
+def _message_writes() -> SearchStrategy[Any]:
+    operation = st.one_of(messages(), messages(), messages(), st.builds(reducers.Remove, _IDENTITIES))
+    return st.one_of(messages(), st.lists(operation, max_size=6), st.just([reducers.REMOVE_ALL]))
+
+
+_WRITES: dict[str, SearchStrategy[Any]] = {
+    "query": st.one_of(values(), large_values()),
+    "total": _NUMBERS,
+    "findings": st.one_of(st.lists(_SMALL, max_size=8), large_values().filter(lambda value: type(value) is list)),
+    "text": st.one_of(texts(), strings_near_thresholds().filter(lambda value: type(value) is str)),
+    "steps": _SMALL,
+    "more": st.one_of(st.lists(_SMALL, max_size=8), st.tuples(_SMALL)),
+    "seen": st.sets(texts() | st.integers(0, 300), max_size=8),
+    "notes": st.dictionaries(_KEYS, st.one_of(_SMALL, strings_near_thresholds()), max_size=4),
+    "deep": _nested_dicts(),
+    "best": _NUMBERS,
+    "least": texts(),
+    "messages": _message_writes(),
+    "longest": texts(),
+}
+_REFUSING = frozenset({"total", "findings", "text", "seen", "notes", "deep"})
+"""Channels whose reducer refuses most values of another type."""
+
+
+def writes_to(channel: str) -> SearchStrategy[Any]:
+    """Writes to one channel of `SCHEMA` that its reducer merges."""
+    return _WRITES[channel]
+
+
+def writes(*, channels: Sequence[str] = tuple(SCHEMA), max_size: int = 4) -> SearchStrategy[dict[str, Any]]:
+    """Writes to some channels of `SCHEMA`; now and then one that its reducer refuses."""
+    pairs = st.sampled_from(channels).flatmap(lambda name: st.tuples(st.just(name), _write_of(name)))
+    return st.lists(pairs, max_size=max_size, unique_by=lambda pair: pair[0]).map(dict)
+
+
+def _write_of(channel: str) -> SearchStrategy[Any]:
+    good = _WRITES[channel]
+    if channel not in _REFUSING:
+        return good
+    return st.one_of(*[good] * 12, st.builds(reducers.Overwrite, good), values(max_leaves=3))
+
+
+def states() -> SearchStrategy[dict[str, Any]]:
+    """States of a thread without schema."""
+    names = st.text(min_size=1, max_size=20)
+    return st.dictionaries(names, st.one_of(values(), large_values()), max_size=5)
+
+
+# --- histories ----------------------------------------------------------------
+
+
+@st.composite
+def histories(
+    draw: DrawFn,
+    *,
+    schema: object = SCHEMA,
+    writes: SearchStrategy[Mapping[str, Any]] = writes(),  # noqa: B008 - strategies are immutable
+    threads: Sequence[str] = ("a", "b"),
+    min_size: int = 1,
+    max_size: int = 12,
+) -> History:
+    """What may happen to a store: operations that refer to each other's threads, branches, versions and tags.
+
+    Args:
+        draw: given by Hypothesis.
+        schema: of every thread.
+        writes: what may be written under it.
+        threads: their ids.
+        min_size: operations, at least.
+        max_size: operations, at most.
+
+    """
+    model = StoreModel()
+    history: list[Operation] = []
+    for _ in range(draw(st.integers(min_size, max_size))):
+        operation = draw(_operations(model, schema, writes, threads))
+        perform(operation, model, schema=schema)
+        history.append(operation)
+    return tuple(history)
+
+
+def _operations(
+    model: StoreModel, schema: object, writes: SearchStrategy[Mapping[str, Any]], threads: Sequence[str]
+) -> SearchStrategy[Operation]:
+    thread = st.sampled_from(threads)
+    single = thread.flatmap(lambda thread_id: _on_thread(model, schema, writes, thread_id))
+    together = st.builds(Together, st.lists(single, min_size=1, max_size=4).map(tuple), st.booleans())
+    return st.one_of(single, single, single, together)
+
+
+def _on_thread(
+    model: StoreModel, schema: object, writes: SearchStrategy[Mapping[str, Any]], thread_id: str
+) -> SearchStrategy[Any]:
+    thread = model.thread(thread_id, schema=schema)
+    several = st.lists(writes, min_size=1, max_size=3).map(tuple)
+    branches = thread.branches()
+    if not branches:
+        return st.builds(Commit, st.just(thread_id), several)
+    where = st.sampled_from([name for name, _parent, _base, _head in branches])
+    here = {"thread": st.just(thread_id), "branch": where}
+    version = st.integers(0, max(head for _name, _parent, _base, head in branches))
+    name = st.sampled_from("pqr")
+    commit = st.builds(Commit, writes=several, metadata=st.dictionaries(texts(), scalars(), max_size=2), **here)
+    return st.one_of(
+        commit,
+        commit,
+        commit,
+        st.builds(Rollback, target=version, **here),
+        st.builds(Fork, name=name, at=st.none() | version, update=st.none() | writes, **here),
+        st.builds(Tag, name=name, target=st.none() | version, **here),
+        st.builds(Untag, st.just(thread_id), name),
+    )

@@ -1,0 +1,188 @@
+"""Where two trees differ. What is shared is skipped by digest: the cost follows the change."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog import kernels
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.tree.node import CHUNK, Node, Slot
+from statelog.tree.tree import STRIDE, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ALIGNED_ITEMS_MAX = 2000
+"""Longer stretches of changed list items are paired by position: alignment is quadratic."""
+
+_REMEMBERED_MAX = 64
+
+
+class SlotChange(NamedTuple):
+    """A slot on one side, the other, or both."""
+
+    old: Slot | None
+    new: Slot | None
+
+
+class _Path(NamedTuple):
+    """The nodes that begin (or end) at a position: from the highest level down to the slot."""
+
+    nodes: list[tuple[bytes, int]]
+    key: bytes
+    slot: Slot
+
+
+class _Cursor:
+    """Looks at one position of a tree at a time, remembering parsed nodes of the last path."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self._groups = list(tree.groups())
+        self._tables: dict[int, tuple[Node, list[int]]] = {}
+        self._children: dict[bytes, Node] = {}
+
+    def _table(self, node: Node, level: int) -> list[int]:
+        kept = self._tables.get(id(node))
+        if kept is not None and kept[0] is node:
+            return kept[1]
+        table = self.tree.table(node, level)
+        if len(self._tables) > _REMEMBERED_MAX:
+            self._tables.clear()
+        self._tables[id(node)] = (node, table)
+        return table
+
+    def look(self, position: int, *, ends: bool = False) -> _Path:
+        """Return what begins at a position, or with `ends` what ends with the entry at it."""
+        nodes: list[tuple[bytes, int]] = []
+        for level, covered, node in self._groups:
+            if position >= covered:
+                position -= covered
+                continue
+            while level:
+                table = self._table(node, level)
+                index = 0
+                while position >= table[index * STRIDE + 3]:
+                    position -= table[index * STRIDE + 3]
+                    index += 1
+                size = table[index * STRIDE + 3]
+                if position == (size - 1 if ends else 0):
+                    at = table[index * STRIDE + 1]
+                    nodes.append((node.data[at : at + DIGEST_SIZE_BYTES], size))
+                else:
+                    nodes.clear()
+                node = self._child(node, table, index)
+                level -= 1
+            table = self._table(node, 0)
+            is_map = self.tree.kind in (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
+            slot = self.tree.slot(node, table, position)
+            key = b"" if not is_map else self.tree.key(node, table, position) or slot.data
+            return _Path(nodes, key, slot)
+        raise IndexError(position)
+
+    def _child(self, node: Node, table: list[int], index: int) -> Node:
+        """Return a child; the same object each time, so that its table is found again."""
+        _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+        digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+        kept = self._children.get(digest)
+        if kept is None:
+            kept = self.tree.workspace.read(CHUNK, digest, lsn, number)
+            if len(self._children) > _REMEMBERED_MAX:
+                self._children.clear()
+            self._children[digest] = kept
+        return kept
+
+
+def _shared(a: _Path, b: _Path) -> int:
+    """Return how many entries the largest common node covers; 0 if the slots differ too."""
+    theirs = dict(b.nodes)
+    for digest, covered in a.nodes:
+        if theirs.get(digest) == covered:
+            return covered
+    return 1 if a.slot.data == b.slot.data and a.key == b.key else 0
+
+
+def diff_maps(old: Tree, new: Tree) -> Iterator[tuple[bytes, SlotChange]]:
+    """Yield (key item, change) for every key that differs, ascending."""
+    a, b = _Cursor(old), _Cursor(new)
+    at = bt = 0
+    while at < old.count and bt < new.count:
+        left, right = a.look(at), b.look(bt)
+        shared = _shared(left, right)
+        if shared:
+            at += shared
+            bt += shared
+        elif left.key == right.key:
+            yield left.key, SlotChange(left.slot, right.slot)
+            at += 1
+            bt += 1
+        elif left.key < right.key:
+            yield left.key, SlotChange(left.slot, None)
+            at += 1
+        else:
+            yield right.key, SlotChange(None, right.slot)
+            bt += 1
+    for position in range(at, old.count):
+        left = a.look(position)
+        yield left.key, SlotChange(left.slot, None)
+    for position in range(bt, new.count):
+        right = b.look(position)
+        yield right.key, SlotChange(None, right.slot)
+
+
+def diff_lists(old: Tree, new: Tree) -> Iterator[tuple[int, int, SlotChange]]:
+    """Yield (old position, new position, change) for items that differ, in order.
+
+    The common beginning and end are skipped by digest; what lies between is aligned.
+    """
+    a, b = _Cursor(old), _Cursor(new)
+    start = 0
+    limit = min(old.count, new.count)
+    while start < limit:
+        shared = _shared(a.look(start), b.look(start))
+        if not shared:
+            break
+        start += shared
+    end = 0
+    while end < limit - start:
+        left = a.look(old.count - 1 - end, ends=True)
+        right = b.look(new.count - 1 - end, ends=True)
+        shared = _shared(left, right)
+        if shared > limit - start - end:
+            shared = 1 if left.slot.data == right.slot.data else 0
+        if not shared:
+            break
+        end += shared
+    yield from _diff_middle(old, new, start, old.count - end, new.count - end)
+
+
+def _diff_middle(
+    old: Tree, new: Tree, start: int, old_stop: int, new_stop: int
+) -> Iterator[tuple[int, int, SlotChange]]:
+    a, b = _slots(old, start, old_stop), _slots(new, start, new_stop)
+    if max(len(a), len(b)) > ALIGNED_ITEMS_MAX:
+        blocks = [("replace", 0, len(a), 0, len(b))]
+    else:
+        matcher = SequenceMatcher(None, [slot.data for slot in a], [slot.data for slot in b], autojunk=False)
+        blocks = matcher.get_opcodes()
+    for what, i, i_stop, j, j_stop in blocks:
+        if what == "equal":
+            continue
+        for offset in range(max(i_stop - i, j_stop - j)):
+            before = a[i + offset] if i + offset < i_stop else None
+            after = b[j + offset] if j + offset < j_stop else None
+            if before is None or after is None or before.data != after.data:
+                yield (
+                    start + min(i + offset, i_stop),
+                    start + min(j + offset, j_stop),
+                    SlotChange(before, after),
+                )
+
+
+def _slots(tree: Tree, start: int, stop: int) -> list[Slot]:
+    return [
+        tree.slot(run.node, run.table, index)
+        for run in tree.runs(start, stop)
+        for index in range(run.start, run.stop)
+    ]

@@ -1,0 +1,96 @@
+import pytest
+
+from statelog.errors import CorruptionError, FormatError
+from statelog.format import cbor
+from statelog.format.header import HEADER_KEY, decode_header, encode_header
+from statelog.format.seal import seal, unseal
+
+STORE_ID = bytes(range(16))
+
+FIELDS = {
+    "magic": "statelog",
+    "format": 1,
+    "store_id": STORE_ID,
+    "created_us": 1_700_000_000_000_000,
+    "digest": "blake2b-160",
+    "checksum": "xxh3-64",
+}
+
+
+def forge(**changes):
+    return seal(HEADER_KEY, cbor.encode({**FIELDS, **changes}))
+
+
+def test_header_has_the_fields_of_the_format_and_no_other():
+    header = decode_header(encode_header(store_id=STORE_ID, created_us=1_700_000_000_000_000))
+    assert header == FIELDS
+
+
+def test_header_bytes_are_pinned():
+    value = encode_header(store_id=STORE_ID, created_us=1_700_000_000_000_000)
+    assert unseal(HEADER_KEY, value).hex() == (
+        "a6"
+        "656d61676963" "6873746174656c6f67"
+        "66646967657374" "6b626c616b6532622d313630"
+        "66666f726d6174" "01"
+        "68636865636b73756d" "67787868332d3634"
+        "6873746f72655f6964" "50000102030405060708090a0b0c0d0e0f"
+        "6a637265617465645f7573" "1b00060a24181e4000"
+    )  # fmt: skip
+
+
+def test_a_newer_format_is_refused_by_its_number():
+    with pytest.raises(FormatError, match="format 2") as caught:
+        decode_header(forge(format=2))
+    assert (caught.value.needed, caught.value.supported) == (2, 1)
+
+
+def test_a_newer_format_may_have_fields_this_one_has_not():
+    with pytest.raises(FormatError) as caught:
+        decode_header(forge(format=7, journal=True))
+    assert caught.value.needed == 7
+
+
+@pytest.mark.parametrize("payload", [{**FIELDS, "magic": "sqlite"}, {"format": 1}, [1, 2], "statelog"])
+def test_another_files_header_is_foreign(payload):
+    with pytest.raises(FormatError):
+        decode_header(seal(HEADER_KEY, cbor.encode(payload)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": 0},
+        {"format": True},
+        {"format": 1.0},
+        {"store_id": b"short"},
+        {"store_id": "x" * 16},
+        {"created_us": -1},
+        {"created_us": 1.5},
+        {"digest": "sha-1"},
+        {"checksum": "crc32"},
+        {"extra": None},
+    ],
+    ids=str,
+)
+def test_a_field_format_1_does_not_allow_is_damage(changes):
+    with pytest.raises(CorruptionError):
+        decode_header(forge(**changes))
+
+
+def test_a_missing_field_is_damage():
+    fields = {name: value for name, value in FIELDS.items() if name != "digest"}
+    with pytest.raises(CorruptionError):
+        decode_header(seal(HEADER_KEY, cbor.encode(fields)))
+
+
+def test_a_broken_seal_is_damage():
+    value = bytearray(encode_header(store_id=STORE_ID, created_us=1))
+    value[3] ^= 1
+    with pytest.raises(CorruptionError):
+        decode_header(bytes(value))
+
+
+def test_a_store_id_of_another_size_is_our_own_bug():
+    with pytest.raises(ValueError, match="16 bytes"):
+        encode_header(store_id=b"short", created_us=1)

@@ -1,0 +1,130 @@
+"""A store in `tmp_path`, child processes to misuse it, and no fault left armed."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from statelog.storage import Environment, faults
+
+ROOT = Path(__file__).parents[2]
+
+QUOTA_BYTES = 64 * 1024 * 1024
+
+PRELUDE = """
+import os, sys, time, threading, signal
+from pathlib import Path
+from statelog.errors import *
+from statelog.storage import Environment, faults
+
+def append(transaction):
+    lsn = transaction.last_lsn() + 1
+    transaction.put_log(lsn, b"record %d " % lsn * 50)
+    transaction.put_index(b"n%08d" % lsn, b"index %d" % lsn)
+    return lsn
+
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _disarm_faults():
+    yield
+    faults.disarm()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "agent.state"
+
+
+@pytest.fixture
+def open_environment(path):
+    """Open environments that are closed at the end of the test, whatever it does."""
+    opened = []
+
+    def open_one(at=path, **options):
+        environment = Environment.open(at, **{"max_size_bytes": QUOTA_BYTES, **options})
+        opened.append(environment)
+        return environment
+
+    yield open_one
+    for environment in opened:
+        environment.close()
+
+
+@pytest.fixture
+def environment(open_environment):
+    return open_environment()
+
+
+@pytest.fixture
+def start_child(path):
+    """Start Python on a script that begins with `PRELUDE`; its first argument is the store's path."""
+    children = []
+
+    def start(script, *arguments, fault=None):
+        variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+        if fault is not None:
+            variables[faults.ENVIRONMENT_VARIABLE] = fault
+        child = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + textwrap.dedent(script), str(path), *map(str, arguments)],
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def run_child(start_child):
+    """Run a script to its end and return its exit status and the lines it said."""
+
+    def run(script, *arguments, fault=None):
+        child = start_child(script, *arguments, fault=fault)
+        output, errors = child.communicate(timeout=30)
+        assert child.returncode <= 0, errors
+        return child.returncode, output.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def append():
+    """A work that appends one record, and one index entry that names it."""
+
+    def work(transaction):
+        lsn = transaction.last_lsn() + 1
+        transaction.put_log(lsn, b"record %d " % lsn * 50)
+        transaction.put_index(b"n%08d" % lsn, b"index %d" % lsn)
+        return lsn
+
+    return work
+
+
+@pytest.fixture
+def check_whole():
+    """Check that log and index hold commits 1..n of `append` and nothing else; return n."""
+
+    def check(environment):
+        with environment.read() as transaction:
+            last = transaction.last_lsn()
+            for lsn in range(1, last + 1):
+                assert bytes(transaction.get_log(lsn)) == b"record %d " % lsn * 50
+            entries = list(transaction.scan_index(b""))
+        assert entries == [(b"n%08d" % lsn, b"index %d" % lsn) for lsn in range(1, last + 1)]
+        return last
+
+    return check

@@ -1,0 +1,78 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from statelog import storage
+from statelog.errors import UsageError
+from statelog.storage import faults
+
+POINT = "commit.before_begin"
+
+
+class Struck(Exception):
+    pass
+
+
+def strike():
+    raise Struck
+
+
+def test_the_source_passes_every_point_and_no_other():
+    sources = "".join(file.read_text() for file in Path(storage.__file__).parent.glob("*.py"))
+    assert set(re.findall(r'\bpoint\("([^"]+)"\)', sources)) == set(faults.POINTS)
+
+
+def test_an_unarmed_point_does_nothing():
+    faults.arm("commit.after_begin", action=strike)
+    faults.point(POINT)
+
+
+def test_a_point_strikes_at_the_pass_it_was_armed_for_and_once():
+    faults.arm(POINT, count=3, action=strike)
+    faults.point(POINT)
+    faults.point(POINT)
+    with pytest.raises(Struck):
+        faults.point(POINT)
+    faults.point(POINT)
+
+
+def test_disarm_disarms_all():
+    faults.arm(POINT, action=strike)
+    faults.disarm()
+    faults.point(POINT)
+
+
+def test_several_points_can_be_armed():
+    faults.arm(POINT, action=strike)
+    faults.arm("commit.after_begin", action=strike)
+    with pytest.raises(Struck):
+        faults.point("commit.after_begin")
+    with pytest.raises(Struck):
+        faults.point(POINT)
+
+
+@pytest.mark.parametrize("fault", ["nowhere:1:kill", f"{POINT}:0:kill", f"{POINT}:1:dance"])
+def test_a_fault_that_cannot_be_is_a_usage_error(fault, monkeypatch):
+    monkeypatch.setenv(faults.ENVIRONMENT_VARIABLE, fault)
+    with pytest.raises(UsageError):
+        faults.arm_from_environment()
+
+
+@pytest.mark.parametrize("fault", [POINT, f"{POINT}:kill", f"{POINT}:x:kill"])
+def test_a_variable_of_another_shape_is_a_usage_error(fault, monkeypatch):
+    monkeypatch.setenv(faults.ENVIRONMENT_VARIABLE, fault)
+    with pytest.raises(UsageError, match="name:count:action"):
+        faults.arm_from_environment()
+
+
+def test_the_environment_variable_arms_a_child(run_child):
+    status, said = run_child(
+        "say('before'); faults.point('commit.before_begin'); say('after')", fault=f"{POINT}:1:kill"
+    )
+    assert (status, said) == (-9, ["before"])
+
+
+def test_a_child_without_the_variable_goes_on(run_child):
+    status, said = run_child("say('before'); faults.point('commit.before_begin'); say('after')")
+    assert (status, said) == (0, ["before", "after"])

@@ -1,0 +1,94 @@
+import os
+import threading
+
+import pytest
+
+from statelog.errors import StorageError, UsageError
+
+
+def test_opening_twice_shares_one_environment(open_environment, append):
+    first, second = open_environment(), open_environment()
+    assert first is second
+    first.close()
+    assert second.committer.submit(append) == 1
+
+
+@pytest.mark.parametrize("name", ["relative", "dotted", "symlink", "hard link", "linked directory"])
+def test_one_file_by_another_name_is_the_same_environment(open_environment, environment, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").mkdir()
+    os.symlink(environment.path, tmp_path / "symlink.state")
+    os.link(environment.path, tmp_path / "hard.state")
+    os.symlink(tmp_path, tmp_path / "directory")
+    names = {
+        "relative": "agent.state",
+        "dotted": "below/../agent.state",
+        "symlink": "symlink.state",
+        "hard link": "hard.state",
+        "linked directory": "directory/agent.state",
+    }
+    assert open_environment(names[name]) is environment
+
+
+def test_a_dangling_symlink_creates_its_target(open_environment, path, tmp_path):
+    link = tmp_path / "link.state"
+    link.symlink_to(path)
+    open_environment(link)
+    assert path.exists()
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"read_only": True}, {"durability": "batched"}, {"max_size_bytes": 2**27}],
+    ids=lambda options: [*options][0],
+)
+def test_differing_options_are_a_usage_error_that_shows_both(open_environment, environment, append, options):
+    with pytest.raises(UsageError) as caught:
+        open_environment(**options)
+    assert caught.value.open_with != caught.value.given
+    assert environment.committer.submit(append) == 1
+    environment.close()
+    if not options.get("read_only"):
+        assert open_environment(**options).committer.submit(append) == 2
+
+
+def test_other_options_are_fine_once_all_have_closed(open_environment):
+    first, second = open_environment(), open_environment()
+    first.close()
+    second.close()
+    assert open_environment(durability="batched").durability == "batched"
+
+
+def test_different_files_are_different_environments(open_environment, environment, tmp_path):
+    assert open_environment(tmp_path / "other.state") is not environment
+
+
+def test_a_file_replaced_while_open_is_refused(open_environment, environment, path, tmp_path):
+    open_environment(tmp_path / "other.state").close()
+    os.replace(tmp_path / "other.state", path)
+    with pytest.raises(StorageError, match="replaced"):
+        open_environment()
+
+
+def test_a_file_removed_while_open_is_refused(open_environment, environment, path):
+    path.unlink()
+    with pytest.raises(StorageError, match="removed"):
+        open_environment()
+
+
+def test_many_threads_opening_at_once_get_one_environment(open_environment):
+    barrier = threading.Barrier(8)
+    opened = []
+
+    def open_one():
+        barrier.wait()
+        opened.append(open_environment())
+
+    threads = [threading.Thread(target=open_one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 8
+    assert len(set(map(id, opened))) == 1
