@@ -144,6 +144,14 @@ class Store:
             raise UsageError(message)
         return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
 
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until there is a record above `after`, by whichever process; False when the time is up."""
+        with self.read() as view:
+            seen = view.transaction.id
+            if view.transaction.last_lsn() > after:
+                return True
+        return self._engine.environment.wake.wait(seen, timeout_s)
+
     @property
     def last_lsn(self) -> int:
         """The LSN of the last record, 0 for an empty log."""

@@ -24,6 +24,7 @@ _MESSAGE_BYTES = 300
 _COMMITS_PER_ROUND = 100
 _THREADS = 16
 _COMMITS_PER_THREAD = 50
+_ONE_SIDES = ("statelog", sqlite_peer.NAME)
 _DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
 
 
@@ -47,8 +48,6 @@ def _measure_one(bench: Bench) -> Result:
         samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
     ours, theirs = samples["statelog"], samples[sqlite_peer.NAME]
     return Result(
-        name="one-committer",
-        durability=_DURABILITY,
         checks=(at_most(f"median commit, of {sqlite_peer.NAME}'s", ours.p50_us / theirs.p50_us, 2.0),),
         sides=(
             ours.side("statelog", file_size_bytes=(bench.directory / "one.state").stat().st_size),
@@ -156,17 +155,17 @@ def _measure_sixteen(bench: Bench) -> Result:
     joined = [_joined(name, taken) for name, taken in rounds.items()]
     ours, theirs, _queued = joined
     return Result(
-        name="sixteen-committers",
-        durability=_DURABILITY,
         checks=(at_least(f"commits a second, of {sqlite_peer.NAME}'s", ours.per_second / theirs.per_second, 3.0),),
         sides=tuple(joined),
         notes=(
-            f"{_THREADS} threads, {commits} commits each, {bench.repeats} times; each appends to a list of its own;"
+            (f"{_THREADS} threads, {commits} commits each, {bench.repeats} times; each appends to a list of its own;"
             f" {sqlite_peer.NAME}: a connection per thread, busy_timeout {sqlite_peer.BUSY_TIMEOUT_S:g} s;"
-            " with one lock around it, its threads queue in the program instead of polling the file (no target)",
+            " with one lock around it, its threads queue in the program instead of polling the file (no target)"),
         ),
     )
 
 
-ONE = Workload("one-committer", "One durable committer, beside SQLite", _measure_one, _one)
-SIXTEEN = Workload("sixteen-committers", "16 threads committing durably, beside SQLite", _measure_sixteen)
+ONE = Workload(
+    "one-committer", "One durable committer, beside SQLite", _DURABILITY, _measure_one, _ONE_SIDES, _one
+)
+SIXTEEN = Workload("sixteen-committers", "16 threads committing durably, beside SQLite", _DURABILITY, _measure_sixteen)

@@ -53,8 +53,6 @@ def _measure_large(bench: Bench) -> Result:
     side = samples.side("statelog", file_size_bytes=path.stat().st_size)
     ratio = path.stat().st_size / (count * _LARGE_MESSAGE_BYTES)
     return Result(
-        name="file-of-large-messages",
-        durability="commit",
         checks=(at_most("file, of the text", ratio, 2.7),),
         sides=(side, _append_to_sqlite(bench.directory / "large.sqlite", count, _LARGE_MESSAGE_BYTES)),
         notes=(f"{count} commits, each appending a message with {_LARGE_MESSAGE_BYTES} bytes of text",),
@@ -62,7 +60,7 @@ def _measure_large(bench: Bench) -> Result:
 
 
 def _measure_small(bench: Bench) -> Result:
-    count = bench.size(20_000, at_least=1000)
+    count = bench.size(20_000, at_least=500)
     path = bench.directory / "small.state"
     samples = _append_all(path, dict(_windows(count)), _SMALL_MESSAGE_BYTES)
     early, late = (
@@ -72,16 +70,14 @@ def _measure_small(bench: Bench) -> Result:
     checks = [at_most("file, of the text", path.stat().st_size / (count * _SMALL_MESSAGE_BYTES), 6.0)]
     if early.written_bytes and late.written_bytes:
         checks.append(at_most("bytes written per commit, late of early", late.written_bytes / early.written_bytes, 1.3))
-    peer = _append_to_sqlite(bench.directory / "small.sqlite", bench.size(2000, at_least=100), _SMALL_MESSAGE_BYTES)
+    peer = _append_to_sqlite(bench.directory / "small.sqlite", bench.size(2000, at_least=50), _SMALL_MESSAGE_BYTES)
     return Result(
-        name="file-of-small-messages",
-        durability="commit",
         checks=tuple(checks),
         sides=(early, late, peer),
         notes=(
-            f"{count} commits, each appending a message with {_SMALL_MESSAGE_BYTES} bytes of text;"
+            (f"{count} commits, each appending a message with {_SMALL_MESSAGE_BYTES} bytes of text;"
             f" early: the {_WINDOW} commits around item 200, late: the last {_WINDOW}"
-            f" ({sqlite_peer.NAME}: {peer.operations} commits)",
+            f" ({sqlite_peer.NAME}: {peer.operations} commits)"),
         ),
     )
 
@@ -91,5 +87,9 @@ def _windows(count: int) -> Iterator[tuple[str, range]]:
     yield "late", range(count - _WINDOW, count)
 
 
-LARGE = Workload("file-of-large-messages", "File after 1,000 durable commits of a 2 KB message", _measure_large)
-SMALL = Workload("file-of-small-messages", "File after 20,000 durable commits of 300 B", _measure_small)
+_DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
+
+LARGE = Workload(
+    "file-of-large-messages", "File after 1,000 durable commits of a 2 KB message", _DURABILITY, _measure_large
+)
+SMALL = Workload("file-of-small-messages", "File after 20,000 durable commits of 300 B", _DURABILITY, _measure_small)

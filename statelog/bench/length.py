@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from statelog import reducers
@@ -18,41 +19,49 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.bench.measure import Operation
+    from statelog.thread import Thread
 
 _SHORT = 100
 _LONG = 100_000
 _MESSAGE_BYTES = 120
+_MESSAGES_PER_COMMIT = 1000
 _COMMITS_PER_ROUND = 60
+_SIDES = ("short", "long")
 
 
 @contextmanager
-def _append_sides(bench: Bench, reducer: object, name: str) -> Iterator[dict[str, Operation]]:
+def _append_sides(bench: Bench, reducer: object) -> Iterator[dict[str, Operation]]:
     """Yield appends to a short and to a long list of one store, each a durable commit."""
-    corpus = Corpus()
-    sides: dict[str, Operation] = {}
-    with opened(bench.directory / f"{name}.state") as store:
-        for count in (_SHORT, bench.size(_LONG, at_least=2000)):
-            thread = store.thread(f"{count} items", schema={"messages": reducer})
-            thread.commit({"messages": corpus.messages(count, _MESSAGE_BYTES)})
-            fresh = corpus.endless(_MESSAGE_BYTES, start=count)
-            sides[f"{count:,} items"] = lambda thread=thread, fresh=fresh: (  # type: ignore[misc]  # bound, not passed
-                thread.commit({"messages": [next(fresh)]})
-            )
-        yield sides
+    with opened(bench.directory / "lists.state") as store:
+        threads = [store.thread(side, schema={"messages": reducer}) for side in _SIDES]
+        yield {
+            side: _append(thread, count)
+            for side, thread, count in zip(_SIDES, threads, (_SHORT, _long(bench)), strict=True)
+        }
 
 
-def _measure(bench: Bench, reducer: object, name: str) -> Result:
-    with _append_sides(bench, reducer, name) as operations:
+def _append(thread: Thread, count: int) -> Operation:
+    """Fill a list, by commits of up to 1,000 messages, and return appending one more."""
+    messages = Corpus().endless(_MESSAGE_BYTES)
+    for start in range(0, count, _MESSAGES_PER_COMMIT):
+        thread.commit({"messages": list(islice(messages, min(_MESSAGES_PER_COMMIT, count - start)))})
+    return lambda: thread.commit({"messages": [next(messages)]})
+
+
+def _long(bench: Bench) -> int:
+    return bench.size(_LONG, at_least=2000)
+
+
+def _measure(bench: Bench, reducer: object) -> Result:
+    with _append_sides(bench, reducer) as operations:
         samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
-    short, long = samples.values()
+    short, long = samples["short"], samples["long"]
     return Result(
-        name=name,
-        durability="commit",
         checks=(
             at_most("median commit, long list of short", long.p50_us / short.p50_us, 1.5),
             at_most("median time on the processor, the same", long.processor_p50_us / short.processor_p50_us, 1.5),
         ),
-        sides=tuple(taken.side(f"append at {side}") for side, taken in samples.items()),
+        sides=(short.side(f"append at {_SHORT} items"), long.side(f"append at {_long(bench):,} items")),
     )
 
 
@@ -60,8 +69,10 @@ def _workload(name: str, title: str, reducer: object) -> Workload:
     return Workload(
         name,
         title,
-        measure=partial(_measure, reducer=reducer, name=name),
-        operations=partial(_append_sides, reducer=reducer, name=name),
+        "commit",
+        measure=partial(_measure, reducer=reducer),
+        sides=_SIDES,
+        operations=partial(_append_sides, reducer=reducer),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cbor2
@@ -29,6 +30,8 @@ _PER_ROUND = 4
 
 GROWN = f"last {_TAKEN}, nothing in memory"
 WRITTEN_AT_ONCE = f"last {_TAKEN}, nothing in memory, list of one commit"
+WARM = f"last {_TAKEN}"
+ALL = "read it all"
 SNAPSHOT = "decode a snapshot of it all"
 
 
@@ -50,6 +53,13 @@ def _read_last(store: Opened, thread: Thread, *, is_cold: bool) -> Operation:
     return operation
 
 
+def _read_all(thread: Thread) -> Operation:
+    def operation() -> None:
+        thread.state["messages"].to_python()
+
+    return operation
+
+
 @contextmanager
 def _sides(bench: Bench) -> Iterator[dict[str, Operation]]:
     messages = Corpus().messages(bench.size(_LIST_BYTES, at_least=100_000) // _MESSAGE_BYTES, _MESSAGE_BYTES)
@@ -60,9 +70,9 @@ def _sides(bench: Bench) -> Iterator[dict[str, Operation]]:
         yield {
             GROWN: _read_last(store, grown, is_cold=True),
             WRITTEN_AT_ONCE: _read_last(store, at_once, is_cold=True),
-            f"last {_TAKEN}": _read_last(store, grown, is_cold=False),
-            SNAPSHOT: lambda: cbor2.loads(snapshot),
-            "read it all": lambda: grown.state["messages"].to_python(),
+            WARM: _read_last(store, grown, is_cold=False),
+            SNAPSHOT: partial(cbor2.loads, snapshot),
+            ALL: _read_all(grown),
         }
 
 
@@ -74,15 +84,20 @@ def _measure(bench: Bench) -> Result:
         for side in (GROWN, WRITTEN_AT_ONCE)
     )
     return Result(
-        name="last-items",
-        durability="reads only",
         checks=checks,
         sides=tuple(taken.side(side) for side, taken in samples.items()),
         notes=(
-            "from the thread's head on; the snapshot is one CBOR item already in memory, decoded by cbor2:"
-            " what a store of whole states would do at the least",
+            ("from the thread's head on; the snapshot is one CBOR item already in memory, decoded by cbor2:"
+            " what a store of whole states would do at the least"),
         ),
     )
 
 
-LAST_ITEMS = Workload("last-items", "Last 20 items of a 5 MB list, beside decoding it all", _measure, _sides)
+LAST_ITEMS = Workload(
+    "last-items",
+    "Last 20 items of a 5 MB list, beside decoding it all",
+    "reads only",
+    _measure,
+    (GROWN, WRITTEN_AT_ONCE, WARM, SNAPSHOT, ALL),
+    _sides,
+)

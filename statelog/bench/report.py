@@ -13,7 +13,7 @@ from rich.table import Table
 from statelog.bench.result import AT_MOST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from rich.console import Console
 
@@ -64,9 +64,13 @@ def filesystem_of(directory: Path) -> str:
     return kind
 
 
-def to_dict(setting: Setting, results: Sequence[Result]) -> dict[str, Any]:
+def to_dict(setting: Setting, results: Mapping[Workload, Result]) -> dict[str, Any]:
     """Return everything as JSON takes it."""
-    return {**asdict(setting), "results": [result.to_dict() for result in results]}
+    found = [
+        {"name": workload.name, "title": workload.title, "durability": workload.durability, **result.to_dict()}
+        for workload, result in results.items()
+    ]
+    return {**asdict(setting), "results": found}
 
 
 def print_setting(console: Console, setting: Setting) -> None:
@@ -77,18 +81,19 @@ def print_setting(console: Console, setting: Setting) -> None:
         highlight=False,
     )
     if setting.filesystem in ("tmpfs", "ramfs"):
-        console.print("This file system is memory: flushes cost nothing here. Give a directory on a disk.", style="yellow")
+        console.print("This file system is memory: flushes cost nothing. Give a directory on a disk.", style="yellow")
 
 
 def print_sides(console: Console, workload: Workload, result: Result) -> None:
     """Print what one workload measured."""
-    table = Table(title=f"{workload.title}  [dim]({result.name}; durability: {result.durability})[/dim]", title_justify="left")
+    console.print(f"\n[bold]{workload.title}[/bold]", highlight=False)
+    console.print(f"[dim]{workload.name}; durability: {workload.durability}[/dim]", highlight=False)
+    table = Table()
     table.add_column("side", overflow="fold")
     for column in ("p50", "p99", "processor", "per s", "written", "pages", "file"):
         table.add_column(column, justify="right", no_wrap=True)
     for side in result.sides:
         table.add_row(*_cells(side))
-    console.print()
     console.print(table)
     for note in result.notes:
         console.print(note, style="dim", highlight=False)
@@ -114,18 +119,18 @@ def _sentence(check: Check) -> str:
     return f"  {word}: {check.what} {_value(check, check.value)}, {_target(check)}"
 
 
-def print_targets(console: Console, results: Sequence[Result], *, scale: float) -> None:
+def print_targets(console: Console, results: Mapping[Workload, Result], *, scale: float) -> None:
     """Print all targets, met and missed."""
     table = Table(title="Targets", title_justify="left")
     table.add_column("workload", no_wrap=True)
     table.add_column("what", overflow="fold")
     for column in ("measured", "target", ""):
         table.add_column(column, justify="right", no_wrap=True)
-    for result in results:
+    for workload, result in results.items():
         for check in result.checks:
             met = "[green]met[/green]" if check.is_met else "[bold red]missed[/bold red]"
-            table.add_row(result.name, check.what, _value(check, check.value), _target(check), met)
-    checks = [check for result in results for check in result.checks]
+            table.add_row(workload.name, check.what, _value(check, check.value), _target(check), met)
+    checks = [check for result in results.values() for check in result.checks]
     console.print()
     console.print(table)
     console.print(f"{sum(check.is_met for check in checks)} of {len(checks)} targets met", highlight=False)

@@ -49,8 +49,6 @@ class Check:
 class Result:
     """All that one run of a workload found."""
 
-    name: str
-    durability: str
     checks: tuple[Check, ...]
     sides: tuple[Side, ...]
     notes: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ def run(
     if not scale > 0 or repeats < 1:
         message = f"scale and repeats are above 0, not {scale} and {repeats}"
         raise UsageError(message)
-    results: list[Result] = []
+    results: dict[Workload, Result] = {}
     with TemporaryDirectory(prefix="statelog-bench-", dir=directory) as folder:
         setting = report.Setting.of(Path(folder), scale=scale, repeats=repeats)
         if not as_json:
@@ -66,9 +66,9 @@ def run(
         with _progress(console, len(workloads), is_shown=not as_json) as progress:
             for workload in workloads:
                 progress(workload.title)
-                results.append(measure(workload, Path(folder), scale=scale, repeats=repeats))
+                results[workload] = measure(workload, Path(folder), scale=scale, repeats=repeats)
                 if not as_json:
-                    report.print_sides(console, workload, results[-1])
+                    report.print_sides(console, workload, results[workload])
     if as_json:
         console.print_json(data=report.to_dict(setting, results))
     else:

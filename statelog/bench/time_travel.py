@@ -27,7 +27,8 @@ _BIG = (100_000, 10_000)
 """Versions, and documents of 10 KB in the state."""
 _PER_ROUND = 40
 
-SMALLEST = "smallest commit"
+_ROLLBACK_SIDES = ("small", "big", "smallest commit")
+_FORK_SIDES = ("small", "big")
 
 
 def _build(path: Path, versions: int, documents: int) -> None:
@@ -44,25 +45,28 @@ def _build(path: Path, versions: int, documents: int) -> None:
         store.thread("agent").commit({"step": 1})  # flushes what the building left to the system
 
 
+def _big(bench: Bench) -> tuple[int, int]:
+    return bench.size(_BIG[0], at_least=1000), bench.size(_BIG[1], at_least=20)
+
+
+def _named(versions: int, documents: int) -> str:
+    return f"{versions:,} versions, {documents * _DOCUMENT_BYTES / 1e6:g} MB"
+
+
 @contextmanager
-def _threads(bench: Bench) -> Iterator[tuple[tuple[str, Thread], tuple[str, Thread]]]:
-    big = bench.size(_BIG[0], at_least=1000), bench.size(_BIG[1], at_least=20)
-    names = [f"{versions:,} versions, {documents * _DOCUMENT_BYTES / 1e6:g} MB" for versions, documents in (_SMALL, big)]
+def _threads(bench: Bench) -> Iterator[tuple[Thread, Thread]]:
     small_path, big_path = bench.directory / "small.state", bench.directory / "big.state"
     _build(small_path, *_SMALL)
-    _build(big_path, *big)
+    _build(big_path, *_big(bench))
     with opened(small_path) as small_store, opened(big_path) as big_store:
-        yield (names[0], small_store.thread("agent")), (names[1], big_store.thread("agent"))
+        yield small_store.thread("agent"), big_store.thread("agent")
 
 
 @contextmanager
 def _rollbacks(bench: Bench) -> Iterator[dict[str, Operation]]:
-    with _threads(bench) as ((small_name, small), (big_name, big)):
-        yield {
-            f"rollback, {small_name}": _rollback(small),
-            f"rollback, {big_name}": _rollback(big),
-            f"{SMALLEST}, {big_name}": lambda: big.commit({"step": 1}),
-        }
+    with _threads(bench) as (small, big):
+        operations = (_rollback(small), _rollback(big), lambda: big.commit({"step": 1}))
+        yield dict(zip(_ROLLBACK_SIDES, operations, strict=True))
 
 
 def _rollback(thread: Thread) -> Operation:
@@ -74,8 +78,8 @@ def _rollback(thread: Thread) -> Operation:
 
 @contextmanager
 def _forks(bench: Bench) -> Iterator[dict[str, Operation]]:
-    with _threads(bench) as ((small_name, small), (big_name, big)):
-        yield {f"fork, {small_name}": _fork(small), f"fork, {big_name}": _fork(big)}
+    with _threads(bench) as (small, big):
+        yield {"small": _fork(small), "big": _fork(big)}
 
 
 def _fork(thread: Thread) -> Operation:
@@ -90,13 +94,15 @@ def _measure_rollback(bench: Bench) -> Result:
         samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
     small, big, smallest = samples.values()
     return Result(
-        name="rollback",
-        durability="commit",
         checks=(
             at_most("median rollback, big of small", big.p50_us / small.p50_us, 1.3),
-            at_most("median rollback of the smallest commit, big", big.p50_us / smallest.p50_us, 1.0),
+            at_most("median rollback, big, of the smallest commit", big.p50_us / smallest.p50_us, 1.0),
         ),
-        sides=tuple(taken.side(side) for side, taken in samples.items()),
+        sides=(
+            small.side(f"rollback, {_named(*_SMALL)}"),
+            big.side(f"rollback, {_named(*_big(bench))}"),
+            smallest.side(f"smallest commit, {_named(*_big(bench))}"),
+        ),
     )
 
 
@@ -105,12 +111,19 @@ def _measure_fork(bench: Bench) -> Result:
         samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
     small, big = samples.values()
     return Result(
-        name="fork",
-        durability="commit",
         checks=(at_most("median fork, big of small", big.p50_us / small.p50_us, 1.3),),
-        sides=tuple(taken.side(side) for side, taken in samples.items()),
+        sides=(small.side(f"fork, {_named(*_SMALL)}"), big.side(f"fork, {_named(*_big(bench))}")),
     )
 
 
-ROLLBACK = Workload("rollback", "Roll back: 100,000 versions and 100 MB, 100 and 10 KB", _measure_rollback, _rollbacks)
-FORK = Workload("fork", "Fork: 100,000 versions and 100 MB, 100 and 10 KB", _measure_fork, _forks)
+ROLLBACK = Workload(
+    "rollback",
+    "Roll back: 100,000 versions and 100 MB, beside 100 and 10 KB",
+    "commit",
+    _measure_rollback,
+    _ROLLBACK_SIDES,
+    _rollbacks,
+)
+FORK = Workload(
+    "fork", "Fork: 100,000 versions and 100 MB, beside 100 and 10 KB", "commit", _measure_fork, _FORK_SIDES, _forks
+)

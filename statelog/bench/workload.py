@@ -36,6 +36,9 @@ class Workload:
 
     name: str
     title: str
+    durability: str
     measure: Callable[[Bench], Result]
+    sides: tuple[str, ...] = ()
+    """What is compared, where it can be run one operation at a time."""
     operations: Callable[[Bench], AbstractContextManager[dict[str, Operation]]] | None = None
-    """Its sides, ready to run one operation at a time; None where only the whole makes sense."""
+    """The sides, ready to run."""

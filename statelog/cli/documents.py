@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from statelog.cli.paths import format_path
@@ -69,30 +70,10 @@ def change_document(change: Change) -> dict[str, Any]:
 
 def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
     """Return sizes and counts."""
-    tables = {
-        name: {
-            "entries": table.entries,
-            "depth": table.depth,
-            "pages": table.pages,
-            "branch_pages": table.branch_pages,
-            "leaf_pages": table.leaf_pages,
-            "overflow_pages": table.overflow_pages,
-        }
-        for name, table in statistics.tables.items()
+    return {
+        **asdict(statistics),
+        "tables": {name: {**asdict(table), "pages": table.pages} for name, table in statistics.tables.items()},
+        "records_are_estimated": statistics.records_are_estimated,
+        "snapshots_are_estimated": statistics.snapshots_are_estimated,
+        "dedup_ratio": statistics.dedup_ratio,
     }
-    threads = [
-        {
-            "id": thread.id,
-            "branches": thread.branches,
-            "checkpoints": thread.checkpoints,
-            "records": thread.records,
-            "records_size_bytes": thread.records_size_bytes,
-        }
-        for thread in statistics.threads
-    ]
-    plain = (
-        "file_size_bytes", "map_size_bytes", "page_size_bytes", "pages_used", "pages_free", "readers", "last_lsn",
-        "thread_count", "branch_count", "checkpoint_count", "nodes", "records_size_bytes", "records_read",
-        "records_are_estimated", "snapshots_size_bytes", "states_measured", "snapshots_are_estimated", "dedup_ratio",
-    )  # fmt: skip
-    return {**{name: getattr(statistics, name) for name in plain}, "tables": tables, "threads": threads}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from statelog import errors
 from statelog.cli.text import escape
 
+OS_ERROR = errors.StorageError.exit_code
+
 INTERNAL = 70
 """A bug of statelog's (EX_SOFTWARE of sysexits.h)."""
 

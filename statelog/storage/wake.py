@@ -30,7 +30,8 @@ WAKE_DIRECTORY = Path("/dev/shm")  # noqa: S108 - shared memory by definition; o
 _WORD_SIZE_BYTES = 8
 
 _SLICE_S = 0.05
-"""Longest sleep on the word: a commit whose wake-up does not reach is seen this much later."""
+"""Longest sleep on the word, so a commit whose wake-up does not reach is seen this much later; and
+how often one who commits looks whether somebody has made a word to wait on."""
 
 _POLL_S_MIN = 0.0005
 _POLL_S_MAX = 0.02
@@ -48,18 +49,25 @@ def remove_wake_file(store_id: bytes) -> None:
 
 
 class Wake:
-    """The wake-up word of one environment, mapped when first needed."""
+    """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
 
-    __slots__ = ("_environment", "_tried", "_word")
+    __slots__ = ("_environment", "_look_at_s", "_word")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._word: mmap.mmap | None = None
-        self._tried = False
+        self._look_at_s = 0.0
+        """When to look again for a word, or to try again to make one."""
 
     def notify(self) -> None:
         """Tell all who wait, in any process, that there was a commit. Never raises for lack of a word."""
-        word = self._word if self._tried else self._map()
+        word = self._word
+        if word is None:
+            now_s = time.monotonic()
+            if now_s < self._look_at_s:
+                return
+            self._look_at_s = now_s + _SLICE_S
+            word = self._map(create=False)
         if word is not None:
             kernels.wake_notify(word)
 
@@ -72,8 +80,8 @@ class Wake:
         last_transaction_id = self._environment.last_transaction_id
         deadline = time.monotonic() + timeout_s
         pause_s = _POLL_S_MIN
+        word = self._word or self._map(create=True)
         while True:
-            word = self._word if self._tried else self._map()
             sequence = 0 if word is None else kernels.wake_read(word)
             if last_transaction_id() > seen_transaction_id:
                 return True
@@ -82,28 +90,26 @@ class Wake:
                 return False
             if word is None:
                 time.sleep(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _POLL_S_MAX)
             else:
                 kernels.wake_wait(word, sequence, min(_SLICE_S, left_s))
-            pause_s = min(2 * pause_s, _POLL_S_MAX)
 
     def close(self) -> None:
-        """Unmap the word, unless a waiter still holds it."""
-        word, self._word, self._tried = self._word, None, True
-        if word is not None:
-            with contextlib.suppress(BufferError):
-                word.close()
+        """Let go of the word; a waiter that holds it still finds the environment closed."""
+        self._word = None
+        self._look_at_s = float("inf")
 
-    def _map(self) -> mmap.mmap | None:
-        """Map the word, making its file if need be; None where that cannot be had."""
-        self._tried = True
+    def _map(self, *, create: bool) -> mmap.mmap | None:
+        """Map the word; None where there is none and none can be made."""
         if kernels is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._word = _map_word(wake_path(self._environment.store_id))
+                self._word = _map_word(wake_path(self._environment.store_id), create=create)
         return self._word
 
 
-def _map_word(path: Path) -> mmap.mmap | None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _map_word(path: Path, *, create: bool) -> mmap.mmap | None:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+    descriptor = os.open(path, flags, 0o600)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():

@@ -1,13 +1,13 @@
 """For tests of your own: a model of the store, values and histories for Hypothesis, crashes, proofs of reducers.
 
-    from statelog.testing import check_reducer, crash_at, histories
+def test_my_reducer_has_the_algebra_it_declares():
+    check_reducer(reducers.custom(keep_best, associative=True))
 
-    def test_my_reducer():
-        check_reducer(reducers.custom(keep_best, associative=True))
+@given(histories(schema=State, writes=my_writes()))
+def test_my_state_survives_a_kill(history):
+    crash_at(new_path(), history, point="commit.before_lmdb_commit", occurrence=3, schema=State)
 
-    @given(histories(schema=State, writes=my_writes()))
-    def test_my_state_survives(history):
-        crash_at(new_path(), history, point="commit.before_lmdb_commit", occurrence=3, schema=State)
+Needs Hypothesis: `pip install 'statelog[test]'`.
 """
 
 try:
@@ -33,7 +33,7 @@ from statelog.testing.history import (
 )
 from statelog.testing.identity import exact_form, identical
 from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
-from statelog.testing.strategies import SCHEMA, elements, histories, large_values, scalars, states, values, writes
+from statelog.testing.strategies import SCHEMA, elements, histories, large_values, scalars, states, texts, values, writes
 
 __all__ = [
     "POINTS",
@@ -64,6 +64,7 @@ __all__ = [
     "perform_all",
     "scalars",
     "states",
+    "texts",
     "values",
     "writes",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,10 +106,6 @@ class Target(_Threads, Protocol):
         """Begin a transaction."""
 
 
-class _AbandonedError(Exception):
-    pass
-
-
 def perform(operation: Operation, target: Target, *, schema: object = None) -> type[StatelogError] | None:
     """Do one operation to a store or a model.
 
@@ -137,15 +134,20 @@ def perform_all(history: Iterable[Operation], target: Target, *, schema: object 
         perform(operation, target, schema=schema)
 
 
+class _AbandonedError(Exception):
+    """Ends a transaction without effect."""
+
+
 def _perform_together(together: Together, target: Target, schema: object) -> None:
-    try:
-        with target.transaction() as transaction:
-            for operation in together.operations:
-                _perform(operation, transaction, schema)
-            if together.abandoned:
-                raise _AbandonedError
-    except _AbandonedError:
-        pass
+    with suppress(_AbandonedError), target.transaction() as transaction:
+        for operation in together.operations:
+            _perform(operation, transaction, schema)
+        _abandon(together)
+
+
+def _abandon(together: Together) -> None:
+    if together.abandoned:
+        raise _AbandonedError
 
 
 def _perform(operation: Operation, target: _Threads, schema: object) -> None:

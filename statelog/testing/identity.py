@@ -24,17 +24,15 @@ def identical(first: object, second: object) -> bool:
 def exact_form(value: Any) -> Hashable:  # noqa: ANN401 - any value that can be stored
     """Return something hashable that two values have in common if, and only if, they are identical."""
     value = value.to_python() if hasattr(value, "to_python") else value
-    kind = type(value).__name__
+    form: Hashable = value
     if isinstance(value, float):
-        return kind, "nan" if math.isnan(value) else struct.pack(">d", value)
-    if isinstance(value, list | tuple):
-        return kind, tuple(exact_form(item) for item in value)
-    if isinstance(value, dict):
-        return kind, frozenset((key, exact_form(member)) for key, member in value.items())
-    if isinstance(value, set | frozenset):
-        return kind, frozenset(exact_form(element) for element in value)
-    if isinstance(value, datetime):
-        return kind, value.isoformat()
-    if isinstance(value, Decimal):
-        return kind, str(value)
-    return kind, value
+        form = "nan" if math.isnan(value) else struct.pack(">d", value)
+    elif isinstance(value, list | tuple):
+        form = tuple(exact_form(item) for item in value)
+    elif isinstance(value, dict):
+        form = frozenset((key, exact_form(member)) for key, member in value.items())
+    elif isinstance(value, set | frozenset):
+        form = frozenset(exact_form(element) for element in value)
+    elif isinstance(value, datetime | Decimal):
+        form = str(value)
+    return type(value).__name__, form

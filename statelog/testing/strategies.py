@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
 
 from statelog import reducers
 from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
 from statelog.testing.history import Commit, Fork, History, Operation, Rollback, Tag, Together, Untag, perform
 from statelog.testing.model import StoreModel
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from hypothesis.strategies import DrawFn, SearchStrategy
 
 THRESHOLDS_BYTES = (INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX, 8192, BLOB_SIZE_BYTES_MIN)
 """Encoded sizes at which a value changes the way it is stored."""

@@ -249,7 +249,7 @@ def test_on_commit_is_not_called_when_nothing_was_committed(committer):
 
 @pytest.fixture
 def small(open_environment):
-    return open_environment(max_size_bytes=1024 * 1024)
+    return open_environment(max_size_bytes=1024 * 1024, _flush=False)  # nothing here is of flushes, and there are many
 
 
 def fill(environment, append):
@@ -274,13 +274,13 @@ def test_a_full_quota_refuses_writes_and_leaves_the_store_readable(small, append
 def test_a_full_store_opens_and_reads(small, open_environment, append, check_whole):
     count, _ = fill(small, append)
     small.close()
-    assert check_whole(open_environment(max_size_bytes=1024 * 1024)) == count
+    assert check_whole(open_environment(max_size_bytes=1024 * 1024, _flush=False)) == count
 
 
 def test_a_full_store_goes_on_under_a_larger_quota(small, open_environment, append, check_whole):
     count, _ = fill(small, append)
     small.close()
-    environment = open_environment(max_size_bytes=2 * 1024 * 1024)
+    environment = open_environment(max_size_bytes=2 * 1024 * 1024, _flush=False)
     assert environment.committer.submit(append) == count + 1
     assert check_whole(environment) == count + 1
 

@@ -1,0 +1,51 @@
+"""`pytest benchmarks` takes --scale, as `statelog bench` does."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from statelog.bench import WORKLOADS
+from statelog.bench.workload import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.bench.measure import Operation
+
+_SCALE_DEFAULT = 0.2
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --scale."""
+    parser.addoption(
+        "--scale", type=float, default=_SCALE_DEFAULT, help="1: the sizes of the targets (default: %(default)s)"
+    )
+
+
+@pytest.fixture(scope="session")
+def scale(pytestconfig: pytest.Config) -> float:
+    """Of the sizes."""
+    value = pytestconfig.getoption("--scale")
+    assert isinstance(value, float)
+    return value
+
+
+@pytest.fixture(scope="session")
+def operations(
+    scale: float, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], dict[str, Operation]]]:
+    """Return the sides of a workload, prepared when first asked for and kept open."""
+    prepared: dict[str, dict[str, Operation]] = {}
+    with ExitStack() as stack:
+
+        def prepare(name: str) -> dict[str, Operation]:
+            if name not in prepared:
+                sides = WORKLOADS[name].operations
+                assert sides is not None
+                prepared[name] = stack.enter_context(sides(Bench(tmp_path_factory.mktemp(name), scale, repeats=1)))
+            return prepared[name]
+
+        yield prepare

@@ -1,0 +1,45 @@
+"""The workloads of `statelog bench` under pytest-benchmark: for comparing two versions of statelog.
+
+Compared sides run one after the other here, not in turn: for ratios between sides, and for
+the targets, use `statelog bench`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from statelog.bench import WORKLOADS
+from statelog.bench.workload import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from statelog.bench.measure import Operation
+
+_ROUNDS = 100
+_SIDES = [(workload.name, side) for workload in WORKLOADS.values() for side in workload.sides]
+_WHOLE = [workload.name for workload in WORKLOADS.values() if not workload.sides]
+
+
+@pytest.mark.parametrize(("name", "side"), _SIDES)
+def test_operation(
+    benchmark: BenchmarkFixture, operations: Callable[[str], dict[str, Operation]], name: str, side: str
+) -> None:
+    """Time one side of a workload, one operation at a time."""
+    benchmark.group = f"{name} ({WORKLOADS[name].durability})"
+    benchmark.extra_info["durability"] = WORKLOADS[name].durability
+    benchmark.pedantic(operations(name)[side], rounds=_ROUNDS, warmup_rounds=3)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("name", _WHOLE)
+def test_whole(benchmark: BenchmarkFixture, scale: float, tmp_path: Path, name: str) -> None:
+    """Run a workload whose operations make no sense one by one; its findings go into the report."""
+    benchmark.group = "whole workloads"
+    bench = Bench(tmp_path, scale, repeats=3)
+    result = benchmark.pedantic(WORKLOADS[name].measure, args=(bench,), rounds=1)  # type: ignore[no-untyped-call]
+    benchmark.extra_info.update(durability=WORKLOADS[name].durability, **result.to_dict())

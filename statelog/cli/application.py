@@ -1,0 +1,132 @@
+"""The `statelog` command: its sub-commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli import exits
+from statelog.cli.bench import bench
+from statelog.cli.care import rebuild_index, stat, verify
+from statelog.cli.changes import fork, rollback, tag
+from statelog.cli.demo import demo
+from statelog.cli.diffs import diff
+from statelog.cli.logs import log
+from statelog.cli.states import show
+from statelog.cli.threads import history, threads
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TRACEBACK_VARIABLE = "STATELOG_TRACEBACK"
+"""Set to anything, it makes an internal error show where it happened."""
+
+_COMPLETE_VARIABLE = "_STATELOG_COMPLETE"
+
+
+class _Application(click.Group):
+    """A group that answers every failure with one line on stderr and its exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - click's own signature
+        """Run a command line and exit."""
+        if _COMPLETE_VARIABLE in os.environ:
+            return super().main(args, *rest, **options)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")  # a locale without a letter is no reason to fail
+        sys.exit(self._run(list(sys.argv[1:] if args is None else args)))
+
+    def _run(self, arguments: list[str]) -> int:
+        try:
+            with self.make_context("statelog", arguments) as context:
+                code = self.invoke(context)
+            sys.stdout.flush()
+        except click.exceptions.Exit as exit_:
+            return exit_.exit_code
+        except click.ClickException as error:
+            return _report(_usage_message(error), error.exit_code)
+        except StatelogError as error:
+            return _report(error.message, error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            return exits.INTERRUPTED
+        except BrokenPipeError:
+            _discard_stdout()
+            return exits.BROKEN_PIPE
+        except OSError as error:
+            return _report(f"{error.filename or 'output'}: {error.strerror or error}", exits.OS_ERROR)
+        except Exception as error:
+            if TRACEBACK_VARIABLE in os.environ:
+                raise
+            what = f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 to see where)"
+            return _report(what, exits.INTERNAL)
+        return code if isinstance(code, int) else 0
+
+
+def _report(message: str, code: int) -> int:
+    """Say why, after what was already said, and return the code."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+    click.echo(exits.error_line(message), err=True)
+    return code
+
+
+def _usage_message(error: click.ClickException) -> str:
+    message = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    path = context.command_path.removeprefix("statelog").strip()
+    prefix = f"{path}: " if path else ""
+    return f"{prefix}{message.rstrip('.')} (see {context.command_path} --help)"
+
+
+def _discard_stdout() -> None:
+    """Let what is still buffered go nowhere: the interpreter flushes once more at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
+    if not value:
+        return
+    try:
+        release = version("statelog")
+    except PackageNotFoundError:
+        release = "(not installed)"
+    click.echo(f"statelog {release}")
+    context.exit()
+
+
+@click.group(
+    cls=_Application,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=exits.epilog(),
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Release.")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """The state of an AI agent in one file: look into it, go back in it, take care of it.
+
+    Commands that only read open the file read-only and never create one. With --json,
+    `threads`, `history` and `log` write one object per line, the others one object;
+    what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
+    {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
+    {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (
+    demo, threads, history, show, diff, log, rollback, fork, tag, stat, verify, rebuild_index, bench,
+):  # fmt: skip
+    main.add_command(command)

@@ -1,0 +1,182 @@
+"""`statelog stat`, `verify` and `rebuild-index`: the health of a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.documents import statistics_document
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.targets import open_for_reading, open_for_writing
+from statelog.cli.text import count, format_duration, format_size
+from statelog.cli.verifying import verify_in_child
+from statelog.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.cli.verifying import Verification
+    from statelog.statistics import StoreStatistics
+
+_THREADS_SHOWN = 20
+
+
+@click.command()
+@STORE
+@AS_JSON
+def stat(*, store: Path, as_json: bool) -> None:
+    """Show sizes and counts of STORE: file, pages, tables, readers, threads, sharing.
+
+    In a large store what is told of records and snapshots is estimated from an even
+    sample, and says so.
+    """
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened, output.progress("counting"):
+        statistics = opened.statistics()
+    if as_json:
+        output.emit({"path": str(store), **statistics_document(statistics)})
+    else:
+        _print_statistics(output, statistics)
+
+
+def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
+    about = "about " if statistics.records_are_estimated else ""
+    guess = "about " if statistics.snapshots_are_estimated else ""
+    pages = statistics.pages_used + statistics.pages_free
+    facts = (
+        ("file", f"{format_size(statistics.file_size_bytes)} of at most {format_size(statistics.map_size_bytes)}"),
+        (
+            "pages",
+            f"{pages:,} of {format_size(statistics.page_size_bytes)}: {statistics.pages_used:,} used,"
+            f" {statistics.pages_free:,} free",
+        ),
+        ("readers", f"{statistics.readers} at this moment"),
+        (
+            "contents",
+            f"{count(statistics.thread_count, 'thread')}, {count(statistics.branch_count, 'branch')},"
+            f" {count(statistics.checkpoint_count, 'checkpoint')}; the last LSN is {statistics.last_lsn}",
+        ),
+        (
+            "records",
+            f"{about}{format_size(statistics.records_size_bytes)} in {count(statistics.last_lsn, 'record')},"
+            f" with {about}{count(statistics.nodes, 'node')}",
+        ),
+        (
+            "sharing",
+            f"{guess}{format_size(statistics.snapshots_size_bytes)} if each checkpoint's state were stored whole:"
+            f" {guess}{statistics.dedup_ratio:.1f} times the records",
+        ),
+    )
+    for name, fact in facts:
+        output.line(f"{name:<10}{fact}")
+    output.line()
+    output.table(
+        ("table", "entries", "depth", "pages"),
+        [
+            (name, f"{table.entries:,}", str(table.depth), f"{table.pages:,}")
+            for name, table in statistics.tables.items()
+        ],
+        right=("entries", "depth", "pages"),
+    )
+    if statistics.threads:
+        output.line()
+        _print_threads(output, statistics, about)
+
+
+def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> None:
+    output.table(
+        ("thread", "branches", "checkpoints", "records", "record bytes"),
+        [
+            (
+                thread.id,
+                f"{thread.branches:,}",
+                f"{thread.checkpoints:,}",
+                f"{about}{thread.records:,}",
+                f"{about}{format_size(thread.records_size_bytes)}",
+            )
+            for thread in statistics.threads[:_THREADS_SHOWN]
+        ],
+        right=("branches", "checkpoints", "records", "record bytes"),
+    )
+    if statistics.thread_count > _THREADS_SHOWN:
+        output.hint(f"the {_THREADS_SHOWN} largest of {statistics.thread_count:,} threads")
+
+
+@click.command()
+@STORE
+@click.option("--shallow", is_flag=True, help="Records and index only, not the nodes inside records.")
+@AS_JSON
+def verify(*, store: Path, shallow: bool, as_json: bool) -> None:
+    """Check every invariant of STORE; exit with 7 if one does not hold.
+
+    The file is read by a child process, for a damaged one may kill its reader.
+    """
+    output = Output(as_json=as_json)
+    with output.progress("verifying") as progress:
+        try:
+            found = verify_in_child(store, deep=not shallow, progress=progress)
+        except CorruptionError as error:
+            if as_json:
+                output.emit({"path": str(store), "ok": False, "error": error.message})
+            raise
+    if as_json:
+        output.emit(
+            {
+                "path": str(store),
+                "ok": found.ok,
+                "deep": not shallow,
+                "records": found.records,
+                "nodes": found.nodes,
+                "bytes": found.bytes,
+                "problems": found.problems,
+                "duration_s": round(found.duration_s, 6),
+            }
+        )
+    else:
+        _print_verification(output, found)
+    if not found.ok:
+        message = f"{store} is damaged: {count(len(found.problems), 'problem')}, the first: {found.problems[0]['message']}"
+        raise CorruptionError(message, path=str(store))
+
+
+def _print_verification(output: Output, found: Verification) -> None:
+    if found.ok:
+        output.line(f"sound: {describe_verification(found)}")
+        return
+    rows = [
+        (
+            problem["invariant"],
+            str(problem["lsn"] or ""),
+            "" if problem["node"] is None else str(problem["node"]),
+            problem["message"],
+        )
+        for problem in found.problems
+    ]
+    output.table(("invariant", "record", "node", "problem"), rows, right=("record", "node"))
+
+
+def describe_verification(found: Verification) -> str:
+    """Return what was looked at."""
+    return (
+        f"{count(found.records, 'record')}, {count(found.nodes, 'node')}, {format_size(found.bytes)}"
+        f" in {format_duration(found.duration_s)}"
+    )
+
+
+@click.command("rebuild-index")
+@STORE
+@AS_JSON
+def rebuild_index(*, store: Path, as_json: bool) -> None:
+    """Derive the index of STORE from its log again, in one transaction.
+
+    The log is the truth; whatever is wrong with the index, this cures it.
+    """
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened, output.progress("rebuilding the index") as progress:
+        records = opened.rebuild_index(progress)
+    if as_json:
+        output.emit({"path": str(store), "records": records})
+    else:
+        output.line(f"the index is rebuilt from {count(records, 'record')}")

@@ -1,0 +1,167 @@
+"""`statelog rollback`, `fork` and `tag`: the commands that write."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.documents import checkpoint_document
+from statelog.cli.options import AS_JSON, AT, AT_HELP, BRANCH, METADATA, STORE, THREAD
+from statelog.cli.output import Output
+from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading, open_for_writing, parse_object
+from statelog.cli.text import format_duration, format_time
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@STORE
+@THREAD
+@click.argument("target")
+@BRANCH
+@METADATA
+@click.option("--expected-version", type=int, metavar="VERSION", help="Refuse if the head is another.")
+@AS_JSON
+def rollback(
+    *,
+    store: Path,
+    thread: str,
+    target: str,
+    branch: str,
+    metadata: str | None,
+    expected_version: int | None,
+    as_json: bool,
+) -> None:
+    """Give THREAD in STORE the state of TARGET again, as a new version.
+
+    Nothing is deleted: a rollback to the version that was the head undoes it. TARGET is
+    named as for --at in `show`.
+    """
+    output = Output(as_json=as_json)
+    parsed = parse_object(metadata, "--metadata")
+    with open_for_writing(store) as opened:
+        found = find_thread(opened, thread, branch)
+        goal = find_checkpoint(found, target)
+        started = time.perf_counter()
+        made = found.rollback(goal.id, metadata=parsed, expected_version=expected_version)
+        duration_s = time.perf_counter() - started
+        if as_json:
+            output.emit(
+                {
+                    "checkpoint": checkpoint_document(made),
+                    "target": checkpoint_document(goal),
+                    "duration_s": round(duration_s, 6),
+                }
+            )
+        else:
+            output.line(
+                f"version {made.version} of branch {branch} is version {goal.version} again"
+                f" ({format_duration(duration_s)}); undo: rollback to {made.version - 1}"
+            )
+
+
+@click.command()
+@STORE
+@THREAD
+@click.argument("name")
+@BRANCH
+@AT
+@click.option("--update", metavar="JSON", help="A first commit on the new branch: channel to value; @FILE, - for stdin.")
+@METADATA
+@AS_JSON
+def fork(
+    *,
+    store: Path,
+    thread: str,
+    name: str,
+    branch: str,
+    at: str | None,
+    update: str | None,
+    metadata: str | None,
+    as_json: bool,
+) -> None:
+    """Begin branch NAME of THREAD in STORE, sharing everything up to a version."""
+    output = Output(as_json=as_json)
+    writes = parse_object(update, "--update")
+    parsed = parse_object(metadata, "--metadata")
+    with open_for_writing(store) as opened:
+        found = find_thread(opened, thread, branch)
+        base = find_checkpoint(found, at)
+        made = found.fork(name, at=base.id, update=writes, metadata=parsed)
+        head = find_checkpoint(made, None)
+        if as_json:
+            output.emit(
+                {
+                    "thread": thread,
+                    "branch": name,
+                    "base": checkpoint_document(base),
+                    "head": checkpoint_document(head),
+                }
+            )
+        else:
+            output.line(
+                f"branch {name} of thread {thread} begins at version {base.version} of branch {base.branch};"
+                f" its head is version {head.version}"
+            )
+
+
+@click.command()
+@STORE
+@THREAD
+@click.argument("name", required=False)
+@BRANCH
+@click.option("--at", metavar="TARGET", help=f"{AT_HELP} The head if left out.")
+@click.option("--remove", is_flag=True, help="Remove the tag.")
+@AS_JSON
+def tag(
+    *, store: Path, thread: str, name: str | None, branch: str, at: str | None, remove: bool, as_json: bool
+) -> None:
+    """Name a checkpoint of THREAD in STORE, or list the names without NAME.
+
+    A name in use is moved.
+    """
+    output = Output(as_json=as_json)
+    if name is None and (remove or at is not None):
+        message = "tag: --at and --remove need the NAME of a tag"
+        raise UsageError(message)
+    if remove and at is not None:
+        message = "tag: --remove takes no --at: a tag is removed by its name"
+        raise UsageError(message)
+    if name is None:
+        _list_tags(output, store, thread)
+        return
+    with open_for_writing(store) as opened:
+        found = find_thread(opened, thread, branch)
+        if remove:
+            found.untag(name)
+            if as_json:
+                output.emit({"thread": thread, "tag": name, "checkpoint": None})
+            else:
+                output.line(f"tag {name} is removed")
+            return
+        tagged = found.tag(name, find_checkpoint(found, at).id)
+        if as_json:
+            output.emit({"thread": thread, "tag": name, "checkpoint": checkpoint_document(tagged)})
+        else:
+            output.line(f"tag {name} is version {tagged.version} of branch {tagged.branch}")
+
+
+def _list_tags(output: Output, store: Path, thread: str) -> None:
+    with open_for_reading(store) as opened:
+        tags = find_thread(opened, thread, "main").tags()
+        if output.as_json:
+            documents = {name: checkpoint_document(tagged) for name, tagged in tags.items()}
+            output.emit({"thread": thread, "tags": documents})
+            return
+        rows = [
+            (name, tagged.branch, str(tagged.version), format_time(tagged.time), tagged.id)
+            for name, tagged in tags.items()
+        ]
+    if rows:
+        output.table(("tag", "branch", "version", "time", "id"), rows, right=("version",))
+    else:
+        output.line("no tags")

@@ -1,0 +1,129 @@
+"""What the demo's agent reads: packages of the library of the running Python."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from statelog.errors import StorageError
+
+STEPS = 20
+"""One package each."""
+
+_SIZE_BYTES_MAX = 800_000
+_SKIPPED = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "__pycache__"})
+"""Not the library, or its tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a reviewer would remark on."""
+
+    file: str
+    line: int
+    kind: str
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One parsed file."""
+
+    file: str
+    lines: int
+    functions: int
+    classes: int
+    longest_function_lines: int
+    summary: str
+    findings: tuple[Finding, ...]
+
+
+def library() -> Path:
+    """Return where the library's sources are."""
+    return Path(ast.__file__).parent
+
+
+def choose_packages() -> list[str]:
+    """Return the names of the packages to review, one for each step, in order.
+
+    Raises:
+        StorageError: this Python comes without its sources.
+
+    """
+    root = library()
+    sizes = {
+        entry.name: sum(path.stat().st_size for path in package_files(entry.name))
+        for entry in sorted(root.iterdir())
+        if entry.name not in _SKIPPED and (entry / "__init__.py").is_file()
+    }
+    fitting = [name for name, size in sizes.items() if 0 < size <= _SIZE_BYTES_MAX]
+    if len(fitting) < STEPS:  # a slimmed-down Python: single modules serve as well
+        modules = [path.stem for path in sorted(root.glob("*.py")) if not path.stem.startswith("_")]
+        fitting += modules[: STEPS - len(fitting)]
+    if len(fitting) < STEPS:
+        message = f"the demo reviews the sources of Python's library, and {root} has none"
+        raise StorageError(message, path=str(root))
+    largest = sorted(fitting, key=lambda name: -sizes.get(name, 0))[:STEPS]
+    return sorted(largest)
+
+
+def package_files(name: str) -> list[Path]:
+    """Return the files of a package, or of a module of that name."""
+    folder = library() / name
+    if not folder.is_dir():
+        return [folder.with_suffix(".py")]
+    return [
+        path for path in sorted(folder.rglob("*.py")) if _SKIPPED.isdisjoint(path.relative_to(library()).parts)
+    ]
+
+
+def parse(path: Path, *, long_function_lines: int) -> Source:
+    """Parse a file and look for what a reviewer would remark on.
+
+    Args:
+        path: of the file.
+        long_function_lines: from so many lines on a function is a finding.
+
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    file = path.relative_to(library()).as_posix()
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        broken = Finding(file, error.lineno or 0, "does not parse", error.msg, 0)
+        return Source(file, text.count("\n"), 0, 0, 0, f"{file}: does not parse", (broken,))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lengths = [(node.end_lineno or node.lineno) - node.lineno + 1 for node in functions]
+    findings = [
+        Finding(file, node.lineno, "long function", node.name, length)
+        for node, length in zip(functions, lengths, strict=True)
+        if length >= long_function_lines
+    ]
+    findings += [
+        Finding(file, node.lineno, "bare except", "except:", 0)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    return Source(
+        file,
+        text.count("\n"),
+        len(functions),
+        sum(isinstance(node, ast.ClassDef) for node in ast.walk(tree)),
+        max(lengths, default=0),
+        _summarize(file, tree),
+        tuple(findings),
+    )
+
+
+def _summarize(file: str, tree: ast.Module) -> str:
+    """Return what an agent would say of a file: its purpose, and what it offers."""
+    purpose = (ast.get_docstring(tree) or "without a docstring").split("\n\n")[0].replace("\n", " ")
+    public = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+    ]
+    offers = f" Offers {', '.join(public)}." if public else ""
+    return f"{file}: {purpose}{offers}"

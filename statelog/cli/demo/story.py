@@ -1,0 +1,192 @@
+"""What happens in the demo, act by act, each figure measured."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+
+import statelog
+from statelog.cli.demo.review import THREAD_ID, Review, review_step
+from statelog.cli.demo.sources import STEPS
+from statelog.cli.exits import INTERNAL, ChildError
+from statelog.cli.processes import last_line, start_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from statelog import Checkpoint, Diff, Store, Thread
+
+    Narrate = Callable[[int, dict[str, Any]], None]
+
+KILLED_IN_STEP = 14
+ROLLBACK_TO_STEP = 7
+FORK_NAME = "stricter"
+FORK_LONG_FUNCTION_LINES = 40
+_WORKER = "statelog.cli.demo.worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One process of the agent: what it said, and how it ended."""
+
+    process: int
+    events: list[dict[str, Any]]
+    returncode: int
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Return all it said of one kind."""
+        return [each for each in self.events if each["event"] == event]
+
+
+def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> Run:
+    """Run the agent in a process of its own, until it is done or to be killed.
+
+    Args:
+        path: of the store.
+        kill_in_step: SIGKILL it inside this step; 0 never.
+        narrate: told each thing it says, as it says it.
+
+    Raises:
+        ChildError: it failed in another way than it was made to.
+
+    """
+    events: list[dict[str, Any]] = []
+    with tempfile.TemporaryFile() as errors:
+        child = start_module(_WORKER, str(path), str(kill_in_step), errors=errors)
+        try:
+            assert child.stdout is not None
+            with child.stdout as lines:
+                for line in lines:
+                    event = json.loads(line)
+                    if event["event"] == "error":
+                        raise ChildError(event["message"], event["exit_code"])
+                    events.append(event)
+                    narrate(child.pid, event)
+                    if event["event"] == "inside":
+                        child.send_signal(signal.SIGKILL)
+            child.wait()
+        finally:
+            child.kill()
+            child.wait()
+        if child.returncode != (-signal.SIGKILL if kill_in_step else 0):
+            message = f"the agent's process ended with {child.returncode}: {last_line(errors)}"
+            raise ChildError(message, INTERNAL)
+    return Run(child.pid, events, child.returncode)
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A rollback, and what it cost."""
+
+    target: Checkpoint
+    made: Checkpoint
+    duration_s: float
+    record_size_bytes: int
+    state_size_bytes: int
+    undone: Checkpoint
+    """The rollback of the rollback."""
+
+
+def roll_back(store: Store) -> Return:
+    """Give the thread the state of an early step again, and take that back."""
+    thread = store.thread(THREAD_ID, schema=Review)
+    last = thread.head
+    assert last is not None
+    target = thread.at(ROLLBACK_TO_STEP)
+    started = time.perf_counter()
+    made = thread.rollback(target.version, metadata={"step": ROLLBACK_TO_STEP, "node": "rollback"})
+    duration_s = time.perf_counter() - started
+    record = next(store.log(after=made.lsn - 1))
+    undone = thread.rollback(last.version, metadata={"step": STEPS, "node": "undo the rollback"})
+    assert undone.state_digest == last.state_digest
+    return Return(target, made, duration_s, record.size_bytes, len(snapshot(target)), undone)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A second line of the same thread, and how it differs from the first."""
+
+    thread: Thread
+    base_version: int
+    duration_s: float
+    steps: int
+    steps_duration_s: float
+    old: Checkpoint
+    new: Checkpoint
+    changes: Diff
+    diff_duration_s: float
+
+
+def fork_and_compare(store: Store) -> Fork:
+    """Do the steps after an early one again, with another parameter, on a branch."""
+    thread = store.thread(THREAD_ID, schema=Review)
+    started = time.perf_counter()
+    branch = thread.fork(
+        FORK_NAME,
+        at=ROLLBACK_TO_STEP,
+        update={"long_function_lines": FORK_LONG_FUNCTION_LINES},
+        metadata={"step": ROLLBACK_TO_STEP, "node": "fork"},
+    )
+    forked = time.perf_counter()
+    for step in range(ROLLBACK_TO_STEP + 1, STEPS + 1):
+        review_step(branch, step)
+    stepped = time.perf_counter()
+    old, new = thread.at(STEPS), branch.head
+    assert new is not None
+    started_diff = time.perf_counter()
+    changes = statelog.diff(old, new)
+    len(changes)  # it is computed when looked at
+    diff_duration_s = time.perf_counter() - started_diff
+    return Fork(
+        thread=branch,
+        base_version=ROLLBACK_TO_STEP,
+        duration_s=forked - started,
+        steps=STEPS - ROLLBACK_TO_STEP,
+        steps_duration_s=stepped - forked,
+        old=old,
+        new=new,
+        changes=changes,
+        diff_duration_s=diff_duration_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """The same checkpoints, each with its whole state, written to a file beside the store."""
+
+    count: int
+    size_bytes: int
+
+
+def write_snapshots(store: Store, path: Path) -> Snapshots:
+    """Write what one snapshot per step would have written, and return its size.
+
+    The encoding is the store's own (CBOR), without any overhead of files or rows.
+    """
+    count = 0
+    with path.open("wb") as file:
+        for checkpoint in own_checkpoints(store):
+            file.write(snapshot(checkpoint))
+            count += 1
+    return Snapshots(count, path.stat().st_size)
+
+
+def snapshot(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint's whole state as bytes."""
+    return cbor2.dumps(checkpoint.state.to_python())
+
+
+def own_checkpoints(store: Store) -> Iterator[Checkpoint]:
+    """Yield every checkpoint of the demo's thread once."""
+    thread = store.thread(THREAD_ID)
+    for branch in thread.branches():
+        for checkpoint in thread.checkout(branch.name).history():
+            if checkpoint.version > branch.base_version:
+                yield checkpoint

@@ -1,0 +1,70 @@
+"""`statelog log`: the event log, record by record."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.documents import record_document
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.targets import open_for_reading
+from statelog.cli.text import escape, format_size, format_time, shorten
+from statelog.cli.values import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from statelog.log.reader import LogRecord
+
+_BODY_CHARACTERS_MAX = 120
+_THREAD_CHARACTERS_MAX = 24
+
+
+@click.command()
+@STORE
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
+@click.option("--thread", metavar="ID", help="Only records of this thread.")
+@click.option("--limit", type=click.IntRange(min=0), help="Stop after so many.")
+@click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="With --follow: stop after so long a wait.")
+@AS_JSON
+def log(
+    *,
+    store: Path,
+    after: int,
+    thread: str | None,
+    limit: int | None,
+    follow: bool,
+    timeout_s: float | None,
+    as_json: bool,
+) -> None:
+    """Print the event log of STORE in order: every commit, rollback, fork, tag and new thread."""
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        records = opened.log(after, follow=follow, timeout_s=timeout_s)
+        for record in islice(_of_thread(records, thread), limit):
+            if as_json:
+                output.emit(record_document(record))
+            else:
+                sys.stdout.write(_format_record(record) + "\n")
+            if follow:
+                sys.stdout.flush()
+
+
+def _of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:
+    return records if thread is None else (record for record in records if record.thread_id == thread)
+
+
+def _format_record(record: LogRecord) -> str:
+    """Return one line; columns stay in place without knowing what comes."""
+    body = {key: value for key, value in record.body.items() if key != "state_digest" and value not in (None, {}, [])}
+    thread = escape(shorten(record.thread_id, _THREAD_CHARACTERS_MAX))
+    return (
+        f"{record.lsn:>8}  {format_time(record.time)}  {record.type:<10}  {format_size(record.size_bytes):>8}"
+        f"  {thread:<{_THREAD_CHARACTERS_MAX}}  {render(body, _BODY_CHARACTERS_MAX)}"
+    )

@@ -1,0 +1,57 @@
+"""Python child processes that run a module of statelog."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import statelog
+
+# -P and the order of sys.path: neither the working directory nor a neighbour of statelog
+# gets to stand in for a module of the library.
+_BOOT = """
+import runpy, sys
+sys.path.append(sys.argv.pop(1))
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+def start_module(module: str, *arguments: str, errors: IO[bytes]) -> subprocess.Popen[str]:
+    """Start `python -m module arguments` with the same interpreter and the same statelog.
+
+    The child is in a process group of its own: Ctrl-C reaches the parent, which ends it.
+
+    Args:
+        module: to run.
+        arguments: its command line.
+        errors: a file for its stderr.
+
+    """
+    root = str(Path(statelog.__file__).resolve().parents[1])
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-P", "-c", _BOOT, root, module, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        encoding="utf-8",
+        process_group=0,
+    )
+
+
+def signal_name(returncode: int) -> str:
+    """Return which signal a process died of (its return code is negative)."""
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def last_line(errors: IO[bytes]) -> str:
+    """Return the last line a child wrote to its stderr."""
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it did not say why"

@@ -1,0 +1,112 @@
+"""`statelog show`: the state at a version, or one value in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli.documents import checkpoint_document
+from statelog.cli.options import AS_JSON, AT, BRANCH, STORE, THREAD
+from statelog.cli.output import Output
+from statelog.cli.paths import follow_path, format_path
+from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading
+from statelog.cli.text import format_time
+from statelog.cli.values import describe, render, to_json
+from statelog.errors import UsageError
+from statelog.views import ListView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_PREVIEW_CHARACTERS_MAX = 100
+_FULL_CHARACTERS_MAX = 2**40
+_TEXT_CHARACTERS_MAX = 8000
+
+
+@click.command()
+@STORE
+@THREAD
+@BRANCH
+@AT
+@click.option("--path", metavar="PATH", help='One value: messages[3].content, notes["a.b"], messages[-5:].')
+@click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Members shown of a value.")
+@click.option("--full", is_flag=True, help="Shorten nothing.")
+@AS_JSON
+def show(
+    *, store: Path, thread: str, branch: str, at: str | None, path: str | None, limit: int, full: bool, as_json: bool
+) -> None:
+    """Show the state of THREAD in STORE, or the value at PATH in it.
+
+    With --path, only what lies on the path is read: that stays quick in a large state.
+    --json gives the value whole.
+    """
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        checkpoint = find_checkpoint(find_thread(opened, thread, branch), at)
+        value = checkpoint.state if path is None else follow_path(checkpoint.state, path)
+        if as_json:
+            output.emit({"checkpoint": checkpoint_document(checkpoint), "path": path, "value": to_json(value)})
+            return
+        if path is None:
+            output.hint(
+                f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
+                f" {format_time(checkpoint.time)}"
+            )
+        if isinstance(value, Mapping | ListView | list | tuple):
+            _print_members(output, value, _first_position(path), limit=None if full else limit, full=full)
+        else:
+            _print_scalar(output, value, full=full)
+
+
+def _first_position(path: str | None) -> int:
+    """Return the position of the first item shown: that of the slice which ends the path."""
+    start = path.rpartition("[")[2].partition(":")[0] if path is not None and path.endswith("]") and ":" in path else ""
+    return int(start) if start.isascii() and start.isdigit() else 0
+
+
+def _print_members(output: Output, value: Any, first: int, *, limit: int | None, full: bool) -> None:  # noqa: ANN401
+    if not value:
+        output.line(f"{describe(value)}")
+        return
+    characters_max = _FULL_CHARACTERS_MAX if full else _PREVIEW_CHARACTERS_MAX
+    rows = [
+        (name, describe(member) if readable else "", render(member, characters_max) if readable else str(member))
+        for name, member, readable in islice(_members(value, first), limit)
+    ]
+    if full:
+        for name, kind, text in rows:
+            output.line(f"{name}  {kind}  {text}")
+    else:
+        output.table(("key" if isinstance(value, Mapping) else "position", "type", "value"), rows)
+    if limit is not None and len(value) > limit:
+        output.hint(f"{len(value) - limit:,} more of {describe(value)}: --limit, --full, or --path")
+
+
+def _members(value: Any, first: int) -> Iterator[tuple[str, Any, bool]]:  # noqa: ANN401
+    """Yield (name, value, True) of each member, (name, why not, False) of one that cannot be read here."""
+    if not isinstance(value, Mapping):
+        for position, item in enumerate(value, first):
+            yield str(position), item, True
+        return
+    for key in value:
+        name = format_path((key,))
+        try:
+            member = value[key]
+        except UsageError as error:  # its codec is registered where the agent runs, not here
+            yield name, error.message, False
+        else:
+            yield name, member, True
+
+
+def _print_scalar(output: Output, value: object, *, full: bool) -> None:
+    if not isinstance(value, str):
+        output.line(render(value, _FULL_CHARACTERS_MAX if full else _TEXT_CHARACTERS_MAX))
+    else:
+        output.block(value if full else value[:_TEXT_CHARACTERS_MAX])
+    size = len(value) if isinstance(value, str | bytes | set | frozenset) else 0
+    if not full and size > _TEXT_CHARACTERS_MAX:
+        output.hint(f"the first {_TEXT_CHARACTERS_MAX:,} of {describe(value)}: --full, or --path '...[8000:16000]'")

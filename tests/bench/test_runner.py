@@ -1,0 +1,64 @@
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from statelog.bench import WORKLOADS, run
+from statelog.bench.workload import Bench
+from statelog.errors import UsageError
+
+SCALE = 0.001
+NUMBERS = {"p50_us", "p99_us", "per_second"}
+
+
+def run_to_text(names, tmp_path, **options):
+    console = Console(file=io.StringIO(), width=200)
+    code = run(names, directory=tmp_path, scale=SCALE, repeats=1, console=console, **options)
+    return code, console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_measures_and_its_json_parses(name, tmp_path):
+    code, text = run_to_text([name], tmp_path, as_json=True)
+    report = json.loads(text)
+    [result] = report["results"]
+    assert (code, report["scale"], result["name"]) == (0, SCALE, name)
+    assert result["durability"]
+    assert all(isinstance(check["met"], bool) and math.isfinite(check["value"]) for check in result["checks"])
+    assert result["checks"]
+    assert all(side[number] > 0 for side in result["sides"] for number in NUMBERS)
+    assert all(side["p50_us"] <= side["p99_us"] for side in result["sides"])
+
+
+@pytest.mark.parametrize("name", [name for name, workload in WORKLOADS.items() if workload.sides])
+def test_a_workload_offers_the_sides_it_names(name, tmp_path):
+    workload = WORKLOADS[name]
+    with workload.operations(Bench(tmp_path, SCALE, 1)) as operations:
+        assert tuple(operations) == workload.sides
+        for operation in operations.values():
+            operation()
+
+
+def test_tables_tell_durability_and_what_was_missed(tmp_path):
+    _code, text = run_to_text(["one-committer", "last-items"], tmp_path)
+    assert "durability: commit; SQLite: WAL, synchronous=FULL" in text
+    assert "last-items" in text.split("Targets")[1]
+    assert "of 3 targets met" in text
+    assert "Sizes were shrunk by 0.001" in text
+
+
+def test_nothing_is_left_behind(tmp_path):
+    run_to_text(["file-of-large-messages", "open-after-kill"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_name_is_refused_and_the_known_ones_listed(tmp_path):
+    with pytest.raises(UsageError, match=r"no workload 'rolback', did you mean 'rollback'\? .*fork"):
+        run_to_text(["rolback"], tmp_path)
+
+
+def test_a_scale_of_zero_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="above 0"):
+        run(None, directory=tmp_path, scale=0.0, repeats=1, console=Console(file=io.StringIO()))

@@ -1,0 +1,134 @@
+"""Several processes on one store."""
+
+import os
+import threading
+
+import pytest
+
+from statelog.errors import StoreFullError
+
+COMMIT = """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+for _ in range(int(sys.argv[2])):
+    say(environment.committer.submit(append))
+"""
+
+
+def lsns(child):
+    output, errors = child.communicate(timeout=60)
+    assert child.returncode == 0, errors
+    return [int(line) for line in output.split()]
+
+
+def test_two_processes_write_one_store_without_losing_a_commit(start_child, open_environment, check_whole):
+    children = [start_child(COMMIT, 100) for _ in range(2)]
+    written = [lsns(child) for child in children]
+    assert sorted(written[0] + written[1]) == list(range(1, 201))
+    assert all(each == sorted(each) for each in written)
+    assert check_whole(open_environment()) == 200
+
+
+def test_a_reader_sees_whole_commits_of_another_process(start_child, environment, check_whole):
+    child = start_child(COMMIT, 200)
+    seen = set()
+    while child.poll() is None:
+        seen.add(check_whole(environment))
+    assert lsns(child) == list(range(1, 201))
+    assert len(seen) > 2
+    assert check_whole(environment) == 200
+
+
+def test_the_last_transaction_of_another_process_is_seen(run_child, environment):
+    before = environment.last_transaction_id()
+    run_child(COMMIT, 3)
+    assert environment.last_transaction_id() == before + 3
+
+
+GROW = """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**24)
+def work(transaction):
+    append(transaction)
+    transaction.put_index(b"z", bytes(4 * 2**20))
+say(environment.committer.submit(work))
+environment.committer.submit(lambda transaction: transaction.delete_index(b"z"))
+"""
+
+
+@pytest.fixture
+def grown(run_child, open_environment):
+    """A store that another process made grow beyond the map of this one."""
+    environment = open_environment(max_size_bytes=2 * 2**20)
+    assert run_child(GROW) == (0, ["None"])
+    assert environment.path.stat().st_size > environment.handles.raw.info()["map_size"]
+    return environment
+
+
+def test_a_map_another_process_outgrew_is_resized_to_read(grown, check_whole):
+    assert check_whole(grown) == 1
+    assert grown.handles.raw.info()["map_size"] >= grown.path.stat().st_size
+
+
+def test_a_map_another_process_outgrew_is_resized_to_write(grown, append, check_whole):
+    assert grown.committer.submit(append) == 2
+    assert check_whole(grown) == 2
+
+
+def test_a_map_another_process_outgrew_does_raise_in_lmdb(grown):
+    """Negative control."""
+    with pytest.raises(Exception, match="MDB_MAP_RESIZED"):
+        grown.handles.begin()
+
+
+def test_a_read_in_another_thread_ends_before_the_map_is_resized(run_child, open_environment, append):
+    """Resizing unmaps the file under every transaction."""
+    environment = open_environment(max_size_bytes=2 * 2**20)
+    environment.committer.submit(append)
+    reading, go_on, read = threading.Event(), threading.Event(), []
+
+    def hold():
+        with environment.read() as transaction:
+            borrowed = transaction.get_log(1)
+            reading.set()
+            go_on.wait()
+            read.append(bytes(borrowed[:6]))
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    reading.wait()
+    run_child(GROW)
+    threading.Timer(0.1, go_on.set).start()
+    with environment.read() as transaction:
+        assert transaction.last_lsn() == 2
+        assert read == [b"record"]
+    holder.join()
+
+
+def test_a_quota_below_what_is_used_refuses_growth_only(open_environment, run_child, append, check_whole):
+    run_child(COMMIT, 3)
+    environment = open_environment()
+    environment.committer.submit(lambda transaction: transaction.put_index(b"y", bytes(3 * 2**20)))
+    for _ in range(2):  # LMDB reuses the pages of a commit two commits later
+        environment.committer.submit(lambda transaction: transaction.delete_index(b"y"))
+        environment.committer.submit(lambda transaction: transaction.put_index(b"x", b""))
+    environment.committer.submit(lambda transaction: transaction.delete_index(b"x"))
+    environment.close()
+    environment = open_environment(max_size_bytes=2**20)
+    with pytest.raises(StoreFullError):
+        environment.committer.submit(lambda transaction: transaction.put_index(b"y", bytes(4 * 2**20)))
+    assert environment.committer.submit(append) == 4
+    assert check_whole(environment) == 4
+
+
+def test_the_reader_table_does_not_grow_with_reads(environment, append):
+    environment.committer.submit(append)
+    for _ in range(2000):
+        with environment.read() as transaction:
+            transaction.get_log(1)
+    assert environment.handles.raw.info()["num_readers"] <= 2
+
+
+def test_a_store_can_be_removed_once_closed(open_environment, path):
+    open_environment().close()
+    path.unlink()
+    assert open_environment().last_transaction_id() == 1
+    assert sorted(os.listdir(path.parent)) == ["agent.state", "agent.state-lock"]

@@ -1,0 +1,199 @@
+import os
+import stat
+import threading
+import time
+
+import pytest
+
+from statelog.errors import ClosedError
+from statelog.storage import wake
+from statelog.storage.wake import wake_path
+
+COMMIT_ONE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
+
+
+@pytest.fixture(params=["word", "polling"])
+def either_way(request, monkeypatch):
+    """With the shared word where the kernels are compiled, and without it."""
+    if request.param == "polling":
+        monkeypatch.setattr(wake, "kernels", None)
+    elif wake.kernels is None:
+        pytest.skip("the kernels are not compiled")
+
+
+@pytest.fixture
+def _word():
+    if wake.kernels is None:
+        pytest.skip("the kernels are not compiled")
+
+
+@pytest.mark.usefixtures("either_way")
+def test_wait_returns_at_once_when_there_was_a_commit(environment, append):
+    seen = environment.last_transaction_id()
+    environment.committer.submit(append)
+    assert environment.wake.wait(seen, 0)
+
+
+@pytest.mark.usefixtures("either_way")
+def test_wait_ends_when_the_time_is_up(environment):
+    before = time.monotonic()
+    assert not environment.wake.wait(environment.last_transaction_id(), 0.12)
+    assert 0.1 <= time.monotonic() - before < 5
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_commit_of_another_thread_wakes(environment, append):
+    seen = environment.last_transaction_id()
+    threading.Timer(0.1, environment.committer.submit, (append,)).start()
+    assert environment.wake.wait(seen, 30)
+    assert environment.last_transaction_id() == seen + 1
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_commit_of_another_process_wakes(environment, start_child):
+    seen = environment.last_transaction_id()
+    child = start_child(COMMIT_ONE)
+    assert environment.wake.wait(seen, 30)
+    assert child.communicate()[0] == "1\n"
+
+
+@pytest.mark.usefixtures("either_way")
+def test_every_commit_of_another_process_is_waited_for_in_turn(environment, start_child):
+    child = start_child(
+        """
+        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+        for _ in range(50):
+            environment.committer.submit(append)
+            sys.stdin.readline()
+        """
+    )
+    seen = environment.last_transaction_id()
+    for _ in range(50):
+        assert environment.wake.wait(seen, 30)
+        seen += 1
+        child.stdin.write("next\n")
+        child.stdin.flush()
+    assert child.wait(timeout=30) == 0
+    assert not environment.wake.wait(seen, 0)
+
+
+@pytest.mark.usefixtures("_word")
+def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
+    """Were the wake-up lost, this would wait out the slice."""
+    monkeypatch.setattr(wake, "_SLICE_S", 60)
+    seen = environment.last_transaction_id()
+    threading.Timer(0.1, environment.committer.submit, (append,)).start()
+    before = time.monotonic()
+    assert environment.wake.wait(seen, 60)
+    assert time.monotonic() - before < 30
+
+
+@pytest.mark.usefixtures("_word")
+def test_a_word_that_does_not_reach_costs_a_slice_at_most(environment, start_child, monkeypatch, tmp_path):
+    """Another container has another /dev/shm."""
+    monkeypatch.setattr(wake, "WAKE_DIRECTORY", tmp_path)
+    seen = environment.last_transaction_id()
+    start_child(COMMIT_ONE)
+    assert environment.wake.wait(seen, 30)
+
+
+@pytest.mark.usefixtures("_word")
+def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_environment):
+    environment = open_environment()
+    assert environment.wake.wait(0, 0)
+    status = os.stat(wake_path(environment.store_id))
+    assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, 8)
+    environment.close()
+    assert not wake_path(environment.store_id).exists()
+
+
+@pytest.mark.usefixtures("_word")
+def test_the_word_stays_while_another_process_has_the_store_open(open_environment, start_child):
+    environment = open_environment()
+    assert environment.wake.wait(0, 0)
+    child = start_child(
+        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26); say(1); sys.stdin.readline()"
+    )
+    child.stdout.readline()
+    environment.close()
+    assert wake_path(environment.store_id).exists()
+    child.stdin.write("close\n")
+    child.stdin.flush()
+    child.wait()
+    open_environment().close()
+    assert not wake_path(environment.store_id).exists()
+
+
+@pytest.mark.usefixtures("_word")
+def test_a_link_in_the_place_of_the_word_is_not_followed(environment, append, tmp_path):
+    target = tmp_path / "target"
+    target.write_bytes(b"precious")
+    wake_path(environment.store_id).symlink_to(target)
+    environment.committer.submit(append)
+    assert environment.wake.wait(0, 0)
+    assert target.read_bytes() == b"precious"
+
+
+@pytest.mark.usefixtures("_word")
+def test_a_word_of_another_user_is_not_trusted(environment, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert environment.wake.wait(0, 0)
+    assert environment.wake._word is None
+
+
+@pytest.mark.usefixtures("_word")
+def test_nobody_makes_a_word_who_only_commits(environment, append):
+    """Stores are many, and shared memory outlives a process that was killed."""
+    environment.committer.submit(append)
+    assert not wake_path(environment.store_id).exists()
+
+
+@pytest.mark.usefixtures("_word")
+def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child, monkeypatch):
+    child = start_child(
+        """
+        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+        environment.committer.submit(append)
+        for _ in sys.stdin:
+            environment.committer.submit(append)
+            say(environment.wake._word is not None)
+        """
+    )
+    seen = environment.last_transaction_id()
+    assert environment.wake.wait(seen, 30)
+    time.sleep(2 * wake._SLICE_S)
+    monkeypatch.setattr(wake, "_SLICE_S", 60)
+    threading.Timer(0.1, lambda: (child.stdin.write("commit\n"), child.stdin.flush())).start()
+    before = time.monotonic()
+    assert environment.wake.wait(environment.last_transaction_id(), 60)
+    assert time.monotonic() - before < 30
+    assert child.stdout.readline() == "True\n"
+    child.stdin.close()
+    child.wait()
+
+
+def test_a_closed_store_cannot_be_waited_for(open_environment):
+    environment = open_environment()
+    environment.close()
+    with pytest.raises(ClosedError):
+        environment.wake.wait(0, 1)
+    environment.wake.notify()
+
+
+def test_closing_ends_the_wait_of_another_thread(open_environment):
+    environment = open_environment()
+    raised = []
+
+    def wait():
+        try:
+            environment.wake.wait(environment.last_transaction_id(), 30)
+        except ClosedError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.1)
+    environment.close()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert len(raised) == 1

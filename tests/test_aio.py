@@ -1,0 +1,171 @@
+"""The asyncio face: same results, and a loop that is never held up."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import statelog
+from statelog import aio, reducers
+from statelog.errors import ClosedError, ConflictError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+SCHEMA = {"findings": operator.add, "notes": reducers.merge, "count": operator.add}
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(main)
+
+
+def test_surface_gives_what_the_sync_one_gives(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            thread = store.thread("t", schema=SCHEMA)
+            first = await thread.commit({"findings": ["a"], "count": 1}, metadata={"node": "plan"})
+            second = await thread.commit({"findings": ["b"]}, {"count": 2}, id="mine")
+            assert await thread.state["findings"] == ["a", "b"]
+            assert await thread.state.get("nothing", 5) == 5
+            assert await thread.state == {"findings": ["a", "b"], "count": 3}
+            assert await thread.state.items_of("findings", -1) == ["b"]
+            assert [c.version async for c in thread.history(limit=10)] == [1, 0]
+            assert (await thread.at("mine")) == second
+            await thread.tag("here", 0)
+            assert (await thread.tags())["here"] == first
+            await thread.rollback(0)
+            assert await thread.state["count"] == 1
+            fork = await thread.fork("what-if", at=1, update={"count": 10})
+            assert await fork.state["count"] == 13
+            assert [info.id async for info in store.threads()] == ["t"]
+            assert [r.lsn async for r in store.log(after=2)] == list(range(3, 8))
+            assert (await store.verify()).ok
+
+    run(main())
+
+
+def test_open_may_be_awaited(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await aio.open(tmp_path / "a.state")
+        thread = await store.thread("t")
+        await thread.commit({"x": 1})
+        await store.close()
+        with pytest.raises(ClosedError):
+            await thread.commit({"x": 2})
+
+    run(main())
+
+
+def test_mount_commits_once_on_clean_exit_and_not_on_exception(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            thread = store.thread("t", schema=SCHEMA)
+            async with thread.mount() as state:
+                state["findings"] = ["a"]
+                state["notes"] = {"k": {"n": [1]}}
+            async with thread.mount() as state:
+                state["findings"].append("b")
+                state["notes"]["k"]["n"].append(2)
+            with pytest.raises(KeyError):
+                async with thread.mount() as state:
+                    state["findings"].clear()
+                    raise KeyError
+            assert await thread.state == {"findings": ["a", "b"], "notes": {"k": {"n": [1, 2]}}}
+            head = await thread.head()
+            assert head is not None
+            assert head.version == 1
+
+    run(main())
+
+
+def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            async with store.transaction() as tx:
+                await tx.thread("a").commit({"x": 1})
+                await tx.thread("b").commit({"x": 2})
+            with pytest.raises(ConflictError):
+                async with store.transaction() as tx:
+                    await tx.thread("a").commit({"x": 3})
+                    await tx.thread("b").commit({"x": 4}, expected_version=7)
+            assert await store.thread("a").state == {"x": 1}
+
+    run(main())
+
+
+def test_commits_of_many_tasks_all_arrive(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            thread = store.thread("t", schema=SCHEMA)
+            await asyncio.gather(*(thread.commit({"count": 1, "findings": [i]}) for i in range(200)))
+            assert await thread.state["count"] == 200
+            assert sorted(await thread.state["findings"]) == list(range(200))
+
+    run(main())
+
+
+def test_loop_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control in the same test: the sync face, called on the loop, does hold it up."""
+
+    async def longest_gap(work: Coroutine[Any, Any, Any]) -> float:
+        task = asyncio.ensure_future(work)
+        longest, last = 0.0, time.monotonic()
+        while not task.done():
+            await asyncio.sleep(0.001)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+        await task
+        return longest
+
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            thread = store.thread("t", schema=SCHEMA)
+            await thread.commit({"count": 1})
+            commit = statelog.Thread.commit
+
+            def slow(self: statelog.Thread, *writes: Any, **options: Any) -> Any:
+                time.sleep(0.3)
+                return commit(self, *writes, **options)
+
+            monkeypatch.setattr(statelog.Thread, "commit", slow)
+            sync_thread = store.sync.thread("t", schema=SCHEMA)
+
+            async def on_the_loop() -> None:
+                sync_thread.commit({"count": 1})
+
+            assert await longest_gap(on_the_loop()) >= 0.3
+            assert await longest_gap(thread.commit({"count": 1})) < 0.3
+
+    run(main())
+
+
+def test_follow_sees_what_is_committed_meanwhile_and_stops_in_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            thread = store.thread("t")
+            await thread.commit({"x": 0})
+
+            async def later() -> None:
+                await asyncio.sleep(0.05)
+                await thread.commit({"x": 1})
+
+            task = asyncio.ensure_future(later())
+            seen = [r.lsn async for r in store.log(follow=True, timeout_s=0.4)]
+            await task
+            assert seen == [1, 2, 3]
+
+    run(main())
+
+
+def test_bad_use_raises_where_it_is_awaited(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            with pytest.raises(UsageError):
+                await store.thread("")
+
+    run(main())
