@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from statelog.errors import UsageError
 from statelog.format import cbor
+from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor, depth_of
 from statelog.log.batch import Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
@@ -105,6 +107,39 @@ class Checkpoint:
             return read_checkpoint(
                 self._session, view, self.thread_id, event.thread, event.parent_branch, event.parent_version
             )
+
+    def ancestor(self, generations: int) -> Checkpoint | None:
+        """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
+        if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
+            message = f"a number of generations from 0, not {generations!r}"
+            raise UsageError(message)
+        event = self._event
+        place = Place(event.branch, event.version)
+        with self._session.read() as view:
+            depth = depth_of(view, event.thread, place) - generations
+            if depth < 0:
+                return None
+            found = ancestor_at_depth(view, event.thread, place, depth)
+            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+
+    def common_ancestor(self, other: Checkpoint) -> Checkpoint | None:
+        """Return the last checkpoint that both come from, or that one of them is. O(log n).
+
+        Raises:
+            UsageError: they are of different threads.
+
+        """
+        event, theirs = self._event, other._event  # noqa: SLF001 - of the same class
+        if event.thread != theirs.thread or self.thread_id != other.thread_id:
+            message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
+            raise UsageError(message)
+        with self._session.read() as view:
+            found = common_ancestor(
+                view, event.thread, Place(event.branch, event.version), Place(theirs.branch, theirs.version)
+            )
+            if found is None:
+                return None
+            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self.digest == other.digest and self.lsn == other.lsn

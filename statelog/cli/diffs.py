@@ -62,16 +62,18 @@ def diff(
             return
         start = "nothing" if before is None else f"{before.branch}@{before.version}"
         output.hint(f"from {start} to {after.branch}@{after.version}: {count(len(changes), 'change')}")
-        print_changes(output, islice(changes, None if full else limit), full=full)
+        size = _VALUE_FULL_CHARACTERS_MAX if full else _VALUE_CHARACTERS_MAX
+        print_changes(output, islice(changes, None if full else limit), characters_max=size)
         if not full and len(changes) > limit:
             output.hint(f"{len(changes) - limit:,} more: --limit, or --full")
 
 
-def print_changes(output: Output, changes: Iterable[Change], *, full: bool = False, characters_max: int = 0) -> None:
+def print_changes(
+    output: Output, changes: Iterable[Change], *, characters_max: int = _VALUE_CHARACTERS_MAX, indent: str = ""
+) -> None:
     """Write changes, one per line: `+ path: new`, `- path: old`, `~ path: old -> new`."""
-    size = _VALUE_FULL_CHARACTERS_MAX if full else characters_max or _VALUE_CHARACTERS_MAX
     for change in changes:
-        sides = [] if change.kind == "added" else [render(change.old, size)]
-        sides += [] if change.kind == "removed" else [render(change.new, size)]
-        line = f"{_SIGNS[change.kind]} {format_path(change.path)}: {' -> '.join(sides)}"
+        sides = [] if change.kind == "added" else [render(change.old, characters_max)]
+        sides += [] if change.kind == "removed" else [render(change.new, characters_max)]
+        line = f"{indent}{_SIGNS[change.kind]} {format_path(change.path)}: {' -> '.join(sides)}"
         output.line(line, style=_STYLES[change.kind])

@@ -31,7 +31,7 @@ _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
 _MISSING_ERRNOS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 _PAUSE_S_MIN = 0.00005
-_PAUSE_S_MAX = 0.001
+_PAUSE_S_MAX = 0.00025
 
 
 def _range_lock(kind: int, at: int) -> bytes:

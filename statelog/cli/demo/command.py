@@ -171,11 +171,11 @@ class _Narrator:
         if event["event"] == "opened" and event["next_step"] == 0:
             self._line(f"{who}opened a new file in {format_duration(event['duration_s'])}")
         elif event["event"] == "planned":
-            self._line(f"{who}planned {len(event['plan'])} steps{'version':>47}{event['version']:>3}")
+            self._line(f"{who}planned {len(event['plan'])} steps{'version':>48}{event['version']:>3}")
         elif event["event"] == "step":
             self._line(
-                f"{who}step {event['step']:>2}  {event['package']:<16}{event['files']:>4} files"
-                f"{event['lines']:>8,} lines{event['findings']:>5} findings   version{event['version']:>3}"
+                f"{who}step {event['step']:>2}  {event['package']:<16}{count(event['files'], 'file'):>9}"
+                f"{event['lines']:>8,} lines{count(event['findings'], 'finding'):>13}   version{event['version']:>3}"
             )
         elif event["event"] == "inside":
             self._line(f"{who}step {event['step']:>2}  parsed {event['parsed']} of {count(event['files'], 'file')} ...")
@@ -226,7 +226,9 @@ class _Narrator:
         if self._output.as_json:
             return
         shown = sorted(fork.changes, key=lambda change: len(change.path) > 1)  # whole channels first
-        print_changes(self._output, islice(shown, _CHANGES_SHOWN), characters_max=_CHANGE_CHARACTERS_MAX)
+        print_changes(
+            self._output, islice(shown, _CHANGES_SHOWN), characters_max=_CHANGE_CHARACTERS_MAX, indent="  "
+        )
         if len(shown) > _CHANGES_SHOWN:
             self._line(f"  ... and {len(shown) - _CHANGES_SHOWN} more", "dim")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,11 @@ STEPS = 20
 """One package each."""
 
 _SIZE_BYTES_MAX = 800_000
-_SKIPPED = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "__pycache__"})
-"""Not the library, or its tests."""
+_SKIPPED = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "pydoc_data", "site-packages"})
+"""Not the library, or its tests, or data."""
+
+
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ def parse(path: Path, *, long_function_lines: int) -> Source:
     text = path.read_text(encoding="utf-8", errors="replace")
     file = path.relative_to(library()).as_posix()
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings(action="ignore"):  # of what the compiler thinks of it
+            tree = ast.parse(text)
     except SyntaxError as error:
         broken = Finding(file, error.lineno or 0, "does not parse", error.msg, 0)
         return Source(file, text.count("\n"), 0, 0, 0, f"{file}: does not parse", (broken,))
@@ -119,11 +124,13 @@ def parse(path: Path, *, long_function_lines: int) -> Source:
 
 def _summarize(file: str, tree: ast.Module) -> str:
     """Return what an agent would say of a file: its purpose, and what it offers."""
-    purpose = (ast.get_docstring(tree) or "without a docstring").split("\n\n")[0].replace("\n", " ")
-    public = [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
-    ]
-    offers = f" Offers {', '.join(public)}." if public else ""
-    return f"{file}: {purpose}{offers}"
+    lines = [f"{file}: {_purpose(tree)}"]
+    for node in tree.body:
+        if isinstance(node, _DEFINITIONS) and not node.name.startswith("_"):
+            lines.append(f"- {node.name}, line {node.lineno}: {_purpose(node)}")
+    return "\n".join(lines)
+
+
+def _purpose(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    docstring = ast.get_docstring(node) or "without a docstring"
+    return docstring.split("\n\n")[0].replace("\n", " ")
