@@ -40,15 +40,20 @@ int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t 
     page_view view = {NULL, version, 0};
     if (size > 0) {
         SL_REQUIRE(page_open(page, size, &view));
-        if (version < view.first || version - view.first != view.count ||
+        if (version < view.first || version - view.first < view.count ||
             version / PAGE_VERSIONS != view.first / PAGE_VERSIONS) {
             return SL_USAGE;
         }
     }
+    uint32_t index = version - view.first;
     sl_put_be(&writer, view.first, 4);
-    sl_put_be(&writer, view.count + 1, 4);
+    sl_put_be(&writer, index + 1, 4);
     if (size > 0) {
         sl_put(&writer, view.entries, size - PAGE_HEAD_SIZE);
+    }
+    for (uint32_t i = view.count; i < index; i++) { /* versions that have expired */
+        static const uint8_t expired[PAGE_ENTRY_SIZE] = {0};
+        sl_put(&writer, expired, sizeof expired);
     }
     sl_put_be(&writer, lsn, 8);
     sl_put_be(&writer, time_us, 8);
@@ -84,16 +89,12 @@ int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_
 {
     page_view view;
     SL_REQUIRE(page_open(page, size, &view));
-    uint32_t low = 0; /* entries before `low` are no later than time_us, those from `high` on are */
-    uint32_t high = view.count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (sl_load_be(entry_at(&view, middle) + 8, 8) <= time_us) {
-            low = middle + 1;
-        } else {
-            high = middle;
+    *version = (int64_t)view.first - 1;
+    for (uint32_t i = 0; i < view.count; i++) { /* at most 32, and expired ones have no time */
+        const uint8_t *at = entry_at(&view, i);
+        if (sl_load_be(at, 8) != 0 && sl_load_be(at + 8, 8) <= time_us) {
+            *version = (int64_t)view.first + i;
         }
     }
-    *version = (int64_t)view.first + low - 1;
     return SL_OK;
 }

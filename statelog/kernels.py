@@ -606,8 +606,10 @@ class VersionEntry(NamedTuple):
 def page_append(payload: bytes, version: int, entry: VersionEntry) -> bytes:
     """Return the page with the entry of ``version`` added; ``b""`` starts a page there.
 
+    Versions passed over get entries of zeros: they have expired.
+
     Raises:
-        UsageError: ``version`` is not the next one of this page.
+        UsageError: ``version`` is not above the page's last, or belongs on another page.
     """
     scratch = _take()
     output = scratch.output

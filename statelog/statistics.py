@@ -7,7 +7,7 @@ import struct
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
@@ -44,6 +44,7 @@ _RECORDS_PER_TRANSACTION = 512
 _ENVELOPE = struct.Struct(">8xBBHI36xI")
 _PAGE_KEY = struct.Struct(">cQII")
 _PROGRESS_STEPS = 1000
+_TABLE_SHORT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     snapshots_size_bytes, states = _measure_states(engine, pages, tick)
     checkpoints: Counter[int] = Counter()
     for page in pages:
-        checkpoints[page.thread] += page.count
+        checkpoints[page.thread] += page.versions
     threads = sorted(_threads(rows, checkpoints, records), key=lambda each: -each.records_size_bytes)
     return StoreStatistics(
         file_size_bytes=environment.file_size_bytes,
@@ -181,7 +182,7 @@ class _Page(NamedTuple):
     thread: int
     branch: int
     first: int
-    count: int
+    versions: int
 
 
 def _pages(view: View) -> Iterator[_Page]:
@@ -239,7 +240,7 @@ def _sample_lsns(last_lsn: int) -> range | list[int]:
         return range(1, last_lsn + 1)
     chance = random.Random(last_lsn)  # noqa: S311 - the same answer for the same log
     edges = [last_lsn * step // RECORDS_READ_MAX for step in range(RECORDS_READ_MAX + 1)]
-    return [chance.randint(low + 1, high) for low, high in zip(edges, edges[1:], strict=False)]
+    return [chance.randint(low + 1, high) for low, high in pairwise(edges)]
 
 
 def _read_head(data: memoryview, lsn: int) -> tuple[int, int]:
@@ -264,7 +265,7 @@ def _read_head(data: memoryview, lsn: int) -> tuple[int, int]:
 
 def _measure_states(engine: Engine, pages: list[_Page], tick: _Ticks) -> tuple[int, int]:
     """Return (bytes of one snapshot per checkpoint, states measured for it)."""
-    ends = list(accumulate(page.count for page in pages))
+    ends = list(accumulate(page.versions for page in pages))
     total = ends[-1] if ends else 0
     sizer = _StateSizer(engine)
     order = _sample_checkpoints(total)
@@ -274,7 +275,7 @@ def _measure_states(engine: Engine, pages: list[_Page], tick: _Ticks) -> tuple[i
             break
         at = bisect_right(ends, index)
         page = pages[at]
-        version = page.first + page.count - (ends[at] - index)
+        version = page.first + page.versions - (ends[at] - index)
         sizes.append(sizer.measure(_checkpoint(engine, page, version)))
         tick.to(5 + 5 * len(sizes) / len(order), 10)
     tick.to(1, 1)
@@ -323,6 +324,8 @@ class _StateSizer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._sizes: dict[tuple[int, int], int] = {}
+        self._tables: dict[int, list[int]] = {}
+        self._tables_size = 0
         self.visited = 0
 
     def measure(self, event: CheckpointEvent) -> int:
@@ -385,12 +388,29 @@ class _StateSizer:
         size = 0
         with self._engine.read() as view:
             for lsn, number in leaves:
-                record = view.transaction.get_log(lsn)
-                if record is None:
-                    raise missing("record", lsn)
-                type_, _digest, _at, content_size, _total = kernels.record_node(record, number)
-                if type_ != LEAF:
-                    message = f"record {lsn}: node {number} is no leaf, but is referred to as one"
-                    raise CorruptionError(message, lsn=lsn, node=number)
-                size += content_size
+                size += self._leaf_size(view, lsn, number)
         return size
+
+    def _leaf_size(self, view: View, lsn: int, number: int) -> int:
+        sizes = self._tables.get(lsn)
+        if sizes is None:
+            record = view.transaction.get_log(lsn)
+            if record is None:
+                raise missing("record", lsn)
+            if number < _TABLE_SHORT:
+                type_, _digest, _at, size, _total = kernels.record_node(record, number)
+                return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
+            # Finding one node reads the table up to it: for a long table, read it once.
+            if self._tables_size > NODES_VISITED_MAX:
+                self._tables, self._tables_size = {}, 0
+            sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]
+            self._tables[lsn] = sizes
+            self._tables_size += len(sizes)
+        return _checked_leaf_size(sizes[number] if number < len(sizes) else 0, lsn, number)
+
+
+def _checked_leaf_size(size: int, lsn: int, number: int) -> int:
+    if not size:
+        message = f"record {lsn}: node {number} is no leaf, but is referred to as one"
+        raise CorruptionError(message, lsn=lsn, node=number)
+    return size

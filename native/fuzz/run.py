@@ -2,8 +2,8 @@
 
     python native/fuzz/run.py [--seconds N] [--seed S] [--plant]
 
-Each target replays its corpus and then mutations of it for N seconds. Exits 0 if nothing was found, 3 if something was. --plant
-builds in a bound that is one byte off, which the harness must find: then 0 would be the failure.
+Each target replays its corpus and then mutations of it for N seconds. Exits 0 if nothing was found, 3 if
+something was. --plant builds in a bound that is one byte off, which the harness must find.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NATIVE = FUZZ.parent
 KERNELS = sorted(NATIVE.glob("*.c"))
 TARGETS = sorted(FUZZ.glob("fuzz_*.c"))
 COMPILER = os.environ.get("CC", "gcc")
-WARNINGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wvla -Werror".split()
-SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g".split()
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
 FINDING = 3
 """Exit code; 1 is left to what keeps the targets from being built."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,49 +32,48 @@ _COMPLETE_VARIABLE = "_STATELOG_COMPLETE"
 class _Application(click.Group):
     """A group that answers every failure with one line on stderr and its exit code."""
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - click's own signature
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - as click has it
         """Run a command line and exit."""
         if _COMPLETE_VARIABLE in os.environ:
             return super().main(args, *rest, **options)
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="backslashreplace")  # a locale without a letter is no reason to fail
-        sys.exit(self._run(list(sys.argv[1:] if args is None else args)))
+        _prepare_streams()
+        code = self._run(list(sys.argv[1:] if args is None else args))
+        sys.exit(code if _flush_stdout() else exits.BROKEN_PIPE)
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the commands in the order in which a person meets them."""
+        return list(self.commands)
 
     def _run(self, arguments: list[str]) -> int:
         try:
             with self.make_context("statelog", arguments) as context:
-                code = self.invoke(context)
-            sys.stdout.flush()
+                self.invoke(context)
         except click.exceptions.Exit as exit_:
             return exit_.exit_code
-        except click.ClickException as error:
-            return _report(_usage_message(error), error.exit_code)
-        except StatelogError as error:
-            return _report(error.message, error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             return exits.INTERRUPTED
         except BrokenPipeError:
-            _discard_stdout()
             return exits.BROKEN_PIPE
-        except OSError as error:
-            return _report(f"{error.filename or 'output'}: {error.strerror or error}", exits.OS_ERROR)
         except Exception as error:
             if TRACEBACK_VARIABLE in os.environ:
                 raise
-            what = f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 to see where)"
-            return _report(what, exits.INTERNAL)
-        return code if isinstance(code, int) else 0
+            message, code = _explain(error)
+            if _flush_stdout():  # what was said before comes first
+                click.echo(exits.error_line(message), err=True)
+            return code
+        return 0
 
 
-def _report(message: str, code: int) -> int:
-    """Say why, after what was already said, and return the code."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _discard_stdout()
-    click.echo(exits.error_line(message), err=True)
-    return code
+def _explain(error: Exception) -> tuple[str, int]:
+    """Return what to say of an error, and the exit code."""
+    if isinstance(error, StatelogError):
+        return error.message, error.exit_code
+    if isinstance(error, click.ClickException):
+        return _usage_message(error), error.exit_code
+    if isinstance(error, OSError):
+        return f"{error.filename or 'output'}: {error.strerror or error}", exits.OS_ERROR
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
 
 
 def _usage_message(error: click.ClickException) -> str:
@@ -87,16 +86,32 @@ def _usage_message(error: click.ClickException) -> str:
     return f"{prefix}{message.rstrip('.')} (see {context.command_path} --help)"
 
 
-def _discard_stdout() -> None:
-    """Let what is still buffered go nowhere: the interpreter flushes once more at its end."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
+def _prepare_streams() -> None:
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for the rest of the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a locale without a letter is no reason to fail
+
+
+def _flush_stdout() -> bool:
+    """Write out what is buffered; if the reader has gone, let it go nowhere and return False."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())  # the interpreter flushes once more at its end
+        os.close(null)
+        return False
+    return True
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
     if not value:
         return
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms, for this alone
+
     try:
         release = version("statelog")
     except PackageNotFoundError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _THREADS_SHOWN = 20
 
 
-@click.command()
+@click.command(short_help="Show sizes and counts.")
 @STORE
 @AS_JSON
 def stat(*, store: Path, as_json: bool) -> None:
@@ -44,32 +44,23 @@ def stat(*, store: Path, as_json: bool) -> None:
 def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
     about = "about " if statistics.records_are_estimated else ""
     guess = "about " if statistics.snapshots_are_estimated else ""
-    pages = statistics.pages_used + statistics.pages_free
-    facts = (
-        ("file", f"{format_size(statistics.file_size_bytes)} of at most {format_size(statistics.map_size_bytes)}"),
-        (
-            "pages",
-            f"{pages:,} of {format_size(statistics.page_size_bytes)}: {statistics.pages_used:,} used,"
-            f" {statistics.pages_free:,} free",
-        ),
-        ("readers", f"{statistics.readers} at this moment"),
-        (
-            "contents",
-            f"{count(statistics.thread_count, 'thread')}, {count(statistics.branch_count, 'branch')},"
-            f" {count(statistics.checkpoint_count, 'checkpoint')}; the last LSN is {statistics.last_lsn}",
-        ),
-        (
-            "records",
-            f"{about}{format_size(statistics.records_size_bytes)} in {count(statistics.last_lsn, 'record')},"
-            f" with {about}{count(statistics.nodes, 'node')}",
-        ),
-        (
-            "sharing",
-            f"{guess}{format_size(statistics.snapshots_size_bytes)} if each checkpoint's state were stored whole:"
-            f" {guess}{statistics.dedup_ratio:.1f} times the records",
-        ),
+    page_size, pages = statistics.page_size_bytes, statistics.pages_used + statistics.pages_free
+    whole = format_size(statistics.snapshots_size_bytes)
+    counts = (
+        count(statistics.thread_count, "thread"),
+        count(statistics.branch_count, "branch"),
+        count(statistics.checkpoint_count, "checkpoint"),
+        count(statistics.last_lsn, "record"),
     )
-    for name, fact in facts:
+    facts = {
+        "file": f"{format_size(statistics.file_size_bytes)} of at most {format_size(statistics.map_size_bytes)}",
+        "pages": f"{pages:,} of {format_size(page_size)}, {statistics.pages_free:,} of them free",
+        "readers": f"{statistics.readers} at this moment",
+        "contents": ", ".join(counts),
+        "records": f"{about}{format_size(statistics.records_size_bytes)}, {about}{count(statistics.nodes, 'node')}",
+        "sharing": f"{guess}{whole} if every state were stored whole, {statistics.dedup_ratio:.1f} times the records",
+    }
+    for name, fact in facts.items():
         output.line(f"{name:<10}{fact}")
     output.line()
     output.table(
@@ -104,7 +95,7 @@ def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> N
         output.hint(f"the {_THREADS_SHOWN} largest of {statistics.thread_count:,} threads")
 
 
-@click.command()
+@click.command(short_help="Check every invariant.")
 @STORE
 @click.option("--shallow", is_flag=True, help="Records and index only, not the nodes inside records.")
 @AS_JSON
@@ -137,7 +128,8 @@ def verify(*, store: Path, shallow: bool, as_json: bool) -> None:
     else:
         _print_verification(output, found)
     if not found.ok:
-        message = f"{store} is damaged: {count(len(found.problems), 'problem')}, the first: {found.problems[0]['message']}"
+        problems = count(len(found.problems), "problem")
+        message = f"{store} is damaged: {problems}, the first: {found.problems[0]['message']}"
         raise CorruptionError(message, path=str(store))
 
 
@@ -165,7 +157,7 @@ def describe_verification(found: Verification) -> str:
     )
 
 
-@click.command("rebuild-index")
+@click.command("rebuild-index", short_help="Derive the index from the log again.")
 @STORE
 @AS_JSON
 def rebuild_index(*, store: Path, as_json: bool) -> None:

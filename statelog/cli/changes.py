@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command()
+@click.command(short_help="Go back to an earlier state.")
 @STORE
 @THREAD
 @click.argument("target")
@@ -64,13 +64,13 @@ def rollback(
             )
 
 
-@click.command()
+@click.command(short_help="Begin a branch.")
 @STORE
 @THREAD
 @click.argument("name")
 @BRANCH
 @AT
-@click.option("--update", metavar="JSON", help="A first commit on the new branch: channel to value; @FILE, - for stdin.")
+@click.option("--update", metavar="JSON", help="A first commit there: channel to value; @FILE, - for stdin.")
 @METADATA
 @AS_JSON
 def fork(
@@ -109,7 +109,7 @@ def fork(
             )
 
 
-@click.command()
+@click.command(short_help="Name checkpoints.")
 @STORE
 @THREAD
 @click.argument("name", required=False)

@@ -28,7 +28,7 @@ _STYLES = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
-@click.command()
+@click.command(short_help="Show what changed between two checkpoints.")
 @STORE
 @THREAD
 @click.argument("old", required=False)

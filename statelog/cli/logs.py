@@ -25,7 +25,7 @@ _BODY_CHARACTERS_MAX = 120
 _THREAD_CHARACTERS_MAX = 24
 
 
-@click.command()
+@click.command(short_help="Print the event log, and follow it.")
 @STORE
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
 @click.option("--thread", metavar="ID", help="Only records of this thread.")

@@ -6,11 +6,11 @@ import sys
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from statelog.cli.text import escape
+from statelog.cli.text import ELLIPSIS, escape
 from statelog.cli.values import dump_json
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _WIDTH_OFF_TERMINAL = 240
 """A file or a pipe has no width: rows stay on one line for grep."""
+
+_GAP = 2
+_LAST_COLUMN_WIDTH_MIN = 20
 
 
 def make_console(stream: IO[str]) -> Console:
@@ -59,24 +62,23 @@ class Output:
             self.messages.print(Text(escape(text), style="dim"), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-        """Write a table for a person.
+        """Write a table for a person, a line for each row; the last column is cut to what fits.
 
         Args:
-            columns: headings.
+            columns: headings; a column without one is left out if it is empty.
             rows: cells, of any text.
             right: headings of columns of numbers.
 
         """
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for heading in columns:
-            if heading in right:
-                table.add_column(heading, justify="right", no_wrap=True)
-            else:
-                last = heading == columns[-1]
-                table.add_column(heading, overflow="ellipsis" if last else "fold", no_wrap=last)
-        for row in rows:
-            table.add_row(*(Text(escape(cell)) for cell in row))
-        self.console.print(table)
+        lines = [list(columns), *([escape(cell) for cell in row] for row in rows)]
+        widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+        room = self.console.width - sum(width + _GAP for width in widths[:-1])
+        widths[-1] = min(widths[-1], max(room, _LAST_COLUMN_WIDTH_MIN))
+        kept = [index for index, width in enumerate(widths) if width]
+        for number, line in enumerate(lines):
+            cells = (_fit(line[index], widths[index], right=columns[index] in right) for index in kept)
+            text = (" " * _GAP).join(cells).rstrip()
+            self.console.print(Text(text, style="" if number else "bold"), soft_wrap=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
@@ -87,14 +89,20 @@ class Output:
             bar only tells that something goes on.
 
         """
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415, I001 - 30 ms, for the commands that wait
+        from rich.progress import Progress  # noqa: PLC0415 - 30 ms, for the commands that wait
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        hidden = not sys.stderr.isatty()
-        with Progress(*columns, console=self.messages, transient=True, disable=hidden) as bar:
+        with Progress(console=self.messages, transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task(what, total=None)
 
             def advance(done: int, whole: int) -> None:
                 bar.update(task, completed=done, total=whole)
 
             yield advance
+
+
+def _fit(cell: str, width: int, *, right: bool) -> str:
+    """Return a cell as wide as its column."""
+    missing = width - cell_len(cell)
+    if missing < 0:
+        return set_cell_size(cell, width - 1) + ELLIPSIS
+    return " " * missing + cell if right else cell + " " * missing

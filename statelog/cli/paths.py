@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from statelog.errors import NotFoundError, UsageError
 from statelog.cli.values import describe
+from statelog.errors import NotFoundError, UsageError
 from statelog.views import ListView
 
 Step = str | int | slice
@@ -36,7 +36,7 @@ def parse_path(text: str) -> list[Step]:
     while at < len(text) or not steps:
         match = _STEP.match(text, at)
         if match is None or (match["name"] is not None and (match["dot"] is None) is bool(steps)):
-            message = f"{text!r} is no path: at character {at + 1}; one is like messages[3].content or notes[\"a.b\"]"
+            message = f'{text!r} is no path: at character {at + 1}; one is like messages[3].content or notes["a.b"]'
             raise UsageError(message, path=text)
         steps.append(_step(match, text))
         at = match.end()
@@ -100,12 +100,12 @@ def _follow(value: Any, step: Step, where: str, path: str) -> Any:  # noqa: ANN4
             return value[step]
         what = f"position {step}" if isinstance(step, int) else f"key {step!r}"
     else:
-        what = "inside"
-    message = f"no {path}: {where} has no {what}, it is {describe(value)}{_keys(value)}"
+        what = "members"
+    message = f"no {path}: {where} ({describe(value)}) has no {what}{_keys(value)}"
     raise NotFoundError(message, path=path)
 
 
 def _keys(value: object) -> str:
     if not isinstance(value, Mapping) or not 0 < len(value) <= 20:
         return ""
-    return f" ({', '.join(value)})"
+    return f"; its keys are {', '.join(value)}"

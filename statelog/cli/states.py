@@ -13,7 +13,7 @@ from statelog.cli.options import AS_JSON, AT, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path
 from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading
-from statelog.cli.text import format_time
+from statelog.cli.text import format_time_exactly
 from statelog.cli.values import describe, render, to_json
 from statelog.errors import UsageError
 from statelog.views import ListView
@@ -27,7 +27,7 @@ _FULL_CHARACTERS_MAX = 2**40
 _TEXT_CHARACTERS_MAX = 8000
 
 
-@click.command()
+@click.command(short_help="Show the state at a version, or one value in it.")
 @STORE
 @THREAD
 @BRANCH
@@ -54,7 +54,7 @@ def show(
         if path is None:
             output.hint(
                 f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
-                f" {format_time(checkpoint.time)}"
+                f" {format_time_exactly(checkpoint.time)}"
             )
         if isinstance(value, Mapping | ListView | list | tuple):
             _print_members(output, value, _first_position(path), limit=None if full else limit, full=full)

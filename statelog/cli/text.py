@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 ELLIPSIS = "…"
 
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _SUSPECT_BUT_LINES = re.compile(r"[^\x20-\x7e\n\t]")
 
@@ -39,19 +41,23 @@ def shorten(text: str, characters_max: int) -> str:
 
 
 def format_time(time: datetime) -> str:
-    """Return a time (UTC) as `--at` takes it, to the microsecond."""
-    return time.strftime("%Y-%m-%d %H:%M:%S.%fZ")
+    """Return a time (UTC) to the millisecond, for tables."""
+    return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03}Z"
+
+
+def format_time_exactly(time: datetime) -> str:
+    """Return a time (UTC) so that `--at` finds what happened then."""
+    return f"{time:%Y-%m-%d %H:%M:%S.%f}Z"
 
 
 def format_size(size_bytes: float) -> str:
     """Return a size for a person: three digits, binary units."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1000:
-            break
+    unit = 0
+    while size_bytes >= 1000 and unit < len(_UNITS) - 1:
         size_bytes /= 1024
-    else:
-        unit = "TiB"
-    return f"{size_bytes:.0f} {unit}" if unit == "B" or size_bytes >= 100 else f"{size_bytes:.3g} {unit}"
+        unit += 1
+    digits = f"{size_bytes:.0f}" if unit == 0 or size_bytes >= 100 else f"{size_bytes:.3g}"
+    return f"{digits} {_UNITS[unit]}"
 
 
 def format_duration(duration_s: float) -> str:

@@ -25,7 +25,7 @@ _ID_CHARACTERS_MAX = 40
 _THREADS_SHOWN = 1000
 
 
-@click.command()
+@click.command(short_help="List the threads.")
 @STORE
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many, in order of creation.")
 @AS_JSON
@@ -57,7 +57,7 @@ def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
         output.hint("there are more: --limit says how many are shown")
 
 
-@click.command()
+@click.command(short_help="List a thread's checkpoints.")
 @STORE
 @THREAD
 @BRANCH
@@ -100,8 +100,8 @@ def print_history(output: Output, thread: Thread, checkpoints: list[Checkpoint])
                 format_time(checkpoint.time),
                 shorten(checkpoint.id, _ID_CHARACTERS_MAX),
                 ", ".join(what),
-                shorten(", ".join(checkpoint.channels_written), _CHANNELS_CHARACTERS_MAX),
                 render(checkpoint.metadata, _METADATA_CHARACTERS_MAX) if checkpoint.metadata else "",
+                shorten(", ".join(checkpoint.channels_written), _CHANNELS_CHARACTERS_MAX),
             )
         )
-    output.table(("version", "time", "id", "", "channels written", "metadata"), rows, right=("version",))
+    output.table(("version", "time", "id", "", "metadata", "channels written"), rows, right=("version",))

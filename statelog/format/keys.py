@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 VERSIONS_PER_PAGE = 32
 
@@ -10,7 +11,7 @@ _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
 _BRANCH = struct.Struct(">cQI")
 _PAGE = struct.Struct(">cQII")
-_LOCATOR = struct.Struct(">QI")
+_PLACE = struct.Struct(">QIQ?")
 
 
 def encode_thread_id_key(thread_id: str) -> bytes:
@@ -88,12 +89,20 @@ def decode_u32(payload: bytes) -> int:
     return int(_U32.unpack(payload)[0])
 
 
-def encode_locator(lsn: int, node: int) -> bytes:
-    """Where a node lies, as payload."""
-    return _LOCATOR.pack(lsn, node)
+class Place(NamedTuple):
+    """Where a widely shared node lies, whose it is, and whether another thread refers to it."""
+
+    lsn: int
+    node: int
+    thread: int
+    is_borrowed: bool
 
 
-def decode_locator(payload: bytes) -> tuple[int, int]:
-    """Inverse of `encode_locator`."""
-    lsn, node = _LOCATOR.unpack(payload)
-    return lsn, node
+def encode_place(place: Place) -> bytes:
+    """Where a widely shared node lies, as payload."""
+    return _PLACE.pack(*place)
+
+
+def decode_place(payload: bytes) -> Place:
+    """Inverse of `encode_place`."""
+    return Place(*_PLACE.unpack(payload))

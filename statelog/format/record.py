@@ -37,13 +37,15 @@ TYPE_NAMES = {
 
 FLAG_CONTINUES = 1
 FLAG_VACUUMED = 2
+FLAG_REDACTED = 4
 
 _CHECKSUM = struct.Struct(">Q")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
 _REST = struct.Struct(">BBHIQQ20sI")
-_CHAINED = struct.Struct(">BBHQQ20sI")
+_CHAINED = struct.Struct(">BBHQQ20s20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
 _CHAIN_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-chain-1")
+_PART_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-part-1")
 _CHECKPOINT_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-checkpt-1")
 
 
@@ -54,6 +56,15 @@ class NodeRow(NamedTuple):
     digest: bytes
     data: bytes
     content_size: int
+
+
+class Redacted(NamedTuple):
+    """What is left of an event: its thread, what the chain needs, and what the index needs."""
+
+    thread: int
+    body_digest: bytes
+    nodes_digest: bytes | None
+    borrowed: list[bytes]
 
 
 class Record(NamedTuple):
@@ -76,6 +87,15 @@ class Record(NamedTuple):
             raise CorruptionError(message, lsn=self.lsn)
         return fields
 
+    def redacted(self) -> Redacted:
+        """Return what a redacted body keeps."""
+        fields = self.fields()
+        is_whole = len(fields) == 4 and type(fields[0]) is int and type(fields[1]) is bytes  # noqa: PLR2004
+        if not is_whole or not self.flags & FLAG_REDACTED:
+            message = f"record {self.lsn}: the body is not that of a redacted record"
+            raise CorruptionError(message, lsn=self.lsn)
+        return Redacted(*fields)
+
 
 def varint(number: int) -> bytes:
     """Return unsigned LEB128."""
@@ -89,13 +109,22 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def chain_digest(
-    type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body: bytes, node_ids: bytes
+def part_digest(data: bytes) -> bytes:
+    """Return what stands for a body, or for the joined identities of nodes, in the chain."""
+    state = _PART_START.copy()
+    state.update(data)
+    return state.digest()
+
+
+def chain_digest(  # noqa: PLR0913 - what is chained
+    type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body_digest: bytes, nodes_digest: bytes
 ) -> bytes:
-    """Return the chain digest. `node_ids` is `type | digest` of each node in order."""
+    """Return the chain digest, from the part digests of body and node identities."""
     state = _CHAIN_START.copy()
     state.update(
-        _CHAINED.pack(FORMAT_VERSION, type_, flags & ~FLAG_VACUUMED, lsn, time_us, previous, len(body)) + body + node_ids
+        _CHAINED.pack(
+            FORMAT_VERSION, type_, flags & FLAG_CONTINUES, lsn, time_us, previous, body_digest, nodes_digest
+        )
     )
     return state.digest()
 
@@ -128,7 +157,9 @@ def encode_record(  # noqa: PLR0913 - the fields of an envelope
     if len(rest) > RECORD_SIZE_BYTES_MAX:
         message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
-    chain = chain_digest(type_, flags, lsn, time_us, previous_chain, body, b"".join(ids))
+    chain = chain_digest(
+        type_, flags, lsn, time_us, previous_chain, part_digest(body), part_digest(b"".join(ids))
+    )
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest, chain
 
 
@@ -163,12 +194,28 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
 
 def record_chain_digest(data: memoryview | bytes, record: Record) -> bytes:
     """Return the chain digest of a decoded record."""
-    ids = b"".join(
-        bytes((type_,)) + digest for type_, digest, _at, _content, _total in kernels.record_nodes(data)
-    ) if record.node_count else b""
+    body_digest, nodes_digest = part_digests(data, record)
     return chain_digest(
-        record.type, record.flags, record.lsn, record.time_us, record.previous_chain, record.body, ids
+        record.type, record.flags, record.lsn, record.time_us, record.previous_chain, body_digest, nodes_digest
     )
+
+
+def part_digests(data: memoryview | bytes, record: Record) -> tuple[bytes, bytes]:
+    """Return the part digests of body and node identities, which outlive both.
+
+    Raises:
+        CorruptionError: a redacted record has no room for them.
+
+    """
+    if record.flags & FLAG_REDACTED:
+        redacted = record.redacted()
+        body_digest = redacted.body_digest
+        if redacted.nodes_digest is not None:
+            return body_digest, redacted.nodes_digest
+    else:
+        body_digest = part_digest(record.body)
+    ids = [bytes((type_,)) + digest for type_, digest, _at, _content, _total in kernels.record_nodes(data)]
+    return body_digest, part_digest(b"".join(ids))
 
 
 def checkpoint_digest(

@@ -140,13 +140,25 @@ class Batch:
             return Node(row.data, row.content_size, lsn)
         return read_node(self._transaction, self._cache, type_, digest, lsn, number)
 
-    def workspace(self) -> Workspace:
-        """Return a workspace for one record's nodes."""
-        return Workspace(self.read_node, self._find_large)
+    def workspace(self, thread: int, borrowed: list[bytes]) -> Workspace:
+        """Return a workspace for the nodes of one record of a thread.
 
-    def _find_large(self, digest: bytes) -> tuple[int, int] | None:
-        payload = self.get_index(keys.encode_digest_key(digest))
-        return None if payload is None else keys.decode_locator(payload)
+        Args:
+            thread: the thread.
+            borrowed: gets the digests of other threads' nodes that it is the first to borrow.
+
+        """
+
+        def find_large(digest: bytes) -> tuple[int, int] | None:
+            payload = self.get_index(keys.encode_digest_key(digest))
+            if payload is None:
+                return None
+            place = keys.decode_place(payload)
+            if place.thread != thread and not place.is_borrowed:
+                borrowed.append(digest)
+            return place.lsn, place.node
+
+        return Workspace(self.read_node, find_large)
 
     def head(self, thread: int, branch: int) -> Head | None:
         """Return a branch's head."""
@@ -159,13 +171,13 @@ class Batch:
             return None
         return Head(event, event.digest, self.view.require_entry(thread, branch, version))
 
-    def entry(self, thread: int, branch: int, version: int) -> VersionEntry:
-        """Return a version's entry, recent ones from memory."""
+    def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
+        """Return a version's entry, recent ones from memory; None if it has expired."""
         found = self.entries.get((thread, branch, version))
         if found is None:
             head = self._new_heads.get((thread, branch))
             found = head.entry if head is not None and head.event.version == version else None
-        return self.view.require_entry(thread, branch, version) if found is None else found
+        return self.view.entry(thread, branch, version) if found is None else found
 
     # --- staging ---------------------------------------------------------------
 
@@ -178,9 +190,12 @@ class Batch:
         last = self._staged[-1].time_us if self._staged else self._end.time_us
         return max(time.time_ns() // 1000, last + 1)
 
-    def append(self, type_: int, time_us: int, body: bytes, rows: Sequence[NodeRow] = ()) -> None:
-        """Stage a record; its nodes enter the index here."""
-        apply_nodes(self, self.next_lsn(), [(row.type, row.digest, row.content_size, row.data[0]) for row in rows])
+    def append(  # noqa: PLR0913 - what a record is made of
+        self, type_: int, time_us: int, body: bytes, thread: int, rows: Sequence[NodeRow] = ()
+    ) -> None:
+        """Stage a record of a thread; its nodes enter the index here."""
+        facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]
+        apply_nodes(self, self.next_lsn(), thread, facts)
         self._staged.append(_Staged(type_, time_us, body, rows))
 
     def put_index(self, key: bytes, payload: bytes) -> None:

@@ -19,6 +19,7 @@ from statelog.format.record import (
 
 MAIN = "main"
 NONE_U32 = 0xFFFFFFFF
+NOTHING_BORROWED = b"\x80"
 
 
 class ThreadEvent(NamedTuple):
@@ -62,12 +63,17 @@ class CheckpointEvent(NamedTuple):
     parent_branch: int | None
     parent_version: int | None
     parent_digest: bytes | None
+    jump_branch: int | None
+    jump_version: int | None
+    depth: int
+    jump_depth: int
     root_digest: bytes
     root_lsn: int
     root_node: int
     id: str | None
     metadata: bytes
     written: bytes
+    borrowed: bytes
     target: int
     lsn: int
     time_us: int
@@ -87,18 +93,19 @@ _NULL = b"\xf6"
 
 def encode_checkpoint_body(event: CheckpointEvent, own_lsn: int) -> bytes:
     """Return the body. Joined by hand: this is in every commit."""
-    parent = (
-        _NULL * 3
-        if event.parent_digest is None
-        else _INT(event.parent_branch) + _INT(event.parent_version) + _DIGEST_HEAD + event.parent_digest
-    )
     return b"".join(
         (
-            b"\x8d" if event.target else b"\x8c",
+            b"\x92" if event.target else b"\x91",
             _INT(event.thread),
             _INT(event.branch),
             _INT(event.version),
-            parent,
+            _optional(event.parent_branch),
+            _optional(event.parent_version),
+            _NULL if event.parent_digest is None else _DIGEST_HEAD + event.parent_digest,
+            _optional(event.jump_branch),
+            _optional(event.jump_version),
+            _INT(event.depth),
+            _INT(event.jump_depth),
             _DIGEST_HEAD,
             event.root_digest,
             _INT(0 if event.root_lsn == own_lsn else event.root_lsn),
@@ -106,9 +113,14 @@ def encode_checkpoint_body(event: CheckpointEvent, own_lsn: int) -> bytes:
             _NULL if event.id is None else cbor.encode(event.id),
             event.metadata,
             event.written,
+            event.borrowed,
             _INT(event.target) if event.target else b"",
         )
     )
+
+
+def _optional(number: int | None) -> bytes:
+    return _NULL if number is None else _INT(number)
 
 
 def decode_event(record: Record) -> Event:
@@ -148,12 +160,17 @@ def _decode_checkpoint(record: Record, fields: list[Any]) -> CheckpointEvent:
         parent_branch,
         parent_version,
         parent_digest,
+        jump_branch,
+        jump_version,
+        depth,
+        jump_depth,
         root_digest,
         root_lsn,
         root_node,
         id_,
         metadata,
         written,
+        borrowed,
     ) = fields
     return CheckpointEvent(
         thread,
@@ -162,12 +179,17 @@ def _decode_checkpoint(record: Record, fields: list[Any]) -> CheckpointEvent:
         parent_branch,
         parent_version,
         parent_digest,
+        jump_branch,
+        jump_version,
+        depth,
+        jump_depth,
         root_digest,
         root_lsn or record.lsn,
         root_node,
         id_,
         cbor.encode(metadata),
         cbor.encode(written),
+        cbor.encode(borrowed),
         target,
         record.lsn,
         record.time_us,

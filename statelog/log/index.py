@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from statelog import kernels
-from statelog.format import keys
+from statelog.format import cbor, keys
 from statelog.kernels import VersionEntry
 from statelog.log.events import (
     MAIN,
     NONE_U32,
+    NOTHING_BORROWED,
     CheckpointEvent,
     Event,
     ForkEvent,
@@ -32,9 +33,6 @@ class IndexWriter(Protocol):
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload."""
 
-    def entry(self, thread: int, branch: int, version: int) -> VersionEntry:
-        """Return a version's entry, which must exist."""
-
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Put a payload."""
 
@@ -45,7 +43,7 @@ class IndexWriter(Protocol):
 def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
     """Bring the index up to date with one event."""
     if isinstance(event, CheckpointEvent):
-        apply_checkpoint(index, event, _parent_entry(index.view, event))
+        apply_checkpoint(index, event)
     elif isinstance(event, ThreadEvent):
         index.put_index(keys.encode_thread_id_key(event.thread_id), keys.encode_lsn(lsn))
         index.put_index(keys.encode_thread_key(lsn), encode_thread(ThreadRow(lsn, event.thread_id, event.specs, 1)))
@@ -78,51 +76,50 @@ def _put_branch(index: IndexWriter, thread: int, row: BranchRow) -> None:
     index.put_index(keys.encode_branch_key(thread, row.number), encode_branch(row))
 
 
-def _parent_entry(view: View, event: CheckpointEvent) -> VersionEntry | None:
-    if event.parent_branch is None or event.parent_version is None:
-        return None
-    return view.require_entry(event.thread, event.parent_branch, event.parent_version)
-
-
-def apply_checkpoint(
-    index: IndexWriter, event: CheckpointEvent, parent: VersionEntry | None
-) -> VersionEntry:
-    """Enter a checkpoint; `parent` is the entry of its parent."""
-    entry = make_entry(index, event, parent)
+def apply_checkpoint(index: IndexWriter, event: CheckpointEvent) -> VersionEntry:
+    """Enter a checkpoint: all of its entry stands in the event, so that it needs no other record."""
+    entry = VersionEntry(
+        event.lsn,
+        event.time_us,
+        NONE_U32 if event.parent_branch is None else event.parent_branch,
+        NONE_U32 if event.parent_version is None else event.parent_version,
+        NONE_U32 if event.jump_branch is None else event.jump_branch,
+        NONE_U32 if event.jump_version is None else event.jump_version,
+        event.depth,
+        event.jump_depth,
+    )
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     page = index.get_index(key) or b""
     index.put_index(key, kernels.page_append(page, event.version, entry))
     if event.id is not None:
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))
+    if event.borrowed != NOTHING_BORROWED:
+        apply_borrowed(index, cbor.decode(event.borrowed))
     return entry
 
 
-def make_entry(index: IndexWriter, event: CheckpointEvent, parent: VersionEntry | None) -> VersionEntry:
-    """Return the version entry, its jump pointer as in a skew-binary list (Myers 1983)."""
-    if parent is None or event.parent_branch is None or event.parent_version is None:
-        return VersionEntry(event.lsn, event.time_us, NONE_U32, NONE_U32, NONE_U32, NONE_U32, 0, 0)
-    jump = (event.parent_branch, event.parent_version, parent.depth)
-    if parent.jump_branch != NONE_U32:
-        far = index.entry(event.thread, parent.jump_branch, parent.jump_version)
-        if parent.depth - parent.jump_depth == parent.jump_depth - far.jump_depth:
-            jump = (
-                (far.jump_branch, far.jump_version, far.jump_depth)
-                if far.jump_branch != NONE_U32
-                else (parent.jump_branch, parent.jump_version, parent.jump_depth)
-            )
-    return VersionEntry(
-        event.lsn, event.time_us, event.parent_branch, event.parent_version, *jump[:2], parent.depth + 1, jump[2]
-    )
+def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:
+    """Note of widely shared nodes that another thread refers to them."""
+    for digest in digests:
+        key = keys.encode_digest_key(digest)
+        payload = index.get_index(key)
+        if payload is not None:
+            index.put_index(key, keys.encode_place(keys.decode_place(payload)._replace(is_borrowed=True)))
 
 
-def apply_nodes(index: IndexWriter, lsn: int, nodes: Iterable[tuple[int, bytes, int, int]]) -> None:
-    """Enter the widely shared nodes of a record, given as (type, digest, content size, first byte) in order."""
+def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeFacts]) -> None:
+    """Enter the widely shared nodes of a record of a thread, in order."""
     for number, (type_, digest, content_size, first_byte) in enumerate(nodes):
         if is_shared_widely(type_, content_size, first_byte):
-            index.put_index(keys.encode_digest_key(digest), keys.encode_locator(lsn, number))
+            place = keys.Place(lsn, number, thread, is_borrowed=False)
+            index.put_index(keys.encode_digest_key(digest), keys.encode_place(place))
 
 
-def node_facts(data: bytes | memoryview) -> list[tuple[int, bytes, int, int]]:
+NodeFacts = tuple[int, bytes, int, int]
+"""Type, digest, content size (0 when vacuumed) and first byte of a node."""
+
+
+def node_facts(data: bytes | memoryview) -> list[NodeFacts]:
     """Return what `apply_nodes` takes, of a record."""
     return [
         (type_, digest, size, data[at] if size else 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog.format import cbor
-from statelog.format.record import FLAG_CONTINUES, TYPE_NAMES, Record, decode_record, record_chain_digest
+from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, TYPE_NAMES, Record, decode_record, record_chain_digest
 from statelog.log.events import (
     CheckpointEvent,
     Event,
@@ -38,8 +38,8 @@ class LogRecord:
         lsn: its number; dense from 1.
         type: "thread", "checkpoint", "rollback", "fork", "schema" or "tag".
         time: when it was committed (UTC).
-        thread_id: the thread it is about.
-        body: what it says, by type.
+        thread_id: the thread it is about; None when the event was redacted.
+        body: what it says, by type; empty when the event was redacted (its version has expired).
         size_bytes: of the record with its nodes.
         digest: chain digest, hex: over everything up to and with this record.
         previous_digest: that of the record before.
@@ -50,7 +50,7 @@ class LogRecord:
     lsn: int
     type: str
     time: datetime
-    thread_id: str
+    thread_id: str | None
     body: dict[str, Any]
     size_bytes: int
     digest: str
@@ -78,14 +78,19 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
 
 def _log_record(view: View, lsn: int) -> LogRecord:
     record, digest = read_with_digest(view, lsn)
-    event = decode_event(record)
-    thread_id = event.thread_id if isinstance(event, ThreadEvent) else view.thread(event.thread).id
+    if record.flags & FLAG_REDACTED:
+        thread_id: str | None = None
+        body: dict[str, Any] = {}
+    else:
+        event = decode_event(record)
+        thread_id = event.thread_id if isinstance(event, ThreadEvent) else view.thread(event.thread).id
+        body = describe(view, event)
     return LogRecord(
         lsn=lsn,
         type=TYPE_NAMES[record.type],
         time=to_datetime(record.time_us),
         thread_id=thread_id,
-        body=describe(view, event),
+        body=body,
         size_bytes=record.size_bytes,
         digest=digest.hex(),
         previous_digest=record.previous_chain.hex(),

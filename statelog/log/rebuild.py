@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.format.record import decode_record
-from statelog.log.events import decode_event
-from statelog.log.index import apply_event, apply_nodes, node_facts
+from statelog.format.record import FLAG_REDACTED, Record, decode_record
+from statelog.log.events import ThreadEvent, decode_event
+from statelog.log.index import apply_borrowed, apply_event, apply_nodes, node_facts
 from statelog.log.view import Transaction, View, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.kernels import VersionEntry
     from statelog.log.engine import Engine
     from statelog.storage.transactions import WriteTransaction
 
@@ -28,10 +27,6 @@ class DerivedIndex:
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload."""
         return self.payloads.get(key)
-
-    def entry(self, thread: int, branch: int, version: int) -> VersionEntry:
-        """Return a version's entry."""
-        return self.view.require_entry(thread, branch, version)
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Put a payload."""
@@ -67,13 +62,25 @@ def derive(transaction: Transaction, progress: Callable[[int, int], None] | None
         if data is None:
             raise missing("record", lsn)
         record = decode_record(data, lsn)
-        apply_nodes(index, lsn, node_facts(data))
-        apply_event(index, decode_event(record), lsn)
+        apply_record(index, record, data)
         if progress is not None and lsn % 256 == 0:
             progress(lsn, last)
     if progress is not None:
         progress(last, last)
     return index
+
+
+def apply_record(index: DerivedIndex, record: Record, data: memoryview) -> None:
+    """Bring an index up to date with one record. Of a redacted one only shared nodes are left."""
+    if record.flags & FLAG_REDACTED:
+        redacted = record.redacted()
+        apply_nodes(index, record.lsn, redacted.thread, node_facts(data))
+        apply_borrowed(index, redacted.borrowed)
+        return
+    event = decode_event(record)
+    thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
+    apply_nodes(index, record.lsn, thread, node_facts(data))
+    apply_event(index, event, record.lsn)
 
 
 def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = None) -> int:

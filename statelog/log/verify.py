@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
-from statelog.format.record import FLAG_VACUUMED, NO_DIGEST, Record, decode_record, record_chain_digest
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, NO_DIGEST, Record, decode_record, record_chain_digest
 from statelog.log.events import CheckpointEvent, decode_event
-from statelog.log.index import apply_event, apply_nodes, node_facts
-from statelog.log.rebuild import DerivedIndex
+from statelog.log.rebuild import DerivedIndex, apply_record
 from statelog.tree.check import check_node
 from statelog.tree.node import ROOT, node_digest
 
@@ -94,7 +93,7 @@ class _Verifier:
         if self._deep:
             for number, row in enumerate(rows):
                 self._check_node(record, data, number, row)
-        self._apply(record, node_facts(data))
+        self._apply(record, data)
 
     def _check_order(self, record: Record) -> None:
         if record.time_us <= self._time_us:
@@ -131,14 +130,14 @@ class _Verifier:
         elif rows[child][0] != child_type:
             self.report.add("T5", lsn, f"node {number} refers to a node of type {rows[child][0]}", number)
 
-    def _apply(self, record: Record, facts: list[tuple[int, bytes, int, int]]) -> None:
+    def _apply(self, record: Record, data: memoryview) -> None:
         try:
-            event = decode_event(record)
-            if isinstance(event, CheckpointEvent):
-                self._check_ref(record.lsn, -1, ROOT, event.root_digest, event.root_lsn, event.root_node)
+            if not record.flags & FLAG_REDACTED:
+                event = decode_event(record)
+                if isinstance(event, CheckpointEvent):
+                    self._check_ref(record.lsn, -1, ROOT, event.root_digest, event.root_lsn, event.root_node)
             if self._index is not None:
-                apply_nodes(self._index, record.lsn, facts)
-                apply_event(self._index, event, record.lsn)
+                apply_record(self._index, record, data)
         except StatelogError as error:
             self.report.add("L5", record.lsn, error.message)
             self._index = None

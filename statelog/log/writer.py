@@ -21,6 +21,8 @@ from statelog.format.record import TYPE_CHECKPOINT, TYPE_FORK, TYPE_ROLLBACK, TY
 from statelog.limits import NAME_SIZE_BYTES_MAX, VERSIONS_MAX
 from statelog.log.batch import Head
 from statelog.log.events import (
+    NONE_U32,
+    NOTHING_BORROWED,
     CheckpointEvent,
     ForkEvent,
     SchemaEvent,
@@ -78,7 +80,7 @@ def check_name(what: str, name: str) -> None:
 def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
     """Begin a thread; return its LSN."""
     lsn = batch.next_lsn()
-    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]))
+    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]), lsn)
     apply_event(batch, ThreadEvent(thread_id, specs), lsn)
     return lsn
 
@@ -86,7 +88,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
 def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
     """Add channels to a thread's schema."""
     lsn = batch.next_lsn()
-    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]))
+    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]), thread)
     apply_event(batch, SchemaEvent(thread, specs), lsn)
 
 
@@ -114,7 +116,8 @@ def commit(  # noqa: PLR0913 - what a commit is made of
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
     _check_id(batch, thread_id, thread, checkpoint_id)
-    workspace = batch.workspace()
+    borrowed: list[bytes] = []
+    workspace = batch.workspace(thread, borrowed)
     if head is None:
         root = mapping.empty_root(kernels.KIND_DICT)
     else:
@@ -131,7 +134,9 @@ def commit(  # noqa: PLR0913 - what a commit is made of
         assert head is not None
         located = (head.event.root_digest, head.event.root_lsn, head.event.root_node)
     event = _checkpoint_event(batch, thread, branch, version + 1, head, located, checkpoint_id, metadata, written, 0)
-    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, workspace.rows)
+    if borrowed:
+        event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
+    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, workspace.rows)
 
 
 def _merge_writes(
@@ -204,6 +209,7 @@ def _checkpoint_event(  # noqa: PLR0913
     if version > VERSIONS_MAX:
         message = f"a branch of {version} versions"
         raise LimitError(message, actual=version, limit=VERSIONS_MAX)
+    jump = jump_of(batch, thread, parent)
     return CheckpointEvent(
         thread,
         branch,
@@ -211,24 +217,42 @@ def _checkpoint_event(  # noqa: PLR0913
         parent.event.branch if parent else None,
         parent.event.version if parent else None,
         parent.digest if parent else None,
+        *jump,
         root[0],
         root[1],
         root[2],
         checkpoint_id,
         metadata,
         written,
+        NOTHING_BORROWED,
         target,
         batch.next_lsn(),
         batch.next_time_us(),
     )
 
 
-def _stage_checkpoint(
-    batch: Batch, type_: int, event: CheckpointEvent, parent: Head | None, rows: Sequence[NodeRow]
-) -> Head:
+def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None, int | None, int, int]:
+    """Return (jump branch, jump version, depth, jump depth) of a child of `parent`.
+
+    The jump pointer is that of a skew-binary list (Myers 1983). Where retention has taken the
+    entry that decides it, the parent serves: every pointer to an ancestor is a right one.
+    """
+    if parent is None:
+        return None, None, 0, 0
+    event, entry = parent.event, parent.entry
+    if entry.jump_branch != NONE_U32:
+        far = batch.entry(thread, entry.jump_branch, entry.jump_version)
+        if far is not None and entry.depth - entry.jump_depth == entry.jump_depth - far.jump_depth:
+            if far.jump_branch != NONE_U32:
+                return far.jump_branch, far.jump_version, entry.depth + 1, far.jump_depth
+            return entry.jump_branch, entry.jump_version, entry.depth + 1, entry.jump_depth
+    return event.branch, event.version, entry.depth + 1, entry.depth
+
+
+def _stage_checkpoint(batch: Batch, type_: int, event: CheckpointEvent, rows: Sequence[NodeRow]) -> Head:
     body = encode_checkpoint_body(event, event.lsn)
-    batch.append(type_, event.time_us, body, rows)
-    entry = apply_checkpoint(batch, event, parent.entry if parent else None)
+    batch.append(type_, event.time_us, body, event.thread, rows)
+    entry = apply_checkpoint(batch, event)
     head = Head(event, event.digest, entry)
     batch.set_head(event.thread, event.branch, head)
     return head
@@ -261,7 +285,7 @@ def rollback(  # noqa: PLR0913
         _NOTHING_WRITTEN,
         old.lsn,
     )
-    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, target, ())
+    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, ())
 
 
 def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, int]) -> int:
@@ -273,7 +297,7 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
     number = batch.view.thread(thread).branch_count
     lsn = batch.next_lsn()
     event = ForkEvent(thread, number, name, base[0], base[1])
-    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)))
+    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)), thread)
     apply_event(batch, event, lsn)
     return number
 
@@ -283,5 +307,5 @@ def tag(batch: Batch, thread: int, name: str, target: int) -> None:
     check_name("tag", name)
     event = TagEvent(thread, name, target)
     lsn = batch.next_lsn()
-    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)))
+    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)), thread)
     apply_event(batch, event, lsn)

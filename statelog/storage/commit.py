@@ -52,7 +52,7 @@ _NONE: list[Any] = []
 class _Request:
     """One caller's work, on its way through a group."""
 
-    __slots__ = ("error", "gate", "group", "led", "result", "settled", "to_wake", "work")
+    __slots__ = ("error", "gate", "result", "settled", "to_wake", "work")
 
     def __init__(self, work: Callable[[WriteTransaction], Any]) -> None:
         self.work = work
@@ -62,9 +62,6 @@ class _Request:
         """Result or error is final. Not yet so, the work has no effect and may be run again."""
         self.gate: threading.Lock | None = None
         """Held while its follower sleeps; released when it is settled, or leads."""
-        self.led = False
-        self.group: list[_Request] = _NONE
-        """Of a leader: whose works it runs, itself first."""
         self.to_wake: list[Any] = _NONE
         """Of a leader that has passed on: gates still to be released."""
 
@@ -83,6 +80,8 @@ class Committer:
         self._environment = environment
         self._mutex = threading.Lock()
         self._leader: _Request | None = None
+        self._group: list[_Request] = _NONE
+        """Whose works the leader runs, itself first."""
         self._queue: deque[_Request] = deque()
         self._assembled = threading.Lock()
         self._assembled.acquire()
@@ -149,8 +148,7 @@ class Committer:
 
     def _lead(self, request: _Request) -> None:
         """Run one group, deliver, and pass leadership on."""
-        request.group = group = [request]
-        request.led = True
+        self._group = group = [request]
         try:
             if self._queue or self._expected > 1:
                 self._assemble(group)
@@ -175,10 +173,11 @@ class Committer:
             if left_s > 0:
                 self._await_queue(len(self._queue) + missing, left_s)
         with self._mutex:
+            if self._queue and self._queue[0] is group[0]:  # who passed on was interrupted before taking it out
+                self._queue.popleft()
             while self._queue and len(group) < GROUP_COMMITS_MAX:
-                member = self._queue.popleft()
-                if member is not group[0]:
-                    group.append(member)
+                group.append(self._queue[0])  # first into the one, then out of the other: an interrupt loses nobody
+                self._queue.popleft()
 
     def _await_queue(self, length: int, timeout_s: float) -> None:
         self._assembled.acquire(blocking=False)  # a release that came after an earlier time-out
@@ -206,20 +205,22 @@ class Committer:
         queue = self._queue
         with self._mutex:
             if len(group) > 1 or queue:
-                requeued = [member for member in group[1:] if not member.settled and member not in queue]
-                queue.extendleft(reversed(requeued))
-                self._expected = len(group) + len(queue) - len(requeued)
+                unsettled = [member for member in group[1:] if not member.settled]
+                if unsettled:
+                    queue.extendleft(member for member in reversed(unsettled) if member not in queue)
+                self._expected = len(group) + len(queue) - len(unsettled)
                 request.to_wake = [member.gate for member in group[1:] if member.settled]
-                successor = queue[0] if queue else None
-                if successor is not None:
-                    request.to_wake.append(successor.gate)
                 self._delivered_at_s = perf_counter()
-                self._leader = successor
-                if successor is not None:
+                if queue:
+                    request.to_wake.append(queue[0].gate)
+                    self._leader = queue[0]
                     queue.popleft()
+                else:
+                    self._leader = None
             else:
                 self._expected = 1
                 self._leader = None
+            self._group = _NONE
         if request.to_wake:
             _wake(request.to_wake)
         point("commit.after_delivery")
@@ -228,16 +229,18 @@ class Committer:
         """Take an interrupted request out, wherever it is, so that its work no longer runs."""
         while True:
             with self._mutex:
-                if self._leader is request:
-                    break
+                is_leader = self._leader is request
                 if request in self._queue:
                     self._queue.remove(request)
-                    return
-            _wake(request.to_wake)
-            if request.settled or request.gate is None or request.led:
+                    request.settled = not is_leader
+                in_hands = not is_leader and not request.settled and request in self._group
+            if is_leader:
+                self._pass_on(request, self._group or [request])
                 return
-            request.gate.acquire()  # in the leader's hands, or about to lead
-        self._pass_on(request, request.group or [request])
+            _wake(request.to_wake)
+            if not in_hands:
+                return
+            request.gate.acquire()  # type: ignore[union-attr]  # released when it is settled, or leads
 
     # --- one transaction ----------------------------------------------------------
 

@@ -13,35 +13,29 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import lmdb
 
 from statelog.errors import (
     ClosedError,
-    CorruptionError,
     ForkedError,
-    FormatError,
     ReadOnlyError,
     StatelogError,
     StorageError,
     UsageError,
 )
-from statelog.format.header import HEADER_KEY, decode_header
-from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN, READERS_MAX
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
 from statelog.storage import registry
-from statelog.storage.checks import check_file
 from statelog.storage.commit import Committer
-from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.failures import error_code, translate_lmdb
-from statelog.storage.locks import FileLocks, is_same_file
+from statelog.storage.locks import FileLocks
+from statelog.storage.opening import Handles, open_handles
 from statelog.storage.statistics import collect_statistics
 from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from statelog.storage.statistics import EnvironmentStatistics
     from statelog.storage.transactions import WriteTransaction
 
@@ -50,10 +44,6 @@ Durability: TypeAlias = Literal["commit", "batched"]
 LOCK_TIMEOUT_DEFAULT_S = 10.0
 """How long to wait for another process's commit: far above any flush, below a person's patience."""
 
-_SPARE_READS = 0
-"""Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
-parent's reader table by a forked child that exits, after which the parent cannot read."""
-
 _DRAIN_TIMEOUT_S = 5.0
 """Reads are short by contract; one that outlives this is held by whoever waits for it."""
 
@@ -61,16 +51,6 @@ _FORK_TIMEOUT_S = 0.25
 """How long a fork waits for transactions to end: some commits, and no person notices."""
 
 _BEGIN_ATTEMPTS = 3
-
-
-class Handles(NamedTuple):
-    """What one opening of LMDB gave; replaced as a whole by `reopen`."""
-
-    raw: lmdb.Environment
-    begin: Callable[..., lmdb.Transaction]
-    meta: Any
-    log: Any
-    index: Any
 
 
 class Environment:
@@ -241,7 +221,8 @@ class Environment:
         with self._gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
-            self.handles.raw.close()
+            if self.handles is not None:
+                self.handles.raw.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
             self._open_handles()
 
@@ -412,71 +393,20 @@ class Environment:
 
     def _open_handles(self) -> None:
         """Open LMDB's environment, and the gate. Holds under `_gate`."""
-        self._check_same_file()  # LMDB would make a file where there is none
-        meta_page = check_file(self.locks.descriptor, self.path)
-        raw: lmdb.Environment | None = None
-        try:
-            raw = self._open_raw(meta_page.page_size_bytes)
-            raw.reader_check()
-            self.handles = self._open_tables(raw)
-            self.header = self._read_header(self.handles)
-        except BaseException as error:
-            self.handles = None  # type: ignore[assignment]  # gated
-            if raw is not None:
-                raw.close()
-            if isinstance(error, lmdb.Error):
-                raise self.translate(error) from error
-            raise
-        self.store_id = self.header["store_id"]
-        self.gated = False
-
-    def _check_same_file(self) -> None:
-        if not is_same_file(self.path, self.locks.descriptor):
-            message = f"{self.path} was replaced or removed"
-            raise StorageError(message, path=str(self.path))
-
-    def _open_raw(self, page_size_bytes: int) -> lmdb.Environment:
-        mode = os.fstat(self.locks.descriptor).st_mode & 0o666
-        return lmdb.open(
-            str(self.path),
-            map_size=self.max_size_bytes // page_size_bytes * page_size_bytes,
-            subdir=False,
-            readonly=self.read_only,
-            create=False,
-            mode=mode,
+        self.handles, self.header = open_handles(
+            self.locks,
+            self.path,
+            read_only=self.read_only,
             metasync=self.durability == "commit",
             sync=self.flush,
-            max_readers=READERS_MAX,
-            max_dbs=TABLES_MAX,
-            max_spare_txns=_SPARE_READS,
+            max_size_bytes=self.max_size_bytes,
+            lock_timeout_s=self.lock_timeout_s,
         )
-
-    def _open_tables(self, raw: lmdb.Environment) -> Handles:
-        """Open the three tables; LMDB wants a write transaction for it in a writable environment."""
-        if not self.read_only:
-            self.locks.acquire_writer(self.lock_timeout_s)
-        try:
-            meta, log, index = (raw.open_db(name, create=False) for name in (META_TABLE, LOG_TABLE, INDEX_TABLE))
-        except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
-            message = f"{self.path} is an LMDB file, but not a statelog store"
-            raise FormatError(message, path=str(self.path)) from error
-        finally:
-            if not self.read_only:
-                self.locks.release_writer()
-        return Handles(raw, raw.begin, meta, log, index)
-
-    def _read_header(self, handles: Handles) -> dict[str, Any]:
-        with handles.begin() as transaction:
-            value = transaction.get(HEADER_KEY, db=handles.meta)
-        if value is None:
-            message = f"{self.path} is damaged: it has no header"
-            raise CorruptionError(message, path=str(self.path))
-        try:
-            header = decode_header(value)
-        except (CorruptionError, FormatError) as error:
-            message = f"{self.path}: {error.message}"
-            raise type(error)(message, **{"path": str(self.path), **error.facts}) from None
-        if self.store_id not in {b"", header["store_id"]}:
+        store_id: bytes = self.header["store_id"]
+        if self.store_id not in {b"", store_id}:
+            self.handles.raw.close()
+            self.handles = None  # type: ignore[assignment]  # gated
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
-        return header
+        self.store_id = store_id
+        self.gated = False

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.errors import FormatError, ForkedError, StorageError
+from statelog.errors import ForkedError, FormatError, StorageError
 from statelog.storage.creation import create_store, remove_leftovers
 from statelog.storage.failures import translate_os
 from statelog.storage.locks import is_same_file

@@ -181,8 +181,13 @@ _WRITES: dict[str, SearchStrategy[Any]] = {
     "messages": _message_writes(),
     "longest": texts(),
 }
-_REFUSING = frozenset({"total", "findings", "text", "seen", "notes", "deep"})
-"""Channels whose reducer refuses most values of another type."""
+
+_REFUSED = st.sampled_from((None, 1, 1.5, "x", b"x", [1], (1,), {"a": 1}, {1}))
+"""One of each kind: what most reducers refuse to merge with most values."""
+
+_MIXED = {
+    name: st.one_of(*[good] * 12, st.builds(reducers.Overwrite, good), _REFUSED) for name, good in _WRITES.items()
+}
 
 
 def writes_to(channel: str) -> SearchStrategy[Any]:
@@ -192,15 +197,8 @@ def writes_to(channel: str) -> SearchStrategy[Any]:
 
 def writes(*, channels: Sequence[str] = tuple(SCHEMA), max_size: int = 4) -> SearchStrategy[dict[str, Any]]:
     """Writes to some channels of `SCHEMA`; now and then one that its reducer refuses."""
-    pairs = st.sampled_from(channels).flatmap(lambda name: st.tuples(st.just(name), _write_of(name)))
+    pairs = st.one_of(*(st.tuples(st.just(name), _MIXED[name]) for name in channels))
     return st.lists(pairs, max_size=max_size, unique_by=lambda pair: pair[0]).map(dict)
-
-
-def _write_of(channel: str) -> SearchStrategy[Any]:
-    good = _WRITES[channel]
-    if channel not in _REFUSING:
-        return good
-    return st.one_of(*[good] * 12, st.builds(reducers.Overwrite, good), values(max_leaves=3))
 
 
 def states() -> SearchStrategy[dict[str, Any]]:

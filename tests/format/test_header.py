@@ -28,15 +28,16 @@ def test_header_has_the_fields_of_the_format_and_no_other():
 
 def test_header_bytes_are_pinned():
     value = encode_header(store_id=STORE_ID, created_us=1_700_000_000_000_000)
-    assert unseal(HEADER_KEY, value).hex() == (
-        "a6"
-        "656d61676963" "6873746174656c6f67"
-        "66646967657374" "6b626c616b6532622d313630"
-        "66666f726d6174" "01"
-        "68636865636b73756d" "67787868332d3634"
-        "6873746f72655f6964" "50000102030405060708090a0b0c0d0e0f"
-        "6a637265617465645f7573" "1b00060a24181e4000"
-    )  # fmt: skip
+    items = """
+        a6
+        65 6d61676963           68 73746174656c6f67
+        66 646967657374         6b 626c616b6532622d313630
+        66 666f726d6174         01
+        68 636865636b73756d     67 787868332d3634
+        68 73746f72655f6964     50 000102030405060708090a0b0c0d0e0f
+        6a 637265617465645f7573 1b 00060a24181e4000
+    """
+    assert unseal(HEADER_KEY, value) == bytes.fromhex(items)
 
 
 def test_a_newer_format_is_refused_by_its_number():

@@ -693,4 +693,5 @@ def page_read(payload: bytes, version: int) -> tuple[int, ...]:
 
 def page_find_time(payload: bytes, time_us: int) -> int:
     first, entries = page_parse(payload)
-    return first - 1 + sum(entry[1] <= time_us for entry in entries)
+    found = [version for version, entry in enumerate(entries, first) if entry[0] and entry[1] <= time_us]
+    return max(found, default=first - 1)

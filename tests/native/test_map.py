@@ -125,6 +125,15 @@ def test_merge_that_reaches_8192_bytes_falls_back():
     assert kernels.tail_merge(content, len(content), 1, grown + b"\x03", b"", 1) is None
 
 
+def test_a_value_that_grows_can_close_a_chunk_at_an_old_entry():
+    key_a, key_b = oracles.encode(("text", "a" * 4050)), oracles.encode(("text", "b" * 4080))
+    content = b"\x02\x02\x00\x02" + key_a + b"\x01" + key_b + b"\x02"
+    fitting, too_long = (key_a + oracles.encode(("bytes", bytes(size))) for size in (50, 60))
+    assert len(fitting + key_b + b"\x02") < 8192 <= len(too_long + key_b + b"\x02")
+    assert kernels.tail_merge(content, len(content), 1, fitting, b"", 1) is not None
+    assert kernels.tail_merge(content, len(content), 1, too_long, b"", 1) is None
+
+
 def test_merge_into_a_list_is_a_usage_error():
     with pytest.raises(UsageError):
         kernels.tail_merge(b"\x00\x00\x00\x00", 4, 1, b"", b"", 0)

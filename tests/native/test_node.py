@@ -123,6 +123,12 @@ def test_root_is_refused(content):
     assert outcome(read)[0] == "CorruptionError"
 
 
+def test_levels_that_cover_more_than_64_bits_are_refused():
+    content = b"\x00\x00\x02" + varint(2**64 - 1) + DIGEST + b"\x01" + DIGEST + b"\x00"
+    with pytest.raises(CorruptionError):
+        kernels.root_read(content + b"\x01\x01" * 2, len(content), 1)
+
+
 def test_locator_left_over_is_refused():
     with pytest.raises(CorruptionError):
         kernels.entries_table(b"\x00\x01\x00\x01\x05\x01\x01", 5, 1, is_root=True, kind=LIST)

@@ -125,6 +125,16 @@ def test_a_piece_without_a_cut_closes_at_16384_bytes():
     assert kernels.blob_cuts(bytes(40_000)) == oracles.blob_cuts(bytes(40_000)) == [16384, 32768]
 
 
+def test_a_cut_at_the_least_size_depends_on_exactly_64_bytes():
+    pieces = (random.Random(seed).randbytes(2047) + bytes([last]) for seed in range(40) for last in range(256))
+    piece = next(piece for piece in pieces if kernels.blob_cuts(piece) == [2048])
+    for at, changes in ((2048 - 65, False), (2048 - 64, True)):
+        variants = [piece[:at] + bytes([byte]) + piece[at + 1 :] for byte in range(256)]
+        cuts = [kernels.blob_cuts(variant) for variant in variants]
+        assert cuts == [oracles.blob_cuts(variant) for variant in variants]
+        assert ([] in cuts) is changes
+
+
 def test_cuts_follow_content_not_position():
     data = random.Random(7).randbytes(200_000)
     shifted = kernels.blob_cuts(b"x" * 1000 + data)
@@ -218,6 +228,14 @@ def test_append_that_closes_a_chunk_falls_back():
     node = (b"\x00\x07\x00\x07" + ref(1) * 7 + b"\1\1" * 7, 4 + 7 * 21)
     assert kernels.tail_append(*node, 5, ref(0), b"\0\1", 1) is None
     assert kernels.tail_append(*node, 5, ref(1), b"\0\1", 1) is not None
+
+
+def test_append_that_reaches_8192_bytes_falls_back():
+    slots = [oracles.encode(("bytes", n.to_bytes(62, "big"))) for n in range(300)]
+    entries = [b"\0\0" + slot for slot in slots if oracles.content_hash(slot) & 7]
+    content = b"\x07\x02id" + varint(123) + b"\x00" + varint(123) + b"".join(entries[:123])
+    grown, content_size = kernels.tail_append(content, len(content), 1, entries[123], b"", 1)
+    assert kernels.tail_append(grown, content_size, 1, entries[124], b"", 1) is None
 
 
 def test_append_relocates_what_was_there_and_not_what_is_new():

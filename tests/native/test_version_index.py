@@ -61,8 +61,20 @@ def test_page_vector():
     assert kernels.page_read(page, 0) == entry
 
 
-@pytest.mark.parametrize("version", [0, 5, 7])
-def test_append_of_a_version_that_is_not_next_is_a_usage_error(version):
+@relaxed
+@given(pages(), st.data())
+def test_versions_left_out_are_entries_of_zeros(page, draw):
+    """As after retention: the first and the last are there, some between are not."""
+    first, made = page
+    kept = {0, len(made) - 1} | draw.draw(st.sets(st.integers(0, len(made) - 1)))
+    payload = b""
+    for index in sorted(kept):
+        payload = kernels.page_append(payload, first + index, VersionEntry(*made[index]))
+    assert payload == oracles.page_build(first, [e if i in kept else (0,) * 8 for i, e in enumerate(made)])
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_append_of_a_version_that_is_not_later_is_a_usage_error(version):
     entry = VersionEntry(1, 1, 0, 0, 0, 0, 0, 0)
     page = kernels.page_append(b"", 5, entry)
     with pytest.raises(UsageError):

@@ -39,14 +39,19 @@ def test_wait_without_notify_times_out():
 def test_notify_wakes_all_threads():
     word = bytearray(8)
     woken: list[bool] = []
-    threads = [threading.Thread(target=lambda: woken.append(kernels.wake_wait(word, 0, 30.0))) for _ in range(3)]
+
+    def wait():
+        woken.append(kernels.wake_wait(word, 0, 600.0))
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
     while word[4] < 3:
         time.sleep(0.001)
+    time.sleep(0.01)  # to be asleep, not on the way there
     kernels.wake_notify(word)
     for thread in threads:
-        thread.join()
+        thread.join(10)
     assert woken == [True] * 3
     assert word[4] == 0
 

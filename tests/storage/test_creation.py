@@ -1,5 +1,6 @@
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ CREATE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).store_id.hex()
 
 @pytest.fixture
 def leftovers(path):
-    return lambda: [name for name in os.listdir(path.parent) if name.endswith(".creating")]
+    return lambda: [entry.name for entry in path.parent.glob("*.creating")]
 
 
 @pytest.mark.parametrize("point", CREATION_POINTS)
@@ -28,7 +29,7 @@ def test_a_creation_killed_anywhere_leaves_no_store_or_a_whole_one(
     assert check_whole(environment) == 0
     assert environment.committer.submit(append) == 1
     assert leftovers() == []
-    assert os.stat(path).st_nlink == 1
+    assert path.stat().st_nlink == 1
 
 
 def test_a_creation_written_in_place_would_be_caught_by_such_a_test(path, open_environment):
@@ -101,23 +102,22 @@ def test_an_existing_file_is_never_replaced_without_hard_links_either(path):
     assert path.read_text() == "precious"
 
 
-def test_creation_flushes_file_and_directory_in_this_order(path, monkeypatch):
-    """What a power cut leaves is for the power-loss harness; that the flushes are there, is seen here."""
+def test_creation_flushes_the_directory_once_the_file_has_its_name(path, monkeypatch):
     happened = []
-    for name in ("link", "fsync"):
-        original = getattr(os, name)
+    link, fsync = os.link, os.fsync
 
-        def record(*arguments, _name=name, _original=original, **options):
-            happened.append(
-                (_name, os.path.basename(os.readlink(f"/proc/self/fd/{arguments[0]}")))
-                if _name == "fsync"
-                else (_name, os.path.basename(arguments[1]))
-            )
-            return _original(*arguments, **options)
+    def record_link(source, target):
+        link(source, target)
+        happened.append(("link", Path(target).name))
 
-        monkeypatch.setattr(os, name, record)
+    def record_fsync(descriptor):
+        fsync(descriptor)
+        happened.append(("fsync", Path(f"/proc/self/fd/{descriptor}").resolve()))
+
+    monkeypatch.setattr(os, "link", record_link)
+    monkeypatch.setattr(os, "fsync", record_fsync)
     create_store(path)
-    assert happened == [("link", path.name), ("fsync", path.parent.name)]
+    assert happened == [("link", path.name), ("fsync", path.parent)]
 
 
 def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
@@ -135,7 +135,7 @@ def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
     assert leftovers() == [other.name]
 
 
-def test_a_full_disk_refuses_creation_and_leaves_nothing(path, monkeypatch, leftovers):
+def test_a_full_disk_refuses_creation_and_leaves_nothing(path, leftovers):
     def refuse():
         raise OSError(errno.ENOSPC, "no space left on device")
 

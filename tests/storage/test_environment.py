@@ -1,16 +1,16 @@
 import os
 import signal
 import stat
+from pathlib import Path
 
 import lmdb
 import pytest
 
 from statelog.errors import (
-    AccessError,
     ClosedError,
     CorruptionError,
-    FormatError,
     ForkedError,
+    FormatError,
     ReadOnlyError,
     StorageError,
     StoreNotFoundError,
@@ -89,7 +89,7 @@ def test_a_foreign_file_is_refused_and_left_alone(open_environment, path, conten
         open_environment()
     assert caught.value.path == str(path)
     assert path.read_bytes() == content
-    assert os.listdir(path.parent) == ["agent.state"]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_directory_is_not_a_store(open_environment, tmp_path):
@@ -128,16 +128,20 @@ def test_a_damaged_header_is_corruption_that_names_the_file(open_environment, pa
     assert caught.value.path == str(path)
 
 
+def count_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_the_file_of_a_refused_store_can_be_opened_later(open_environment, path):
     """A failed open leaves no lock, descriptor or registry entry behind."""
     open_environment().close()
     with lmdb.open(str(path), subdir=False, max_dbs=4) as raw, raw.begin(write=True) as transaction:
         header = transaction.get(HEADER_KEY, db=raw.open_db(b"meta", txn=transaction))
     edit_header(path, b"damaged")
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = count_descriptors()
     with pytest.raises(CorruptionError):
         open_environment()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert count_descriptors() == descriptors
     edit_header(path, header)
     assert open_environment().header["format"] == 1
 
@@ -146,7 +150,6 @@ def test_a_file_of_another_user_is_an_access_error(environment, run_child):
     """Of the root user, too, once it has given up its rights."""
     script = """
     os.geteuid() or os.seteuid(65534)
-    Path(sys.argv[1]).parent
     try:
         Environment.open(sys.argv[1], max_size_bytes=2**26)
     except AccessError as error:
@@ -156,7 +159,7 @@ def test_a_file_of_another_user_is_an_access_error(environment, run_child):
     assert run_child(script) == (0, ["AccessError True"])
 
 
-def test_a_directory_that_cannot_be_written_is_an_access_error(open_environment, run_child, tmp_path):
+def test_a_directory_that_cannot_be_written_is_an_access_error(run_child, tmp_path):
     script = """
     os.geteuid() or os.seteuid(65534)
     try:
@@ -233,14 +236,14 @@ def test_reopen_keeps_store_and_commits(environment, append, check_whole):
 def test_reopen_of_another_store_in_its_place_is_refused(open_environment, path, tmp_path, append):
     open_environment(tmp_path / "other.state").close()
     environment = open_environment()
-    os.replace(tmp_path / "other.state", path)
+    (tmp_path / "other.state").replace(path)
     with pytest.raises(StorageError, match="replaced"):
         environment.reopen()
     with pytest.raises(StorageError, match="replaced"):
         environment.committer.submit(append)
 
 
-def test_reopen_of_a_removed_file_is_refused_and_makes_none(open_environment, path, append):
+def test_reopen_of_a_removed_file_is_refused_and_makes_none(open_environment, path):
     environment = open_environment()
     path.unlink()
     with pytest.raises(StorageError, match="removed"):
@@ -365,7 +368,7 @@ def test_a_child_forked_within_a_work_cannot_commit_it(environment, check_whole)
     assert check_whole(environment) == 1
 
 
-def test_a_forked_child_does_not_hold_its_parents_locks(start_child, run_child, path):
+def test_a_forked_child_does_not_hold_its_parents_locks(start_child, run_child):
     """The locks belong to the open file, which the child shares: it must let go of them."""
     parent = start_child(
         """

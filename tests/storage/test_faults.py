@@ -10,12 +10,12 @@ from statelog.storage import faults
 POINT = "commit.before_begin"
 
 
-class Struck(Exception):
+class StruckError(Exception):
     pass
 
 
 def strike():
-    raise Struck
+    raise StruckError
 
 
 def test_the_source_passes_every_point_and_no_other():
@@ -32,7 +32,7 @@ def test_a_point_strikes_at_the_pass_it_was_armed_for_and_once():
     faults.arm(POINT, count=3, action=strike)
     faults.point(POINT)
     faults.point(POINT)
-    with pytest.raises(Struck):
+    with pytest.raises(StruckError):
         faults.point(POINT)
     faults.point(POINT)
 
@@ -46,9 +46,9 @@ def test_disarm_disarms_all():
 def test_several_points_can_be_armed():
     faults.arm(POINT, action=strike)
     faults.arm("commit.after_begin", action=strike)
-    with pytest.raises(Struck):
+    with pytest.raises(StruckError):
         faults.point("commit.after_begin")
-    with pytest.raises(Struck):
+    with pytest.raises(StruckError):
         faults.point(POINT)
 
 

@@ -110,7 +110,7 @@ def test_a_commit_behind_a_stopped_writer_raises_and_the_store_stays_usable(open
     assert environment.committer.submit(append) == 1
 
 
-def test_reading_goes_on_beside_a_stopped_writer(open_environment, environment, start_child, append):
+def test_reading_goes_on_beside_a_stopped_writer(environment, start_child, append):
     environment.committer.submit(append)
     child = start_child(HOLD_WRITER)
     assert child.stdout.readline() == "writing\n"

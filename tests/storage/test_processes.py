@@ -1,6 +1,5 @@
 """Several processes on one store."""
 
-import os
 import threading
 
 import pytest
@@ -131,4 +130,4 @@ def test_a_store_can_be_removed_once_closed(open_environment, path):
     open_environment().close()
     path.unlink()
     assert open_environment().last_transaction_id() == 1
-    assert sorted(os.listdir(path.parent)) == ["agent.state", "agent.state-lock"]
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["agent.state", "agent.state-lock"]

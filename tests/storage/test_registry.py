@@ -17,9 +17,9 @@ def test_opening_twice_shares_one_environment(open_environment, append):
 def test_one_file_by_another_name_is_the_same_environment(open_environment, environment, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "below").mkdir()
-    os.symlink(environment.path, tmp_path / "symlink.state")
+    (tmp_path / "symlink.state").symlink_to(environment.path)
     os.link(environment.path, tmp_path / "hard.state")
-    os.symlink(tmp_path, tmp_path / "directory")
+    (tmp_path / "directory").symlink_to(tmp_path)
     names = {
         "relative": "agent.state",
         "dotted": "below/../agent.state",
@@ -41,7 +41,7 @@ def test_a_dangling_symlink_creates_its_target(open_environment, path, tmp_path)
 @pytest.mark.parametrize(
     "options",
     [{"read_only": True}, {"durability": "batched"}, {"max_size_bytes": 2**27}],
-    ids=lambda options: [*options][0],
+    ids=lambda options: next(iter(options)),
 )
 def test_differing_options_are_a_usage_error_that_shows_both(open_environment, environment, append, options):
     with pytest.raises(UsageError) as caught:
@@ -64,14 +64,16 @@ def test_different_files_are_different_environments(open_environment, environmen
     assert open_environment(tmp_path / "other.state") is not environment
 
 
-def test_a_file_replaced_while_open_is_refused(open_environment, environment, path, tmp_path):
+@pytest.mark.usefixtures("environment")
+def test_a_file_replaced_while_open_is_refused(open_environment, path, tmp_path):
     open_environment(tmp_path / "other.state").close()
-    os.replace(tmp_path / "other.state", path)
+    (tmp_path / "other.state").replace(path)
     with pytest.raises(StorageError, match="replaced"):
         open_environment()
 
 
-def test_a_file_removed_while_open_is_refused(open_environment, environment, path):
+@pytest.mark.usefixtures("environment")
+def test_a_file_removed_while_open_is_refused(open_environment, path):
     path.unlink()
     with pytest.raises(StorageError, match="removed"):
         open_environment()

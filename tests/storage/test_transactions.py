@@ -165,11 +165,17 @@ def test_a_borrowed_record_cannot_be_read_after_its_transaction(environment, app
 
 def test_a_borrowed_record_cannot_be_read_after_a_failed_transaction(environment, append):
     environment.committer.submit(append)
-    with pytest.raises(KeyError), environment.read() as transaction:
-        borrowed = transaction.get_log(1)
-        raise KeyError
+    borrowed = []
+
+    def fail():
+        with environment.read() as transaction:
+            borrowed.append(transaction.get_log(1))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     with pytest.raises(ValueError, match="released"):
-        bytes(borrowed)
+        bytes(borrowed[0])
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_word_that_does_not_reach_costs_a_slice_at_most(environment, start_chi
 def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_environment):
     environment = open_environment()
     assert environment.wake.wait(0, 0)
-    status = os.stat(wake_path(environment.store_id))
+    status = wake_path(environment.store_id).stat()
     assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, 8)
     environment.close()
     assert not wake_path(environment.store_id).exists()
@@ -168,8 +168,7 @@ def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child,
     assert environment.wake.wait(environment.last_transaction_id(), 60)
     assert time.monotonic() - before < 30
     assert child.stdout.readline() == "True\n"
-    child.stdin.close()
-    child.wait()
+    assert child.communicate(timeout=30) == ("", "")
 
 
 def test_a_closed_store_cannot_be_waited_for(open_environment):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import statelog
+from statelog.cli.care import describe_verification
 from statelog.cli.demo import story
 from statelog.cli.demo.review import LONG_FUNCTION_LINES, THREAD_ID
 from statelog.cli.demo.sources import STEPS
@@ -23,7 +24,6 @@ from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration, format_size
 from statelog.cli.threads import print_history
-from statelog.cli.care import describe_verification
 from statelog.cli.verifying import Verification, verify_in_child
 from statelog.errors import AlreadyExistsError, CorruptionError
 
@@ -46,7 +46,7 @@ class _Ending:
     duration_s: float
 
 
-@click.command()
+@click.command(short_help="Watch an agent be killed, and carry on.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -167,15 +167,15 @@ class _Narrator:
 
     def event(self, process: int, event: dict[str, Any]) -> None:
         """Tell one thing that a process of the agent said."""
-        who = f"  process {process} | "
+        who = f"  [{process}] "
         if event["event"] == "opened" and event["next_step"] == 0:
             self._line(f"{who}opened a new file in {format_duration(event['duration_s'])}")
         elif event["event"] == "planned":
-            self._line(f"{who}planned {len(event['plan'])} steps{'version':>48}{event['version']:>3}")
+            self._line(f"{who}planned {len(event['plan'])} steps{'version':>44}{event['version']:>3}")
         elif event["event"] == "step":
             self._line(
-                f"{who}step {event['step']:>2}  {event['package']:<16}{count(event['files'], 'file'):>9}"
-                f"{event['lines']:>8,} lines{count(event['findings'], 'finding'):>13}   version{event['version']:>3}"
+                f"{who}step {event['step']:>2}  {event['package']:<15}{count(event['files'], 'file'):>9}"
+                f"{event['lines']:>8,} lines{count(event['findings'], 'finding'):>13}  version{event['version']:>3}"
             )
         elif event["event"] == "inside":
             self._line(f"{who}step {event['step']:>2}  parsed {event['parsed']} of {count(event['files'], 'file')} ...")
@@ -189,10 +189,10 @@ class _Narrator:
         step = event["next_step"]
         self._title("Another process opens the file and carries on")
         self._line(
-            f"  process {process} | opened in {format_duration(event['duration_s'])}:"
+            f"  [{process}] opened in {format_duration(event['duration_s'])}:"
             f" step {step - 1} is the last one committed"
         )
-        self._line(f"  process {process} | resumes at step {step}, not at step 1", "bold green")
+        self._line(f"  [{process}] resumes at step {step}, not at step 1", "bold green")
 
     def history(self, thread: statelog.Thread, checkpoints: list[Checkpoint]) -> None:
         if self._output.as_json:
@@ -218,7 +218,8 @@ class _Narrator:
             f"  branch {story.FORK_NAME}: functions are long from {story.FORK_LONG_FUNCTION_LINES} lines on,"
             f" not {LONG_FUNCTION_LINES}; forked in {format_duration(fork.duration_s)},"
         )
-        self._line(f"  then steps {story.ROLLBACK_TO_STEP + 1} to {STEPS} again ({format_duration(fork.steps_duration_s)})")
+        first = fork.base_version + 1
+        self._line(f"  then steps {first} to {STEPS} again ({format_duration(fork.steps_duration_s)})")
         self._title(f"What differs: main@{fork.old.version} and {story.FORK_NAME}@{fork.new.version}")
         by_channel = Counter(str(change.path[0]) for change in fork.changes)
         channels = ", ".join(f"{number} in {name}" for name, number in by_channel.items())

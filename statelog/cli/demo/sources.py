@@ -124,11 +124,9 @@ def parse(path: Path, *, long_function_lines: int) -> Source:
 
 def _summarize(file: str, tree: ast.Module) -> str:
     """Return what an agent would say of a file: its purpose, and what it offers."""
-    lines = [f"{file}: {_purpose(tree)}"]
-    for node in tree.body:
-        if isinstance(node, _DEFINITIONS) and not node.name.startswith("_"):
-            lines.append(f"- {node.name}, line {node.lineno}: {_purpose(node)}")
-    return "\n".join(lines)
+    public = [node for node in tree.body if isinstance(node, _DEFINITIONS) and not node.name.startswith("_")]
+    offers = [f"- {node.name}, line {node.lineno}: {_purpose(node)}" for node in public]
+    return "\n".join([f"{file}: {_purpose(tree)}", *offers])
 
 
 def _purpose(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -1,0 +1,104 @@
+"""Stores to look into, and two ways to run a command: in this process, and in one of its own."""
+
+from __future__ import annotations
+
+import json
+import operator
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+
+import statelog
+from statelog import reducers
+from statelog.cli import main
+
+SCHEMA = {"query": reducers.replace, "findings": operator.add, "steps": operator.add, "notes": reducers.merge}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def documents(self):
+        """One JSON document per line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def run():
+    """Run a command in this process."""
+
+    def run_here(*arguments, stdin=None):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+        return Answer(result.exit_code, result.stdout, result.stderr)
+
+    return run_here
+
+
+@pytest.fixture
+def start():
+    """Start a command in a process of its own; what still runs at the end is killed."""
+    started = []
+
+    def start_there(*arguments, **options):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        process = subprocess.Popen([sys.executable, "-m", "statelog.cli", *map(str, arguments)], **options)
+        started.append(process)
+        return process
+
+    yield start_there
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def state(path):
+    """A store with two threads; `ticket-42` has two branches and a tag."""
+    with statelog.open(path) as store:
+        thread = store.thread("ticket-42", schema=SCHEMA)
+        thread.commit({"query": "lmdb", "steps": 1, "findings": [], "notes": {}}, metadata={"node": "plan"})
+        thread.commit({"findings": ["a"]}, {"findings": ["b"], "steps": 1}, metadata={"node": "search"})
+        thread.commit({"notes": {"a.b": {"deep": [1, 2, {"x": 3}]}}}, id="mine")
+        thread.tag("good", 1)
+        thread.fork("what-if", at=1, update={"query": "redb"})
+        store.thread("other").commit({"anything": True})
+    return path
+
+
+VALUES = {
+    "none": None,
+    "flag": True,
+    "number": 7,
+    "huge": -(2**100),
+    "ratio": 1.5,
+    "missing": float("nan"),
+    "endless": float("-inf"),
+    "text": "grün",
+    "raw": b"\x00\xff",
+    "pair": (1, "x"),
+    "tags": {"b", "a"},
+    "frozen": frozenset({1, 2}),
+    "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    "who": UUID(int=1),
+    "price": Decimal("1.10"),
+    "tricky": {"$bytes": "no bytes"},
+    "nested": {"list": [(1,), {"k": b"v"}]},
+}
+"""One value of each type that can be stored."""

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from statelog.cli.text import count, escape, format_duration, format_size, format_time, format_time_exactly, shorten
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("plain", "plain"),
+        ("grün 漢字", "grün 漢字"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("bell\x07 del\x7f", r"bell\x07 del\x7f"),
+        ("c1\x9b31m", r"c1\x9b31m"),
+        ("line\nline\ttab\r", r"line\nline\ttab\r"),
+        ("turned\u202eround", r"turned\u202eround"),
+        ("zero\u200bwidth", r"zero\u200bwidth"),
+        ("lone\udc80", r"lone\udc80"),
+    ],
+)
+def test_characters_that_steer_a_terminal_are_escaped(text, safe):
+    assert escape(text) == safe
+
+
+def test_lines_are_kept_where_they_are_wanted():
+    assert escape("a\n\tb\x1b", keep_lines=True) == "a\n\tb\\x1b"
+
+
+def test_shortened_text_ends_in_an_ellipsis():
+    assert shorten("abcdef", 4) == "abc…"
+    assert shorten("abcd", 4) == "abcd"
+
+
+def test_a_time_written_exactly_is_read_back_exactly():
+    time = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    assert datetime.fromisoformat(format_time_exactly(time)) == time
+    assert format_time(time) == "2026-01-02 03:04:05.678Z"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (4096, "4 KiB"), (1536, "1.5 KiB"), (250_000, "244 KiB"), (2**50, "1024 TiB")],
+)
+def test_sizes_have_three_digits(size, text):
+    assert format_size(size) == text
+
+
+@pytest.mark.parametrize(("duration", "text"), [(2.345, "2.3 s"), (0.0123, "12.3 ms"), (0.00005, "50 us")])
+def test_durations_have_a_unit(duration, text):
+    assert format_duration(duration) == text
+
+
+def test_nouns_agree_with_their_number():
+    assert [count(1, "branch"), count(2, "branch"), count(1200, "record")] == ["1 branch", "2 branches", "1,200 records"]
