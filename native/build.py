@@ -61,15 +61,16 @@ class BuildKernels(build_ext):  # type: ignore[misc]  # setuptools' commands hav
 class WholeSource(sdist):  # type: ignore[misc]  # setuptools' commands have no types
     """A source distribution with everything needed to test and fuzz it, and no MANIFEST.in beside it."""
 
-    def add_defaults(self) -> None:
-        """Add the trees that setuptools does not know of."""
-        super().add_defaults()
-        for tree in SOURCE_TREES:
-            self.filelist.extend(
-                str(path)
-                for path in sorted(Path(tree).rglob("*"))
-                if path.is_file() and path.suffix not in SOURCE_SUFFIXES_LEFT_OUT
-            )
+    def make_distribution(self) -> None:
+        """Add the trees that setuptools does not know of to the files it found."""
+        self.filelist.extend(
+            str(path)
+            for tree in SOURCE_TREES
+            for path in sorted(Path(tree).rglob("*"))
+            if path.is_file() and path.suffix not in SOURCE_SUFFIXES_LEFT_OUT
+        )
+        self.filelist.remove_duplicates()
+        super().make_distribution()
 
 
 if __name__ == "__main__":

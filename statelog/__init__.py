@@ -4,7 +4,7 @@ from statelog import errors, reducers
 from statelog.checkpoint import Checkpoint
 from statelog.diff import Change, Diff, diff
 from statelog.format.cbor import register_codec
-from statelog.store import Store, open  # noqa: A004 - statelog.open
+from statelog.store import Store, open
 from statelog.thread import Thread
 
 __all__ = [

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -33,6 +32,7 @@ from statelog.mutable import plain
 from statelog.views import ListView, MapView
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
     from types import TracebackType
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from statelog.mount import Mount
     from statelog.statistics import StoreStatistics
     from statelog.store import ThreadInfo
-    from statelog.thread import BranchInfo, Target
+    from statelog.targets import Target
+    from statelog.thread import BranchInfo
     from statelog.transaction import Transaction as SyncTransaction
 
 T = TypeVar("T")
@@ -63,14 +64,14 @@ class _Runner:
         # Waiting for news must not keep commits waiting for a thread.
         self._waiters = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-wait")
 
-    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:  # noqa: ANN401
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return what a call returns. A task that is cancelled does not undo a commit on its way."""
         if self._is_closed:
             message = "the store is closed"
             raise ClosedError(message)
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
 
-    async def wait(self, function: Callable[..., T], /, *args: Any) -> T:  # noqa: ANN401
+    async def wait(self, function: Callable[..., T], /, *args: Any) -> T:
         """Return what a call returns that sleeps for long."""
         return await asyncio.get_running_loop().run_in_executor(self._waiters, function, *args)
 
@@ -81,7 +82,7 @@ class _Runner:
         self._waiters.shutdown(wait=False)
 
 
-def _whole(value: Any) -> Any:  # noqa: ANN401 - any stored value
+def _whole(value: Any) -> Any:
     return value.to_python() if isinstance(value, ListView | MapView) else value
 
 
@@ -98,7 +99,7 @@ class State:
     def __getitem__(self, channel: str) -> Awaitable[Any]:
         return self._runner.run(lambda: _whole(self._view()[channel]))
 
-    async def get(self, channel: str, default: Any = None) -> Any:  # noqa: ANN401
+    async def get(self, channel: str, default: Any = None) -> Any:
         """Return a channel's value, or the default."""
         return await self._runner.run(lambda: _whole(self._view().get(channel, default)))
 
@@ -160,7 +161,7 @@ class Thread:
             self._opened = self._make()
         return self._opened
 
-    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - one of many methods
+    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return await self._runner.run(lambda: getattr(self._thread(), name)(*args, **kwargs))
 
     @property
@@ -181,7 +182,7 @@ class Thread:
         *writes: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
-        id: str | None = None,  # noqa: A002 - as in Thread
+        id: str | None = None,
     ) -> Checkpoint:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
         made: Checkpoint = await self._call(
@@ -193,9 +194,7 @@ class Thread:
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
     ) -> Checkpoint:
         """See `statelog.Thread.rollback`."""
-        made: Checkpoint = await self._call(
-            "rollback", target, metadata=metadata, expected_version=expected_version
-        )
+        made: Checkpoint = await self._call("rollback", target, metadata=metadata, expected_version=expected_version)
         return made
 
     async def fork(
@@ -276,7 +275,7 @@ class Transaction:
         self._runner = runner
         self._transaction = transaction
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:  # noqa: A002
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """Return a thread whose writes belong to this transaction."""
         make = partial(self._transaction.thread, id, schema=schema, branch=branch)
         return Thread(self._runner, make, id, branch)
@@ -307,7 +306,7 @@ class Store:
         await self._runner.run(self._store.close)
         self._runner.close()
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:  # noqa: A002
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """See `statelog.Store.thread`."""
         make = partial(self._store.thread, id, schema=schema, branch=branch)
         return Thread(self._runner, make, id, branch)
@@ -389,7 +388,7 @@ class _Opening:
         await self._store.close()
 
 
-def open(path: str | os.PathLike[str], **options: Any) -> _Opening:  # noqa: A001, ANN401 - options of statelog.open
+def open(path: str | os.PathLike[str], **options: Any) -> _Opening:
     """Open a store: `async with aio.open(path) as store`, or `store = await aio.open(path)`.
 
     Args and errors are those of `statelog.open`.

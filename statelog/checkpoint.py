@@ -129,7 +129,7 @@ class Checkpoint:
             UsageError: they are of different threads.
 
         """
-        event, theirs = self._event, other._event  # noqa: SLF001 - of the same class
+        event, theirs = self._event, other._event
         if event.thread != theirs.thread or self.thread_id != other.thread_id:
             message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
             raise UsageError(message)
@@ -151,7 +151,7 @@ class Checkpoint:
         return f"<Checkpoint {self.thread_id!r} version {self.version} id {self.id}>"
 
 
-def read_checkpoint(  # noqa: PLR0913
+def read_checkpoint(
     session: Session, view: View, thread_id: str, thread: int, branch: int, version: int
 ) -> Checkpoint | None:
     """Return the checkpoint a version names, None if there is none."""
@@ -165,4 +165,4 @@ def read_head(view: View, thread: int, branch: int, version: int) -> Head | None
     if entry is None:
         return None
     event = view.checkpoint_of(thread, branch, version)
-    return Head(event, event.digest, entry)
+    return None if event is None else Head(event, event.digest, entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from statelog.tree.value import is_tree, open_root, read_item
 from statelog.views import EMPTY_STATE, MapView
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from statelog.checkpoint import Checkpoint
     from statelog.tree.node import Slot
 
@@ -83,7 +84,7 @@ def diff(a: Checkpoint | None, b: Checkpoint | None) -> Diff:
     return Diff(_state_of(a), _state_of(b))
 
 
-def _state_of(side: Any) -> MapView:  # noqa: ANN401 - checked here
+def _state_of(side: Any) -> MapView:
     if side is None:
         return EMPTY_STATE
     state = getattr(side, "state", None)
@@ -137,7 +138,7 @@ def _is_like(a: Tree, b: Tree) -> bool:
     return a.kind in _LISTS and b.kind in _LISTS and a.head.key == b.head.key
 
 
-def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[Change]:  # noqa: ANN401
+def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[Change]:
     """Compare small values, or values of which one is small."""
     if type(old) is dict and type(new) is dict:
         for key in sorted(old.keys() | new.keys()):

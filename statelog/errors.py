@@ -23,7 +23,7 @@ class StatelogError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - facts are of any type
+    def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
         self.message = message
         self.facts = facts

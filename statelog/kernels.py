@@ -665,14 +665,14 @@ _wake_read: Callable[..., int] = lib.sl_wake_read
 _wake_wait: Callable[..., int] = lib.sl_wake_wait
 
 
-def _wake_word(buffer: Any) -> Any:  # noqa: ANN401 - whatever offers a writable buffer, such as an mmap
+def _wake_word(buffer: Any) -> Any:
     word = _from_buffer("uint32_t[]", buffer, require_writable=True)
     if len(word) < 2:
         _fail(_USAGE, "wake word of 8 bytes")
     return word
 
 
-def wake_notify(address_buffer: Any) -> None:  # noqa: ANN401 - see _wake_word
+def wake_notify(address_buffer: Any) -> None:
     """Raise the sequence of a wake word and wake who waits, in any process.
 
     Args:
@@ -683,7 +683,7 @@ def wake_notify(address_buffer: Any) -> None:  # noqa: ANN401 - see _wake_word
         _fail(status, "wake word, which is aligned to 4")
 
 
-def wake_read(address_buffer: Any) -> int:  # noqa: ANN401 - see _wake_word
+def wake_read(address_buffer: Any) -> int:
     """Return the sequence of a wake word."""
     sequence = _new("uint32_t *")
     status = _wake_read(_wake_word(address_buffer), sequence)
@@ -693,7 +693,7 @@ def wake_read(address_buffer: Any) -> int:  # noqa: ANN401 - see _wake_word
     return value
 
 
-def wake_wait(address_buffer: Any, seen: int, timeout_s: float) -> bool:  # noqa: ANN401 - see _wake_word
+def wake_wait(address_buffer: Any, seen: int, timeout_s: float) -> bool:
     """Wait until the sequence of a wake word is no longer ``seen``.
 
     Returns:

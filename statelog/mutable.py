@@ -71,7 +71,7 @@ class Loaded:
         return encode_slot(workspace, self.final)
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - any value
+def plain(value: Any) -> Any:
     """Return a value with the mounted lists and dicts in it as plain ones."""
     if isinstance(value, MountList) or type(value) is list:
         return [plain(item) for item in value]
@@ -158,7 +158,7 @@ class MountList(MutableSequence[Any]):
         return position
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
@@ -194,7 +194,7 @@ class MountList(MutableSequence[Any]):
         for position in sorted(positions, reverse=True):
             self._replace(position, position + 1, [])
 
-    def insert(self, index: int, value: Any) -> None:  # noqa: ANN401
+    def insert(self, index: int, value: Any) -> None:
         """Insert before an index."""
         size = len(self)
         position = max(index + size, 0) if index < 0 else min(index, size)
@@ -273,7 +273,7 @@ class MountMap(MutableMapping[str, Any]):
     def _stored(self, key: object) -> Slot | None:
         return find_text(self._tree, key)
 
-    def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+    def __getitem__(self, key: str) -> Any:
         loaded = self._loaded.get(key)
         if loaded is None:
             slot = None if key in self._removed else self._stored(key)
@@ -283,7 +283,7 @@ class MountMap(MutableMapping[str, Any]):
             self._loaded[key] = loaded
         return loaded.value
 
-    def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401
+    def __setitem__(self, key: str, value: Any) -> None:
         self._loaded[key] = Loaded(value)
         self._removed.discard(key)
 

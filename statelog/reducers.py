@@ -94,7 +94,7 @@ class Prepared:
         """The reducer's spec."""
         return self.reducer.spec
 
-    def encode_result(self, value: Any) -> bytes:  # noqa: ANN401 - whatever the function returned
+    def encode_result(self, value: Any) -> bytes:
         """Return the item of a merged value, checked."""
         checked = value if self.check is None else self.check(self.channel, value)
         return cbor.encode(checked, path=self.channel)
@@ -142,7 +142,7 @@ class Reducer:
             return f"python:{self.label}"
         return f"{self.name}:{self.parameter}" if self.parameter else self.name
 
-    def __call__(self, current: Any, write: Any) -> Any:  # noqa: ANN401 - any channel's value
+    def __call__(self, current: Any, write: Any) -> Any:
         """Merge in plain Python."""
         if self.function is not None:
             return self.function(current, write)
@@ -152,7 +152,7 @@ class Reducer:
 
     # --- the engine's side ---------------------------------------------------
 
-    def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:  # noqa: ANN401
+    def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:
         """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
         if isinstance(value, Overwrite):
             if self.name == "upsert":  # what it holds is checked and united as any write
@@ -164,9 +164,7 @@ class Reducer:
             return Prepared(channel, self, _SHAPED[self.name](self, value, path))
         return Prepared(channel, self, cbor.encode(value, path=path))
 
-    def merge(
-        self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]
-    ) -> Slot:
+    def merge(self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]) -> Slot:
         """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""
         key = self.parameter.encode()
         if write.is_overwrite or self.name == "replace":
@@ -197,31 +195,34 @@ _ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
 }
 
 
-def _shape_append(_reducer: Reducer, value: Any, path: str) -> list[bytes]:  # noqa: ANN401
+def _shape_append(_reducer: Reducer, value: Any, path: str) -> list[bytes]:
     return [cbor.encode(value, path=path)]
 
 
-def _shape_extend(reducer: Reducer, value: Any, path: str) -> list[bytes]:  # noqa: ANN401
+def _shape_extend(reducer: Reducer, value: Any, path: str) -> list[bytes]:
     if type(value) not in (list, tuple):
         raise _mismatch(reducer, value, path, "a list")
     return [cbor.encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
 
 
-def _shape_union(reducer: Reducer, value: Any, path: str) -> bytes:  # noqa: ANN401
+def _shape_union(reducer: Reducer, value: Any, path: str) -> bytes:
     if type(value) in (list, tuple):
-        value = set(value)
+        try:
+            value = set(value)
+        except TypeError as error:
+            raise _mismatch(reducer, value, path, f"elements that can be in a set ({error})") from None
     if type(value) not in (set, frozenset):
         raise _mismatch(reducer, value, path, "a set")
     return cbor.encode(value, path=path)
 
 
-def _shape_dict(reducer: Reducer, value: Any, path: str) -> bytes:  # noqa: ANN401
+def _shape_dict(reducer: Reducer, value: Any, path: str) -> bytes:
     if type(value) is not dict:
         raise _mismatch(reducer, value, path, "a dict")
     return cbor.encode(value, path=path)
 
 
-def _shape_upsert(reducer: Reducer, value: Any, path: str) -> list[tuple[bool, bytes] | None]:  # noqa: ANN401
+def _shape_upsert(reducer: Reducer, value: Any, path: str) -> list[tuple[bool, bytes] | None]:
     operations: list[tuple[bool, bytes] | None] = []
     for index, item in enumerate(_as_items(value)):
         where = f"{path}[{index}]"
@@ -236,7 +237,7 @@ def _shape_upsert(reducer: Reducer, value: Any, path: str) -> list[tuple[bool, b
     return operations
 
 
-def _as_items(value: Any) -> Iterable[Any]:  # noqa: ANN401
+def _as_items(value: Any) -> Iterable[Any]:
     return value if type(value) in (list, tuple) else [value]
 
 
@@ -272,7 +273,7 @@ def _deep_merge_plain(current: dict[str, Any], write: dict[str, Any]) -> dict[st
     return merged
 
 
-def _upsert_plain(key: str, current: list[dict[str, Any]], write: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+def _upsert_plain(key: str, current: list[dict[str, Any]], write: Any) -> list[dict[str, Any]]:
     merged = {cbor.encode(item[key]): item for item in current}
     for item in _as_items(write):
         if item == REMOVE_ALL:
@@ -311,12 +312,10 @@ union = Reducer("union", associative=True, commutative=True, idempotent=True)
 merge = Reducer("merge", associative=True, idempotent=True)
 deep_merge = Reducer("deep_merge", idempotent=True)
 """Not associative: a number between two dicts under one key parts them or not."""
-max = Reducer("max", associative=True, commutative=True, idempotent=True)  # noqa: A001 - reducers.max
-min = Reducer("min", associative=True, commutative=True, idempotent=True)  # noqa: A001 - reducers.min
+max = Reducer("max", associative=True, commutative=True, idempotent=True)
+min = Reducer("min", associative=True, commutative=True, idempotent=True)
 
-_BUILT_IN = {
-    reducer.name: reducer for reducer in (replace, add, append, extend, union, merge, deep_merge, max, min)
-}
+_BUILT_IN = {reducer.name: reducer for reducer in (replace, add, append, extend, union, merge, deep_merge, max, min)}
 _KNOWN_CALLABLES: dict[Any, Reducer] = {operator.add: add, operator.concat: add, builtins.max: max, builtins.min: min}
 
 
@@ -333,17 +332,32 @@ def upsert(key: str = "id") -> Reducer:
     return Reducer("upsert", key, associative=True, idempotent=True)
 
 
-def custom(function: Callable[[Any, Any], Any], **algebra: bool) -> Reducer:
+def custom(
+    function: Callable[[Any, Any], Any],
+    *,
+    associative: bool = False,
+    commutative: bool = False,
+    idempotent: bool = False,
+) -> Reducer:
     """Return the reducer of a user's function of (current, write).
 
     Args:
         function: called with decoded values, inside the commit; it must not use the store.
-        algebra: associative=, commutative=, idempotent=, if it has them.
+        associative: whether f(f(a, b), c) == f(a, f(b, c)).
+        commutative: whether f(a, b) == f(b, a).
+        idempotent: whether f(f(a, b), b) == f(a, b).
 
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     module = getattr(function, "__module__", type(function).__module__)
-    return Reducer("python", function=function, label=f"{module}.{name}", **algebra)
+    return Reducer(
+        "python",
+        function=function,
+        label=f"{module}.{name}",
+        associative=associative,
+        commutative=commutative,
+        idempotent=idempotent,
+    )
 
 
 def from_annotation(candidate: object) -> Reducer | None:

@@ -238,7 +238,7 @@ def _sample_lsns(last_lsn: int) -> range | list[int]:
     """Return all LSNs, or one by chance out of each of equal stretches: threads may write by turns."""
     if last_lsn <= RECORDS_READ_MAX:
         return range(1, last_lsn + 1)
-    chance = random.Random(last_lsn)  # noqa: S311 - the same answer for the same log
+    chance = random.Random(last_lsn)  # noqa: S311 - a sample, no secret
     edges = [last_lsn * step // RECORDS_READ_MAX for step in range(RECORDS_READ_MAX + 1)]
     return [chance.randint(low + 1, high) for low, high in pairwise(edges)]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from statelog.errors import UsageError
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
@@ -20,6 +19,7 @@ from statelog.transaction import Transaction, transaction
 from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from datetime import datetime
@@ -97,7 +97,7 @@ class Store:
 
     # --- threads -----------------------------------------------------------------
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:  # noqa: A002
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """Return a thread; it comes to be with its first commit.
 
         Args:
@@ -146,10 +146,9 @@ class Store:
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until there is a record above `after`, by whichever process; False when the time is up."""
-        with self.read() as view:
-            seen = view.transaction.id
-            if view.transaction.last_lsn() > after:
-                return True
+        seen = self._engine.environment.last_transaction_id()
+        if self.last_lsn > after:
+            return True
         return self._engine.environment.wake.wait(seen, timeout_s)
 
     @property
@@ -205,12 +204,12 @@ def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
     return ThreadInfo(row.id, created, row.branch_count, versions, row.specs)
 
 
-def open(  # noqa: A001 - statelog.open
+def open(
     path: str | os.PathLike[str],
     *,
     read_only: bool = False,
     create: bool = True,
-    durability: str = "commit",
+    durability: Literal["commit", "batched"] = "commit",
     max_size_bytes: int | None = None,
 ) -> Store:
     """Open a store, creating it if need be.

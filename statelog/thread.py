@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,15 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format import cbor, keys
-from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX, VERSIONS_MAX
+from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import writer
-from statelog.log.events import MAIN, default_id, parse_default_id
-from statelog.log.times import to_time_us
+from statelog.log.events import MAIN
 from statelog.mount import mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
 from statelog.schema import Schema, normalise_update, reconcile
 from statelog.session import Outcome
+from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
 
 if TYPE_CHECKING:
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from statelog.mount import Mount
     from statelog.session import Session
     from statelog.tree.node import Workspace
-
-Target = int | str | datetime | Checkpoint
-"""What names a checkpoint: version, id or tag, time, or itself."""
 
 _HISTORY_PAGE = 32
 
@@ -182,7 +178,7 @@ class Thread:
         *writes: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
-        id: str | None = None,  # noqa: A002 - the word users know
+        id: str | None = None,
     ) -> Checkpoint:
         """Merge writes into the head's channels and make that the new head.
 
@@ -367,44 +363,7 @@ class Thread:
         return self._wrap(head)
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
-        found: Head | None = None
-        if isinstance(target, Checkpoint):
-            target = target.id
-        if isinstance(target, bool) or not isinstance(target, int | str | datetime):
-            message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
-            raise UsageError(message)
-        if isinstance(target, int):
-            found = read_head(view, thread, branch, target) if target <= VERSIONS_MAX else None
-        elif isinstance(target, datetime):
-            version = view.version_at_time(thread, branch, to_time_us(target))
-            found = read_head(view, thread, branch, version)
-        elif target:
-            found = self._find_named(view, thread, target)
-        if found is None:
-            last = view.head_version(thread, branch)
-            message = (
-                f"thread {self._id!r}, branch {self._branch!r}: no checkpoint {_shown(target)}"
-                f" (its versions are 0 to {last})"
-            )
-            raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=target)
-        return found
-
-    def _find_named(self, view: View, thread: int, name: str) -> Head | None:
-        for key in (_safe_key(keys.encode_tag_key, thread, name), _safe_key(keys.encode_checkpoint_id_key, thread, name)):
-            payload = view.transaction.get_index(key) if key else None
-            if payload is not None:
-                return self._head_of(view, thread, keys.decode_lsn(payload))
-        lsn = parse_default_id(name)
-        if lsn is None or not 0 < lsn <= view.transaction.last_lsn():
-            return None
-        if view.record(lsn).type not in writer.CHECKPOINT_TYPES:
-            return None
-        head = self._head_of(view, thread, lsn)
-        return head if head is not None and default_id(lsn, head.digest) == name else None
-
-    def _head_of(self, view: View, thread: int, lsn: int) -> Head | None:
-        event = view.checkpoint(lsn)
-        return read_head(view, thread, event.branch, event.version) if event.thread == thread else None
+        return find_checkpoint(view, Line(self._id, self._branch, thread, branch), target)
 
     def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint]:
         """Yield the branch's checkpoints, newest first, back to version 0.
@@ -497,7 +456,7 @@ class Thread:
             thread, _branch = self._ids(view)
             prefix = keys.encode_tag_prefix(thread)
             found = [
-                (key[len(prefix) :].decode(), self._head_of(view, thread, keys.decode_lsn(payload)))
+                (key[len(prefix) :].decode(), head_at(view, thread, keys.decode_lsn(payload)))
                 for key, payload in view.transaction.scan_index(prefix)
             ]
         return {name: self._wrap(head) for name, head in found if head is not None}
@@ -552,18 +511,3 @@ def _encode_names(names: tuple[str, ...]) -> bytes:
 def _no_branch(thread_id: str, branch: str) -> BranchNotFoundError:
     message = f"thread {thread_id!r} has no branch {branch!r}"
     return BranchNotFoundError(message, thread=thread_id, branch=branch)
-
-
-def _shown(target: object) -> str:
-    return target.isoformat() if isinstance(target, datetime) else repr(target)
-
-
-def _safe_key(encode: Any, thread: int, name: str) -> bytes | None:  # noqa: ANN401 - a function of keys
-    """Return the key, None for a name that could never have been stored."""
-    try:
-        writer.check_name("name", name)
-    except (UsageError, LimitError):
-        return None
-    key = encode(thread, name)
-    assert isinstance(key, bytes)
-    return key

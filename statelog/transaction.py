@@ -75,7 +75,7 @@ class Transaction:
         end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
         self._rehearsal = Batch(_Snapshots(engine), NodeCache(), end, {})
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:  # noqa: A002
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """Return a thread whose writes belong to this transaction."""
         self._check_open()
         return Thread(self, id, schema, branch)
@@ -101,7 +101,7 @@ class Transaction:
         """Return a reader of nodes, those made here included."""
         return Workspace(self._read_node)
 
-    def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:  # noqa: ANN401
+    def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
         self._check_kept()
         if self._is_open:
             return self._rehearsal.read_node(type_, digest, lsn, number)

@@ -21,12 +21,12 @@ _REPR_ITEMS_MAX = 20
 _LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
 
 
-def to_python(workspace: Workspace, slot: Slot) -> Any:  # noqa: ANN401 - any stored value
+def to_python(workspace: Workspace, slot: Slot) -> Any:
     """Return a value whole, as plain Python objects."""
     return cbor.decode(read_item(workspace, slot))
 
 
-def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:  # noqa: ANN401
+def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:
     """Return a view of a stored list or dict, anything else whole.
 
     Below a channel's value small lists and dicts come as plain copies; a channel's own
@@ -72,7 +72,7 @@ class ListView(Sequence[Any]):
         return source.count if isinstance(source, Tree) else len(source)
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
@@ -142,7 +142,7 @@ class MapView(Mapping[str, Any]):
         self._source = source
         self._top = top
 
-    def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+    def __getitem__(self, key: str) -> Any:
         source = self._source
         if not isinstance(source, Tree):
             return _copied(source[key])
@@ -210,7 +210,7 @@ class MapView(Mapping[str, Any]):
         return repr(self.to_python())
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - what a small view holds must not be reachable for writing
+def _copied(value: Any) -> Any:
     return cbor.decode(cbor.encode(value)) if isinstance(value, list | dict | set) else value
 
 

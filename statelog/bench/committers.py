@@ -71,7 +71,7 @@ def _run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
         try:
             for _ in range(commits):
                 share.time(operation)
-        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=each) for each in zip(operations, shares, strict=True)]
@@ -158,14 +158,14 @@ def _measure_sixteen(bench: Bench) -> Result:
         checks=(at_least(f"commits a second, of {sqlite_peer.NAME}'s", ours.per_second / theirs.per_second, 3.0),),
         sides=tuple(joined),
         notes=(
-            (f"{_THREADS} threads, {commits} commits each, {bench.repeats} times; each appends to a list of its own;"
-            f" {sqlite_peer.NAME}: a connection per thread, busy_timeout {sqlite_peer.BUSY_TIMEOUT_S:g} s;"
-            " with one lock around it, its threads queue in the program instead of polling the file (no target)"),
+            (
+                f"{_THREADS} threads, {commits} commits each, {bench.repeats} times; each appends to a list of its own;"
+                f" {sqlite_peer.NAME}: a connection per thread, busy_timeout {sqlite_peer.BUSY_TIMEOUT_S:g} s;"
+                " with one lock around it, its threads queue in the program instead of polling the file (no target)"
+            ),
         ),
     )
 
 
-ONE = Workload(
-    "one-committer", "One durable committer, beside SQLite", _DURABILITY, _measure_one, _ONE_SIDES, _one
-)
+ONE = Workload("one-committer", "One durable committer, beside SQLite", _DURABILITY, _measure_one, _ONE_SIDES, _one)
 SIXTEEN = Workload("sixteen-committers", "16 threads committing durably, beside SQLite", _DURABILITY, _measure_sixteen)

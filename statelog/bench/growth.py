@@ -75,9 +75,11 @@ def _measure_small(bench: Bench) -> Result:
         checks=tuple(checks),
         sides=(early, late, peer),
         notes=(
-            (f"{count} commits, each appending a message with {_SMALL_MESSAGE_BYTES} bytes of text;"
-            f" early: the {_WINDOW} commits around item 200, late: the last {_WINDOW}"
-            f" ({sqlite_peer.NAME}: {peer.operations} commits)"),
+            (
+                f"{count} commits, each appending a message with {_SMALL_MESSAGE_BYTES} bytes of text;"
+                f" early: the {_WINDOW} commits around item 200, late: the last {_WINDOW}"
+                f" ({sqlite_peer.NAME}: {peer.operations} commits)"
+            ),
         ),
     )
 

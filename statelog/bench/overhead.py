@@ -73,14 +73,14 @@ def _measure_batched(bench: Bench) -> Result:
         samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
     ours, alone = samples["statelog, batched"], samples[FDATASYNC]
     return Result(
-        checks=(
-            at_most(f"median commit beyond {FDATASYNC}", ours.p50_us - alone.p50_us, _BEYOND_FLUSH_US_MAX, "us"),
-        ),
+        checks=(at_most(f"median commit beyond {FDATASYNC}", ours.p50_us - alone.p50_us, _BEYOND_FLUSH_US_MAX, "us"),),
         sides=tuple(taken.side(side) for side, taken in samples.items()),
         notes=(
-            ("the target is that of 3,000 commits a second where fdatasync alone, after the overwriting of one page,"
-            f" does 5,000; here it does {alone.per_second:,.0f}, and a commit takes {ours.p50_us / alone.p50_us:.1f}"
-            " times as long"),
+            (
+                "the target is that of 3,000 commits a second where fdatasync alone, after the overwriting of one page,"
+                f" does 5,000; here it does {alone.per_second:,.0f}, and a commit takes {ours.p50_us / alone.p50_us:.1f}"
+                " times as long"
+            ),
         ),
     )
 

@@ -87,8 +87,10 @@ def _measure(bench: Bench) -> Result:
         checks=checks,
         sides=tuple(taken.side(side) for side, taken in samples.items()),
         notes=(
-            ("from the thread's head on; the snapshot is one CBOR item already in memory, decoded by cbor2:"
-            " what a store of whole states would do at the least"),
+            (
+                "from the thread's head on; the snapshot is one CBOR item already in memory, decoded by cbor2:"
+                " what a store of whole states would do at the least"
+            ),
         ),
     )
 

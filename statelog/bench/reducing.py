@@ -130,8 +130,10 @@ def _measure(bench: Bench) -> Result:
         checks=tuple(checks),
         sides=tuple(taken.side(side) for side, taken in samples.items()),
         notes=(
-            ("from the write as a Python value to the new root in memory, with its digests;"
-            " in Python: cbor2 decodes the channel, plain Python merges, cbor2 encodes (no digests)"),
+            (
+                "from the write as a Python value to the new root in memory, with its digests;"
+                " in Python: cbor2 decodes the channel, plain Python merges, cbor2 encodes (no digests)"
+            ),
         ),
     )
 

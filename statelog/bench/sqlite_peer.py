@@ -33,9 +33,7 @@ class Peer:
     """One connection, for one thread of execution. Statements are prepared once: sqlite3 keeps them."""
 
     def __init__(self, path: Path, thread: str) -> None:
-        self._connection = sqlite3.connect(
-            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA synchronous=FULL")
         self._thread = thread
         self._version = -1

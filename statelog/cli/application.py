@@ -32,7 +32,7 @@ _COMPLETE_VARIABLE = "_STATELOG_COMPLETE"
 class _Application(click.Group):
     """A group that answers every failure with one line on stderr and its exit code."""
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - as click has it
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run a command line and exit."""
         if _COMPLETE_VARIABLE in os.environ:
             return super().main(args, *rest, **options)
@@ -90,7 +90,7 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started us
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for the rest of the process
+            setattr(sys, name, Path(os.devnull).open("w"))
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a locale without a letter is no reason to fail
 
@@ -107,10 +107,10 @@ def _flush_stdout() -> bool:
     return True
 
 
-def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if not value:
         return
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms, for this alone
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         release = version("statelog")

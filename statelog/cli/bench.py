@@ -27,7 +27,7 @@ def bench(
     as_json: bool,
 ) -> None:
     """Run the benchmarks NAME (all, if none is named), beside SQLite on the same work."""
-    from statelog.bench import REPEATS_DEFAULT, run  # noqa: PLC0415 - nobody else pays for its import
+    from statelog.bench import REPEATS_DEFAULT, run
 
     context.exit(
         run(

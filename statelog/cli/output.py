@@ -89,7 +89,7 @@ class Output:
             bar only tells that something goes on.
 
         """
-        from rich.progress import Progress  # noqa: PLC0415 - 30 ms, for the commands that wait
+        from rich.progress import Progress
 
         with Progress(console=self.messages, transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task(what, total=None)

@@ -72,7 +72,7 @@ def format_path(steps: tuple[str | int, ...]) -> str:
     return text
 
 
-def follow_path(state: Mapping[str, Any], text: str) -> Any:  # noqa: ANN401 - any stored value
+def follow_path(state: Mapping[str, Any], text: str) -> Any:
     """Return the value at a path, reading little else.
 
     Raises:
@@ -88,7 +88,7 @@ def follow_path(state: Mapping[str, Any], text: str) -> Any:  # noqa: ANN401 - a
     return value
 
 
-def _follow(value: Any, step: Step, where: str, path: str) -> Any:  # noqa: ANN401
+def _follow(value: Any, step: Step, where: str, path: str) -> Any:
     if isinstance(value, Mapping):
         if isinstance(step, str) and step in value:
             return value[step]

@@ -31,7 +31,7 @@ def start_module(module: str, *arguments: str, errors: IO[bytes]) -> subprocess.
 
     """
     root = str(Path(statelog.__file__).resolve().parents[1])
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+    return subprocess.Popen(
         [sys.executable, "-P", "-c", _BOOT, root, module, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -68,7 +68,7 @@ def _first_position(path: str | None) -> int:
     return int(start) if start.isascii() and start.isdigit() else 0
 
 
-def _print_members(output: Output, value: Any, first: int, *, limit: int | None, full: bool) -> None:  # noqa: ANN401
+def _print_members(output: Output, value: Any, first: int, *, limit: int | None, full: bool) -> None:
     if not value:
         output.line(f"{describe(value)}")
         return
@@ -86,7 +86,7 @@ def _print_members(output: Output, value: Any, first: int, *, limit: int | None,
         output.hint(f"{len(value) - limit:,} more of {describe(value)}: --limit, --full, or --path")
 
 
-def _members(value: Any, first: int) -> Iterator[tuple[str, Any, bool]]:  # noqa: ANN401
+def _members(value: Any, first: int) -> Iterator[tuple[str, Any, bool]]:
     """Yield (name, value, True) of each member, (name, why not, False) of one that cannot be read here."""
     if not isinstance(value, Mapping):
         for position, item in enumerate(value, first):

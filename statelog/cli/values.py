@@ -39,7 +39,7 @@ def dump_json(document: object) -> str:
 # --- to JSON and back -------------------------------------------------------------
 
 
-def to_json(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any stored value; one line each
+def to_json(value: Any) -> Any:
     """Return a value as `json.dumps` takes it."""
     if value is None or isinstance(value, bool | str):
         return value
@@ -93,7 +93,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def from_json(document: Any) -> Any:  # noqa: ANN401 - any JSON
+def from_json(document: Any) -> Any:
     """Inverse of `to_json`.
 
     Raises:
@@ -121,7 +121,7 @@ def from_json(document: Any) -> Any:  # noqa: ANN401 - any JSON
 # --- for people -------------------------------------------------------------------
 
 
-def describe(value: object) -> str:  # noqa: PLR0911 - one line each
+def describe(value: object) -> str:
     """Return type and size."""
     if value is None:
         return "none"

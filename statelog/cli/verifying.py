@@ -106,13 +106,11 @@ def _serve(path: Path, *, deep: bool) -> dict[str, Any]:
     except StatelogError as error:
         return {"error": error.message, "exit_code": error.exit_code}
     problems = [asdict(problem) for problem in report.problems]
-    return {
-        "report": {"records": report.records, "nodes": report.nodes, "bytes": report.bytes, "problems": problems}
-    }
+    return {"report": {"records": report.records, "nodes": report.nodes, "bytes": report.bytes, "problems": problems}}
 
 
 def _say(message: dict[str, Any]) -> None:
-    print(json.dumps(message), flush=True)  # noqa: T201 - the protocol of this process
+    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":

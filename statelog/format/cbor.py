@@ -211,7 +211,7 @@ def _encode_uuid(value: UUID, _depth: int) -> bytes:
     return _UUID_PREFIX + value.bytes
 
 
-def _encode_registered(value: Any, depth: int) -> bytes:  # noqa: ANN401 - any registered type
+def _encode_registered(value: Any, depth: int) -> bytes:
     codec = _codecs_by_type.get(type(value))
     if codec is None or depth >= DEPTH_MAX:
         raise _Refused
@@ -297,30 +297,38 @@ def _locate(value: object, path: str, depth: int) -> None:
         _refuse(path, value, f" (convert it to {base}, or register_codec it)" if base else " (register_codec it)")
 
 
-def _locate_inside(value: Any, path: str, depth: int) -> None:  # noqa: ANN401 - any container
+def _locate_inside(value: Any, path: str, depth: int) -> None:
     if type(value) is dict:
         for key, member in value.items():
-            if type(key) is not str:
-                _refuse(path, key, f" as a key: {key!r} (keys are str)")
-            _locate_surrogate(key, f"{path} key")
-            if len(key.encode()) > KEY_SIZE_BYTES_MAX - 3:
-                message = f"{path}: a key of {len(key)} characters, {KEY_SIZE_BYTES_MAX} bytes are allowed"
-                raise LimitError(message, path=path, actual=len(key), limit=KEY_SIZE_BYTES_MAX)
+            _locate_key(key, path)
             _locate(member, f"{path}.{key}", depth + 1)
     elif type(value) in (set, frozenset):
-        for element in value:
-            if isinstance(element, float) and math.isnan(element):
-                _refuse(path, element, " NaN in a set (NaN is not equal to itself)")
-            _locate(element, f"{path}{{{element!r:.40}}}", depth + 1)
-            if len(_encoders[type(element)](element, depth + 1)) > KEY_SIZE_BYTES_MAX:
-                message = f"{path}: a set element above {KEY_SIZE_BYTES_MAX} bytes"
-                raise LimitError(message, path=path, limit=KEY_SIZE_BYTES_MAX)
-        items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
-        if _has_twins(items):
-            _refuse(path, value, " with two elements of the same bytes (a NaN is in them)")
+        _locate_element(value, path, depth)
     else:
         for index, member in enumerate(value):
             _locate(member, f"{path}[{index}]", depth + 1)
+
+
+def _locate_key(key: object, path: str) -> None:
+    if type(key) is not str:
+        _refuse(path, key, f" as a key: {key!r} (keys are str)")
+    _locate_surrogate(key, f"{path} key")
+    if len(key.encode()) > KEY_SIZE_BYTES_MAX - 3:
+        message = f"{path}: a key of {len(key)} characters, {KEY_SIZE_BYTES_MAX} bytes are allowed"
+        raise LimitError(message, path=path, actual=len(key), limit=KEY_SIZE_BYTES_MAX)
+
+
+def _locate_element(value: set[Any] | frozenset[Any], path: str, depth: int) -> None:
+    for element in value:
+        if isinstance(element, float) and math.isnan(element):
+            _refuse(path, element, " NaN in a set (NaN is not equal to itself)")
+        _locate(element, f"{path}{{{repr(element)[:40]}}}", depth + 1)
+        if len(_encoders[type(element)](element, depth + 1)) > KEY_SIZE_BYTES_MAX:
+            message = f"{path}: a set element above {KEY_SIZE_BYTES_MAX} bytes"
+            raise LimitError(message, path=path, limit=KEY_SIZE_BYTES_MAX)
+    items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
+    if _has_twins(items):
+        _refuse(path, value, " with two elements of the same bytes (a NaN is in them)")
 
 
 def _locate_surrogate(value: str, path: str) -> None:
@@ -330,7 +338,7 @@ def _locate_surrogate(value: str, path: str) -> None:
         _refuse(path, value, f" with a lone surrogate at character {error.start}")
 
 
-def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: ANN401, FBT001 - cbor2 calls it
+def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
     name, payload = value
     decoder = _codecs_by_name.get(name)
     if decoder is None:
@@ -349,7 +357,7 @@ _DECODERS = {
 }
 
 
-def decode(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was stored
+def decode(data: bytes | memoryview) -> Any:
     """Return the value of one item written by `encode`.
 
     Raises:
@@ -369,9 +377,7 @@ def decode(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was stor
         raise CorruptionError(message) from error
 
 
-def register_codec(
-    kind: type, *, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]
-) -> None:
+def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
     """Let values of exactly the type `kind` be stored.
 
     Args:

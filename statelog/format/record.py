@@ -90,7 +90,7 @@ class Record(NamedTuple):
     def redacted(self) -> Redacted:
         """Return what a redacted body keeps."""
         fields = self.fields()
-        is_whole = len(fields) == 4 and type(fields[0]) is int and type(fields[1]) is bytes  # noqa: PLR2004
+        is_whole = len(fields) == 4 and type(fields[0]) is int and type(fields[1]) is bytes
         if not is_whole or not self.flags & FLAG_REDACTED:
             message = f"record {self.lsn}: the body is not that of a redacted record"
             raise CorruptionError(message, lsn=self.lsn)
@@ -116,20 +116,18 @@ def part_digest(data: bytes) -> bytes:
     return state.digest()
 
 
-def chain_digest(  # noqa: PLR0913 - what is chained
+def chain_digest(
     type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body_digest: bytes, nodes_digest: bytes
 ) -> bytes:
     """Return the chain digest, from the part digests of body and node identities."""
     state = _CHAIN_START.copy()
     state.update(
-        _CHAINED.pack(
-            FORMAT_VERSION, type_, flags & FLAG_CONTINUES, lsn, time_us, previous, body_digest, nodes_digest
-        )
+        _CHAINED.pack(FORMAT_VERSION, type_, flags & FLAG_CONTINUES, lsn, time_us, previous, body_digest, nodes_digest)
     )
     return state.digest()
 
 
-def encode_record(  # noqa: PLR0913 - the fields of an envelope
+def encode_record(
     type_: int,
     *,
     lsn: int,
@@ -157,9 +155,7 @@ def encode_record(  # noqa: PLR0913 - the fields of an envelope
     if len(rest) > RECORD_SIZE_BYTES_MAX:
         message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
-    chain = chain_digest(
-        type_, flags, lsn, time_us, previous_chain, part_digest(body), part_digest(b"".join(ids))
-    )
+    chain = chain_digest(type_, flags, lsn, time_us, previous_chain, part_digest(body), part_digest(b"".join(ids)))
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest, chain
 
 
@@ -218,9 +214,7 @@ def part_digests(data: memoryview | bytes, record: Record) -> tuple[bytes, bytes
     return body_digest, part_digest(b"".join(ids))
 
 
-def checkpoint_digest(
-    parent: bytes | None, root: bytes, time_us: int, caller_id: str | None, metadata: bytes
-) -> bytes:
+def checkpoint_digest(parent: bytes | None, root: bytes, time_us: int, caller_id: str | None, metadata: bytes) -> bytes:
     """Return a checkpoint's digest (FORMAT.md section 5). `metadata` is its CBOR item."""
     state = _CHECKPOINT_START.copy()
     state.update(

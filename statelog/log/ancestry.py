@@ -46,7 +46,7 @@ def common_ancestor(view: View, thread: int, a: Place, b: Place) -> Place | None
     b = ancestor_at_depth(view, thread, b, depth)
     while a != b:
         left, right = _entry(view, thread, a), _entry(view, thread, b)
-        if left.parent_branch == NONE_U32 or right.parent_branch == NONE_U32:
+        if NONE_U32 in (left.parent_branch, right.parent_branch):
             return None
         # Of equal depth, both jump equally far: to different places, so past nothing they share.
         jumps = (Place(left.jump_branch, left.jump_version), Place(right.jump_branch, right.jump_version))

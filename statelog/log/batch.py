@@ -190,7 +190,7 @@ class Batch:
         last = self._staged[-1].time_us if self._staged else self._end.time_us
         return max(time.time_ns() // 1000, last + 1)
 
-    def append(  # noqa: PLR0913 - what a record is made of
+    def append(
         self, type_: int, time_us: int, body: bytes, thread: int, rows: Sequence[NodeRow] = ()
     ) -> None:
         """Stage a record of a thread; its nodes enter the index here."""

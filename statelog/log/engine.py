@@ -81,7 +81,6 @@ class Engine:
         `work` may run on another OS thread, and more than once; all it does to the world is
         to stage. What it raises, the caller gets, and nothing is written.
         """
-
         self._check_open()
 
         def run(transaction: WriteTransaction) -> T:

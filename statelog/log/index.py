@@ -122,6 +122,5 @@ NodeFacts = tuple[int, bytes, int, int]
 def node_facts(data: bytes | memoryview) -> list[NodeFacts]:
     """Return what `apply_nodes` takes, of a record."""
     return [
-        (type_, digest, size, data[at] if size else 0)
-        for type_, digest, at, size, _total in kernels.record_nodes(data)
+        (type_, digest, size, data[at] if size else 0) for type_, digest, at, size, _total in kernels.record_nodes(data)
     ]

@@ -54,9 +54,7 @@ class NodeCache:
         self._young, self._old, self._size = {}, {}, 0
 
 
-def read_node(
-    transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int
-) -> Node:
+def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int) -> Node:
     """Return a node; what comes from disk is hashed and compared with the digest referred to.
 
     Raises:
@@ -85,5 +83,3 @@ def read_node(
     node = Node(data, content_size, lsn)
     cache.put(lsn, number, node)
     return node
-
-

@@ -61,8 +61,8 @@ class LogRecord:
 def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | None) -> Iterator[LogRecord]:
     """Yield records above `after`; see `Store.log`."""
     while True:
+        seen = engine.environment.last_transaction_id()
         with engine.read() as view:
-            seen = view.transaction.id
             last = view.transaction.last_lsn()
             stop = min(after + _PAGE_RECORDS, last)
             page = [_log_record(view, lsn) for lsn in range(after + 1, stop + 1)]
@@ -72,7 +72,10 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             continue
         if not follow:
             return
-        if not engine.environment.wake.wait(seen, _WAIT_S if timeout_s is None else timeout_s) and timeout_s is not None:
+        if (
+            not engine.environment.wake.wait(seen, _WAIT_S if timeout_s is None else timeout_s)
+            and timeout_s is not None
+        ):
             return
 
 

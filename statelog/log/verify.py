@@ -102,9 +102,7 @@ class _Verifier:
             self.report.add("L3", record.lsn, f"record {record.lsn} does not continue the chain")
         self._time_us = record.time_us
 
-    def _check_node(
-        self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]
-    ) -> None:
+    def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:
         type_, digest, at, content_size, total_size = row
         self.report.nodes += 1
         if content_size == 0:
@@ -121,12 +119,14 @@ class _Verifier:
         except StatelogError as error:
             self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
 
-    def _check_ref(  # noqa: PLR0913
+    def _check_ref(
         self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int
     ) -> None:
         rows = self._nodes.get(child_lsn, [])
         if child >= len(rows) or rows[child][1] != digest:
-            self.report.add("T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number)
+            self.report.add(
+                "T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number
+            )
         elif rows[child][0] != child_type:
             self.report.add("T5", lsn, f"node {number} refers to a node of type {rows[child][0]}", number)
 

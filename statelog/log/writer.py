@@ -92,7 +92,7 @@ def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
     apply_event(batch, SchemaEvent(thread, specs), lsn)
 
 
-def commit(  # noqa: PLR0913 - what a commit is made of
+def commit(
     batch: Batch,
     thread_id: str,
     thread: int,
@@ -139,9 +139,7 @@ def commit(  # noqa: PLR0913 - what a commit is made of
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, workspace.rows)
 
 
-def _merge_writes(
-    batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]
-) -> mapping.Batch:
+def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]) -> mapping.Batch:
     slots: dict[bytes, Slot | None] = {}
     for write in writes:
         key = channel_key(write.channel)
@@ -194,7 +192,7 @@ def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str | No
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
 
 
-def _checkpoint_event(  # noqa: PLR0913
+def _checkpoint_event(
     batch: Batch,
     thread: int,
     branch: int,
@@ -258,7 +256,7 @@ def _stage_checkpoint(batch: Batch, type_: int, event: CheckpointEvent, rows: Se
     return head
 
 
-def rollback(  # noqa: PLR0913
+def rollback(
     batch: Batch,
     thread_id: str,
     thread: int,
@@ -305,6 +303,9 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
 def tag(batch: Batch, thread: int, name: str, target: int) -> None:
     """Stage setting a tag to a checkpoint's LSN; 0 removes it."""
     check_name("tag", name)
+    if parse_default_id(name) is not None:
+        message = f"tag {name!r}: names of this form are ids given by the store"
+        raise UsageError(message)
     event = TagEvent(thread, name, target)
     lsn = batch.next_lsn()
     batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)), thread)

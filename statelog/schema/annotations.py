@@ -70,7 +70,7 @@ def classes_named(annotation: object) -> list[type]:
     return list(found)
 
 
-def _parts(annotation: Any) -> list[object]:  # noqa: ANN401 - an annotation is of any type
+def _parts(annotation: Any) -> list[object]:
     """The annotations one level inside this one."""
     parts: list[object] = list(get_args(annotation))
     if isinstance(annotation, NewType):
@@ -103,5 +103,5 @@ def _is_alias(annotation: object) -> bool:
     return type(get_origin(annotation) or annotation).__name__ == "TypeAliasType"
 
 
-def _value_of_alias(alias: Any) -> object:  # noqa: ANN401 - the type is unknown to Python 3.11
+def _value_of_alias(alias: Any) -> object:
     return alias.__value__

@@ -60,7 +60,7 @@ class EnumCheck:
         finally:
             around.discard(id(value))
 
-    def _dump_container(self, channel: str, value: Any, around: set[int]) -> object:  # noqa: ANN401 - any container
+    def _dump_container(self, channel: str, value: Any, around: set[int]) -> object:
         is_dict = type(value) is dict
         before = [part for item in value.items() for part in item] if is_dict else list(value)
         after = [self._dump(channel, part, around) for part in before]

@@ -117,7 +117,7 @@ def _kind_of_class(cls: type) -> _Kind:
     return _Kind(names, is_lossy=not _decides_itself(cls))
 
 
-def _keys_of(name: str, field: Any) -> Iterator[str]:  # noqa: ANN401 - FieldInfo, of any version
+def _keys_of(name: str, field: Any) -> Iterator[str]:
     yield name
     aliases = [field.alias, field.validation_alias]
     aliases.extend(getattr(field.validation_alias, "choices", ()))

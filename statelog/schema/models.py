@@ -208,7 +208,7 @@ class ModelCheck:
         return ValidationError(message, channel=self._channel, path=path, reason=reason, problems=tuple(problems))
 
 
-def _decorators_of(model: type) -> Any:  # noqa: ANN401 - pydantic does not export its class
+def _decorators_of(model: type) -> Any:
     return model.__pydantic_decorators__  # type: ignore[attr-defined] # documented for models
 
 

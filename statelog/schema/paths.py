@@ -35,7 +35,7 @@ def format_path(
         elif not (is_missing and number == len(location)):
             continue
         if number == 1 and places and isinstance(step, int):
-            step = places[step]  # noqa: PLW2901 - the user's position of the same item
+            step = places[step]
         path += f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]"
     return path
 

@@ -173,7 +173,7 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
 def _read_class(cls: type) -> Schema:
     name = cls.__qualname__
     if _is_model(cls):
-        from statelog.schema import models  # noqa: PLC0415 - pydantic is optional
+        from statelog.schema import models
 
         channels = models.read_model(cls)
         checks = {each.name: models.ModelCheck(cls, each) for each in channels.values()}

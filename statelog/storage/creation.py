@@ -122,7 +122,7 @@ def _fill(temporary: Path) -> None:
             transaction.put(HEADER_KEY, header, db=meta)
             faults.point("creation.before_lmdb_commit")
         faults.point("creation.after_lmdb_commit")
-        environment.sync(True)  # noqa: FBT003 - LMDB's own argument: flush whatever the mode
+        environment.sync(True)
     finally:
         environment.close()
 

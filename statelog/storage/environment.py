@@ -202,7 +202,7 @@ class Environment:
     def sync(self) -> None:
         """Flush what LMDB has committed, whatever the durability."""
         if self.flush:
-            self.handles.raw.sync(True)  # noqa: FBT003 - force
+            self.handles.raw.sync(True)
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.
@@ -247,7 +247,7 @@ class Environment:
                 self.pass_gate(transaction)
             self.locks.acquire_writer(self.lock_timeout_s)
             try:
-                raw = self.handles.begin(None, None, True, True)  # noqa: FBT003 - parent, write, buffers
+                raw = self.handles.begin(None, None, True, True)
             except lmdb.Error as error:
                 raw = self._begin_again(transaction, error, write=True)
             self._writer_thread = threading.get_ident()
@@ -342,7 +342,7 @@ class Environment:
             if self.handles is not None:
                 self.handles.raw.close()
             return True
-        import ctypes  # noqa: PLC0415 - only here
+        import ctypes
 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         return False
@@ -377,7 +377,7 @@ class Environment:
                 raise self.translate(error) from error
             self.pass_gate(transaction)
             try:
-                return self.handles.begin(None, None, write, True)  # noqa: FBT003 - parent, write, buffers
+                return self.handles.begin(None, None, write, True)
             except lmdb.Error as again:
                 error = again
         self.active_transactions.discard(transaction)

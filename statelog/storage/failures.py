@@ -44,9 +44,7 @@ def error_code(error: lmdb.Error) -> int:
     return getattr(error, "code", 0)
 
 
-def translate_lmdb(  # noqa: PLR0911 - a table of cases, one line each
-    error: lmdb.Error, *, path: Path, max_size_bytes: int
-) -> StatelogError:
+def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> StatelogError:
     """Return the exception for what LMDB raised; the caller raises it `from` the original."""
     if is_full(error):
         return full_error(error, path=path, max_size_bytes=max_size_bytes)

@@ -1,9 +1,9 @@
 """Locks between processes that can time out.
 
 LMDB's writer lock waits for ever, also for a process that is stopped, and LMDB
-does not tell who has the file open. So two bytes far beyond the end of the data
-file are locked: one is shared by all who have the store open, the other belongs
-to the one who writes. They are locks of the open file description: they end with
+does not tell who has the file open. So bytes far beyond the end of the data file
+are locked: one is shared by all who have the store open, one belongs to the one
+who writes, and one is shared by those who wait to. They are locks of the open file description: they end with
 the process, and closing another descriptor of the file does not drop them, as it
 does with plain POSIX locks.
 
@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 
 _PRESENCE_AT = 2**62
 _WRITER_AT = 2**62 + 1
+_WAITING_AT = 2**62 + 2
 _FLOCK = struct.Struct("hhqqi")
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
+_GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
 _BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
 _MISSING_ERRNOS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
+_TURN_S = 0.005
+_YIELD_S = 0.001
+"""Who writes without end looks once a turn whether others wait, and stands back for that long, some polls of theirs."""
+
 _PAUSE_S_MIN = 0.00005
 _PAUSE_S_MAX = 0.00025
 
@@ -42,22 +48,26 @@ _PRESENCE_SHARED = _range_lock(fcntl.F_RDLCK, _PRESENCE_AT)
 _PRESENCE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _PRESENCE_AT)
 _WRITER_TAKEN = _range_lock(fcntl.F_WRLCK, _WRITER_AT)
 _WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
+_WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
+_WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
+_WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
 
 
 class FileLocks:
-    """The two locks of one open data file.
+    """The locks of one open data file.
 
     Args:
-        descriptor: of the data file; its owner closes it, which drops both locks.
+        descriptor: of the data file; its owner closes it, which drops the locks.
         path: for messages.
     """
 
-    __slots__ = ("_path", "descriptor", "supported")
+    __slots__ = ("_look_at_s", "_path", "descriptor", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
         self._path = path
+        self._look_at_s = 0.0
 
     def acquire_presence(self, timeout_s: float) -> None:
         """Say that this process has the store open.
@@ -77,8 +87,20 @@ class FileLocks:
         Raises:
             StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
         """
-        if self.supported and not self._try(_WRITER_TAKEN):
+        if not self.supported:
+            return
+        now_s = time.monotonic()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + _TURN_S
+            if self._is_awaited():
+                time.sleep(_YIELD_S)
+        if self._try(_WRITER_TAKEN):
+            return
+        self._try(_WAITING_SHARED)
+        try:
             self._acquire(_WRITER_TAKEN, timeout_s)
+        finally:
+            self._try(_WAITING_FREE)
 
     def release_writer(self) -> None:
         """Let the next process write."""
@@ -94,6 +116,14 @@ class FileLocks:
                 raise StoreLockedError(message, path=str(self._path), timeout_s=timeout_s)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+    def _is_awaited(self) -> bool:
+        try:
+            lock = fcntl.fcntl(self.descriptor, _GET_LOCK, _WAITING_ANY)
+        except OSError:
+            return False
+        kind: int = _FLOCK.unpack(lock)[0]
+        return kind != fcntl.F_UNLCK
 
     def _try(self, lock: bytes) -> bool:
         """Take a lock if it is free; where there are no such locks, it is."""

@@ -62,7 +62,7 @@ class ReadTransaction:
                 active.discard(self)
                 environment.pass_gate(self)
             handles = environment.handles
-            self._raw = handles.begin(None, None, False, True)  # noqa: FBT003 - LMDB's own, by position for speed
+            self._raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)
             self._raw = environment.begin_read_again(self, error)
@@ -149,7 +149,7 @@ class ReadTransaction:
         """Return the greatest key that begins with `prefix`, and its payload."""
         return next(self.scan_index(prefix, reverse=True), None)
 
-    def table_stat(self, table: Any) -> dict[str, Any]:  # noqa: ANN401 - LMDB's handle has no public type
+    def table_stat(self, table: Any) -> dict[str, Any]:
         """Return LMDB's page counts of one table, as of this snapshot."""
         counts: dict[str, Any] = self._raw.stat(table)
         return counts
@@ -237,7 +237,7 @@ class WriteTransaction(ReadTransaction):
         point("commit.before_put_log")
         self.changes += 1
         # dupdata, overwrite, append: LMDB answers False, and stores nothing, where the key is out of order
-        if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):  # noqa: FBT003 - as in begin
+        if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):
             message = f"record {lsn} was not appended: the log already ends at {self.last_lsn()}"
             raise StorageError(message, lsn=lsn)
         self.last_put = (lsn, record)
@@ -256,7 +256,7 @@ class WriteTransaction(ReadTransaction):
             message = f"record {lsn} was not replaced: there is none"
             raise StorageError(message, lsn=lsn)
         self.changes += 1
-        self._raw.put(key, record, True, True, False, self._log)  # noqa: FBT003 - as in begin
+        self._raw.put(key, record, True, True, False, self._log)
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Store `payload` under `key`, sealed."""
@@ -264,7 +264,7 @@ class WriteTransaction(ReadTransaction):
             self._take_back()
         point("commit.before_put_index")
         self.changes += 1
-        self._raw.put(key, seal(key, payload), True, True, False, self._index)  # noqa: FBT003 - as in begin
+        self._raw.put(key, seal(key, payload), True, True, False, self._index)
         point("commit.after_put_index")
 
     def delete_index(self, key: bytes) -> None:

@@ -80,6 +80,8 @@ class Wake:
         last_transaction_id = self._environment.last_transaction_id
         deadline = time.monotonic() + timeout_s
         pause_s = _POLL_S_MIN
+        if last_transaction_id() > seen_transaction_id:
+            return True
         word = self._word or self._map(create=True)
         while True:
             sequence = 0 if word is None else kernels.wake_read(word)

@@ -11,7 +11,7 @@ Needs Hypothesis: `pip install 'statelog[test]'`.
 """
 
 try:
-    import hypothesis as _hypothesis  # noqa: F401 - asked for here, so that its absence is explained
+    import hypothesis as _hypothesis
 except ModuleNotFoundError as error:
     message = "statelog.testing needs Hypothesis: pip install 'statelog[test]'"
     raise ModuleNotFoundError(message, name="hypothesis") from error
@@ -33,7 +33,17 @@ from statelog.testing.history import (
 )
 from statelog.testing.identity import exact_form, identical
 from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
-from statelog.testing.strategies import SCHEMA, elements, histories, large_values, scalars, states, texts, values, writes
+from statelog.testing.strategies import (
+    SCHEMA,
+    elements,
+    histories,
+    large_values,
+    scalars,
+    states,
+    texts,
+    values,
+    writes,
+)
 
 __all__ = [
     "POINTS",

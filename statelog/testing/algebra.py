@@ -116,7 +116,7 @@ def _domains(reducer: Reducer, values: SearchStrategy[Any] | None) -> tuple[Sear
         raise UsageError(message) from error
 
 
-def _check_triple(reducer: Reducer, a: Any, b: Any, c: Any) -> None:  # noqa: ANN401 - values of any type
+def _check_triple(reducer: Reducer, a: Any, b: Any, c: Any) -> None:
     f = reducer.label or reducer.spec
     ab = _call(reducer, a, b)
     _same(f"{f} is not a function of its arguments", a, b, ab, _call(reducer, a, b))
@@ -134,7 +134,7 @@ def _check_triple(reducer: Reducer, a: Any, b: Any, c: Any) -> None:  # noqa: AN
             raise AssertionError(message)
 
 
-def _call(reducer: Reducer, current: Any, write: Any) -> Any:  # noqa: ANN401
+def _call(reducer: Reducer, current: Any, write: Any) -> Any:
     """Call the reducer on copies, which must come out as they went in."""
     given_current, given_write = copy.deepcopy(current), copy.deepcopy(write)
     merged = copy.deepcopy(reducer(given_current, given_write))
@@ -144,7 +144,7 @@ def _call(reducer: Reducer, current: Any, write: Any) -> Any:  # noqa: ANN401
     return merged
 
 
-def _same(claim: str, a: Any, b: Any, first: Any, second: Any) -> None:  # noqa: ANN401
+def _same(claim: str, a: Any, b: Any, first: Any, second: Any) -> None:
     if first != second and not identical(first, second):
         message = f"{claim} for a = {a!r}, b = {b!r}: {first!r} != {second!r}"
         raise AssertionError(message)

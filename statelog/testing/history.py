@@ -81,14 +81,12 @@ class _Thread(Protocol):
         *writes: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
-        id: str | None = None,  # noqa: A002 - as Thread.commit
+        id: str | None = None,
     ) -> object: ...
 
     def rollback(self, target: int | str, /) -> object: ...
 
-    def fork(
-        self, name: str, *, at: int | str | None = None, update: Mapping[str, Any] | None = None
-    ) -> object: ...
+    def fork(self, name: str, *, at: int | str | None = None, update: Mapping[str, Any] | None = None) -> object: ...
 
     def tag(self, name: str, target: int | None = None) -> object: ...
 
@@ -96,7 +94,7 @@ class _Thread(Protocol):
 
 
 class _Threads(Protocol):
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> _Thread: ...  # noqa: A002
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> _Thread: ...
 
 
 class Target(_Threads, Protocol):

@@ -21,7 +21,7 @@ def identical(first: object, second: object) -> bool:
     return exact_form(first) == exact_form(second)
 
 
-def exact_form(value: Any) -> Hashable:  # noqa: ANN401 - any value that can be stored
+def exact_form(value: Any) -> Hashable:
     """Return something hashable that two values have in common if, and only if, they are identical."""
     value = value.to_python() if hasattr(value, "to_python") else value
     form: Hashable = value

@@ -27,7 +27,7 @@ _CURRENTS: dict[str, tuple[type, ...]] = {
 }
 
 
-def check_write(reducer: Reducer, channel: str, write: Any) -> None:  # noqa: ANN401 - any write
+def check_write(reducer: Reducer, channel: str, write: Any) -> None:
     """Refuse a write whose type its reducer never takes, whatever the value there is.
 
     Raises:
@@ -44,7 +44,7 @@ def check_write(reducer: Reducer, channel: str, write: Any) -> None:  # noqa: AN
         _refuse(reducer, channel, write)
 
 
-def merge_write(reducer: Reducer, state: Mapping[str, Any], channel: str, write: Any) -> Any:  # noqa: ANN401
+def merge_write(reducer: Reducer, state: Mapping[str, Any], channel: str, write: Any) -> Any:
     """Return the channel's new value; the first write of most reducers is the value.
 
     Raises:
@@ -65,7 +65,7 @@ def merge_write(reducer: Reducer, state: Mapping[str, Any], channel: str, write:
     return _call(reducer, channel, current, write)
 
 
-def _first(reducer: Reducer, channel: str, write: Any) -> Any:  # noqa: ANN401
+def _first(reducer: Reducer, channel: str, write: Any) -> Any:
     if reducer.name == "append":
         return [write]
     if reducer.name == "extend":
@@ -77,7 +77,7 @@ def _first(reducer: Reducer, channel: str, write: Any) -> Any:  # noqa: ANN401
     return write
 
 
-def _call(reducer: Reducer, channel: str, current: Any, write: Any) -> Any:  # noqa: ANN401
+def _call(reducer: Reducer, channel: str, current: Any, write: Any) -> Any:
     if reducer.function is not None:
         return reducer.function(copy.deepcopy(current), write)
     try:

@@ -98,7 +98,7 @@ class StoreModel:
         self.last_lsn = 0
         self._threads: dict[str, _Thread] = {}
 
-    def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:  # noqa: A002
+    def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:
         """Return a thread, as `Store.thread`."""
         return ThreadModel(self, id, schema, branch)
 
@@ -145,7 +145,7 @@ class ThreadModel:
     # --- looking ------------------------------------------------------------------
 
     def _data(self) -> _Thread | None:
-        return self._model._threads.get(self.id)  # noqa: SLF001 - one module
+        return self._model._threads.get(self.id)
 
     def _require(self) -> _Thread:
         data = self._data()
@@ -223,7 +223,7 @@ class ThreadModel:
         *writes: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
-        id: str | None = None,  # noqa: A002 - as Thread.commit
+        id: str | None = None,
     ) -> CheckpointModel:
         """Merge writes into the head's channels."""
         data = self._data()
@@ -270,16 +270,14 @@ class ThreadModel:
     def _check_version(self, expected: int | None) -> None:
         if expected is not None and expected != self.version:
             message = f"at version {self.version}, not {expected}"
-            raise ConflictError(
-                message, thread=self.id, expected_version=expected, actual_version=self.version
-            )
+            raise ConflictError(message, thread=self.id, expected_version=expected, actual_version=self.version)
 
     def _ensure(self) -> _Thread:
         """Return the thread's data, begun or its schema extended if need be."""
         data = self._data()
         specs = self._schema.specs()
         if data is None:
-            data = self._model._threads[self.id] = _Thread(specs)  # noqa: SLF001 - one module
+            data = self._model._threads[self.id] = _Thread(specs)
             self._model.last_lsn += 1
         elif not specs.keys() <= data.specs.keys():
             data.specs.update(specs)

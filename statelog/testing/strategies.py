@@ -86,7 +86,7 @@ def elements() -> SearchStrategy[Hashable]:
 
 
 def _equals_itself(value: object) -> bool:
-    return value == value  # noqa: PLR0124 - a NaN does not
+    return value == value
 
 
 def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
@@ -215,7 +215,7 @@ def histories(
     draw: DrawFn,
     *,
     schema: object = SCHEMA,
-    writes: SearchStrategy[Mapping[str, Any]] = writes(),  # noqa: B008 - strategies are immutable
+    writes: SearchStrategy[Mapping[str, Any]] = writes(),
     threads: Sequence[str] = ("a", "b"),
     min_size: int = 1,
     max_size: int = 12,

@@ -7,14 +7,11 @@ what makes `incremental == from scratch`, and an edit cost its path.
 
 from __future__ import annotations
 
-
 from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.format.record import varint
 from statelog.tree.node import CHUNK, PIECE, ROOT, Node, Workspace
-
-
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,9 +103,7 @@ class Builder:
         return assemble_root(self.kind, self.key, spine, (tail.count, tail.entries, tail.locators))
 
 
-def add_open_level(
-    workspace: Workspace, kind: int, content: bytes, locators: bytes
-) -> tuple[int, bytes, int, int]:
+def add_open_level(workspace: Workspace, kind: int, content: bytes, locators: bytes) -> tuple[int, bytes, int, int]:
     """Add the node of an open level; return (covered, digest, LSN, number)."""
     data = content + locators
     table = kernels.entries_table(data, len(content), 0, is_root=False, kind=kind)

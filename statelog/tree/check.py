@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def check_node(
-    type_: int, data: bytes, content_size: int, lsn: int
-) -> Iterator[tuple[int, bytes, int, int]]:
+def check_node(type_: int, data: bytes, content_size: int, lsn: int) -> Iterator[tuple[int, bytes, int, int]]:
     """Check a node whose digest holds, and yield its children.
 
     Yields:

@@ -11,7 +11,7 @@ from statelog.tree.node import CHUNK, Node, Slot
 from statelog.tree.tree import STRIDE, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ALIGNED_ITEMS_MAX = 2000
 """Longer stretches of changed list items are paired by position: alignment is quadratic."""
@@ -161,6 +161,7 @@ def _diff_middle(
     old: Tree, new: Tree, start: int, old_stop: int, new_stop: int
 ) -> Iterator[tuple[int, int, SlotChange]]:
     a, b = _slots(old, start, old_stop), _slots(new, start, new_stop)
+    blocks: Sequence[tuple[str, int, int, int, int]]
     if max(len(a), len(b)) > ALIGNED_ITEMS_MAX:
         blocks = [("replace", 0, len(a), 0, len(b))]
     else:
@@ -182,7 +183,5 @@ def _diff_middle(
 
 def _slots(tree: Tree, start: int, stop: int) -> list[Slot]:
     return [
-        tree.slot(run.node, run.table, index)
-        for run in tree.runs(start, stop)
-        for index in range(run.start, run.stop)
+        tree.slot(run.node, run.table, index) for run in tree.runs(start, stop) for index in range(run.start, run.stop)
     ]

@@ -87,9 +87,7 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
                 edits.append(Edit(position, position + 1, b"", b"", 0))
         else:
             data = item if is_set else item + slot.data
-            edits.append(
-                Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1)
-            )
+            edits.append(Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1))
     return splice(tree, edits)
 
 

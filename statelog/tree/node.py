@@ -34,6 +34,7 @@ def is_shared_widely(type_: int, content_size: int, first_byte: int) -> bool:
         return content_size >= DEDUP_SIZE_BYTES_MIN
     return type_ == ROOT and first_byte in _STRING_KINDS
 
+
 _STARTS = {
     LEAF: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-leaf-1"),
     ROOT: blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-root-1"),
@@ -150,9 +151,7 @@ class Workspace:
                 pending.extend(children[number])
         kept = sorted(order)
         renumbered = {old: new for new, old in enumerate(kept)}
-        self.rows = [
-            _renumber(self.rows[old], renumbered) if children[old] else self.rows[old] for old in kept
-        ]
+        self.rows = [_renumber(self.rows[old], renumbered) if children[old] else self.rows[old] for old in kept]
         return Slot(slot.data, 0, renumbered[slot.number])
 
 

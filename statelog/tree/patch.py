@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Edit(NamedTuple):
-    """Replace entries [start, stop) by `count` new ones."""
+    """Replace entries [start, stop) by `added` new ones."""
 
     start: int
     stop: int
     entries: bytes
     locators: bytes
-    count: int
+    added: int
 
 
 def patch(tree: Tree, edit: Edit) -> Node | None:
@@ -92,7 +92,7 @@ def _patch_below(tree: Tree, level: int, node: Node, edit: Edit) -> tuple[bytes,
 def _replaced(tree: Tree, node: Node, edit: Edit) -> tuple[bytes, bytes, int]:
     """Return (entries, locators, count) of a level-0 chunk, or the tail, after the edit."""
     around = _around(tree, node, is_root=node is tree.node, start=edit.start, stop=edit.stop)
-    return around.join_with(edit.entries, edit.locators, edit.count)
+    return around.join_with(edit.entries, edit.locators, edit.added)
 
 
 class _Around:

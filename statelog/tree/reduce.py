@@ -21,7 +21,6 @@ from statelog.tree.builder import Builder
 from statelog.tree.node import Slot, Workspace
 from statelog.tree.tree import STRINGS
 from statelog.tree.value import (
-    string_body,
     add_root,
     container_kind,
     encode_slot,
@@ -30,6 +29,7 @@ from statelog.tree.value import (
     read_item,
     root_kind,
     split,
+    string_body,
 )
 
 if TYPE_CHECKING:
@@ -201,7 +201,11 @@ def upsert(
 
 
 def custom(
-    workspace: Workspace, current: Slot | None, item: bytes, function: Callable[[Any, Any], Any], encode: Callable[[Any], bytes]
+    workspace: Workspace,
+    current: Slot | None,
+    item: bytes,
+    function: Callable[[Any, Any], Any],
+    encode: Callable[[Any], bytes],
 ) -> Slot:
     """Merge with a user's function on decoded values; the first write is the value."""
     if current is None:
@@ -242,8 +246,10 @@ def _kind(workspace: Workspace, slot: Slot) -> int:
 
 
 def _name(item: bytes) -> str:
-    return type(cbor.decode(item)).__name__ if len(item) < BLOB_SIZE_BYTES_MIN else _KIND_NAMES.get(
-        container_kind(item), "str" if item[0] >> 5 == 3 else "bytes"
+    return (
+        type(cbor.decode(item)).__name__
+        if len(item) < BLOB_SIZE_BYTES_MIN
+        else _KIND_NAMES.get(container_kind(item), "str" if item[0] >> 5 == 3 else "bytes")
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
+from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.tree.builder import Builder
 from statelog.tree.node import CHUNK, ROOT, Node, Slot, Workspace
@@ -57,21 +58,17 @@ def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: boo
     return add_root(workspace, builder.finish())
 
 
-def rebuild(
-    workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool = True, key: bytes = b""
-) -> Slot:
+def rebuild(workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool = True, key: bytes = b"") -> Slot:
     """Return the slot of a list or tuple of the kind of `slot` with these items and no others."""
     kind = kernels.KIND_LIST if slot.is_ref else container_kind(slot.data)
     return encode_slot(workspace, container_head(kind, len(items)) + b"".join(items), top=top, key=key)
 
 
 def edit(
-    workspace: Workspace, tree: Tree, edits: list[tuple[int, int, Sequence[bytes]]], *, top: bool = True
+    workspace: Workspace, tree: Tree, edits: Sequence[tuple[int, int, Sequence[bytes]]], *, top: bool = True
 ) -> Slot:
     """Return the slot after replacing [start, stop) by items, for ascending edits."""
-    made = [
-        Edit(start, stop, *list_entries(workspace, items, tree.head.key)) for start, stop, items in edits
-    ]
+    made = [Edit(start, stop, *list_entries(workspace, items, tree.head.key)) for start, stop, items in edits]
     return settle(workspace, splice(tree, made), top=top)
 
 
@@ -104,7 +101,7 @@ class Identities:
             before += covered
         return -1
 
-    def _find_in(  # noqa: PLR0913 - one search
+    def _find_in(
         self, node: Node, level: int, prints: bytes | None, wanted: int, identity: bytes
     ) -> int:
         position = -1
@@ -218,9 +215,7 @@ def upsert(
     return edit(workspace, tree, edits)
 
 
-def _upsert_plain(
-    items: list[bytes], key_item: bytes, operations: Sequence[tuple[bool, bytes]]
-) -> list[bytes]:
+def _upsert_plain(items: list[bytes], key_item: bytes, operations: Sequence[tuple[bool, bytes]]) -> list[bytes]:
     merged = {identity_of(item, key_item): item for item in items}
     for is_removal, item in operations:
         if not is_removal:
@@ -231,7 +226,5 @@ def _upsert_plain(
 
 
 def _absent(identity: bytes) -> ReducerTypeError:
-    from statelog.format import cbor  # noqa: PLC0415 - only for the message
-
     value = cbor.decode(identity)
     return ReducerTypeError(f"cannot remove {value!r}: no item has it", write=value)

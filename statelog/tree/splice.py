@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from statelog.tree.builder import Builder
-from statelog.tree.node import Node
 from statelog.tree.patch import Edit, patch
-from statelog.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from statelog.tree.node import Node
+    from statelog.tree.tree import Tree
 
 __all__ = ["Edit", "splice"]
 
@@ -26,7 +30,7 @@ def splice(tree: Tree, edits: list[Edit]) -> Node:
     at = 0
     for edit in edits:
         tree.feed(builder, at, edit.start)
-        builder.push(0, edit.entries, edit.locators, edit.count)
+        builder.push(0, edit.entries, edit.locators, edit.added)
         at = edit.stop
     tree.feed(builder, at, tree.count)
     return builder.finish()

@@ -183,9 +183,7 @@ class Tree:
                 begin = self.head.tail_at if node is self.node else 0
                 builder.push_bytes(node.data[begin + low : begin + high])
                 return
-            entries, locators = kernels.entries_copy(
-                *node, is_root=node is self.node, kind=kind, start=low, stop=high
-            )
+            entries, locators = kernels.entries_copy(*node, is_root=node is self.node, kind=kind, start=low, stop=high)
             builder.push(0, entries, locators, high - low)
             return
         table = self.table(node, level)
@@ -201,9 +199,7 @@ class Tree:
                 while index < size and at + table[index * STRIDE + 3] <= high:
                     at += table[index * STRIDE + 3]
                     index += 1
-                entries, locators = kernels.entries_copy(
-                    *node, is_root=False, kind=kind, start=first, stop=index
-                )
+                entries, locators = kernels.entries_copy(*node, is_root=False, kind=kind, start=first, stop=index)
                 builder.push(level, entries, locators, index - first)
             else:
                 child = self.child(node, table, index, level)

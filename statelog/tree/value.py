@@ -94,6 +94,7 @@ def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: by
 
 
 def string_body(item: bytes) -> memoryview:
+    """Return the bytes of a str or bytes item, without its head."""
     extra = (1, 2, 3, 5, 9)[max((item[0] & 31) - 23, 0)]
     return memoryview(item)[extra:]
 
@@ -111,9 +112,7 @@ def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> Slot:
         kind = kernels.KIND_KEYED
     builder = Builder(workspace, kind, key if kind == kernels.KIND_KEYED else b"")
     if kind == kernels.KIND_DICT:
-        entries = [
-            (children[at], encode_slot(workspace, children[at + 1])) for at in range(0, len(children), 2)
-        ]
+        entries = [(children[at], encode_slot(workspace, children[at + 1])) for at in range(0, len(children), 2)]
         push_pairs(builder, entries)
     elif kind in MAPS:
         builder.push(0, b"".join(children), b"", len(children))
@@ -281,7 +280,7 @@ def read_string(tree: Tree, start: int, stop: int) -> bytes:
     return b"".join(parts)
 
 
-def _collect_pieces(tree: Tree, node: Node, level: int, low: int, high: int, parts: list[bytes]) -> None:  # noqa: PLR0913
+def _collect_pieces(tree: Tree, node: Node, level: int, low: int, high: int, parts: list[bytes]) -> None:
     if level == 0:
         begin = tree.head.tail_at if node is tree.node else 0
         parts.append(node.data[begin + low : begin + high])

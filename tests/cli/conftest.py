@@ -7,9 +7,6 @@ import operator
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
-from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
@@ -80,25 +77,3 @@ def state(path):
         thread.fork("what-if", at=1, update={"query": "redb"})
         store.thread("other").commit({"anything": True})
     return path
-
-
-VALUES = {
-    "none": None,
-    "flag": True,
-    "number": 7,
-    "huge": -(2**100),
-    "ratio": 1.5,
-    "missing": float("nan"),
-    "endless": float("-inf"),
-    "text": "grün",
-    "raw": b"\x00\xff",
-    "pair": (1, "x"),
-    "tags": {"b", "a"},
-    "frozen": frozenset({1, 2}),
-    "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-    "who": UUID(int=1),
-    "price": Decimal("1.10"),
-    "tricky": {"$bytes": "no bytes"},
-    "nested": {"list": [(1,), {"k": b"v"}]},
-}
-"""One value of each type that can be stored."""

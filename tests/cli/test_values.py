@@ -2,12 +2,35 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
 
 import pytest
-from tests_values import VALUES
 
 from statelog.cli.values import describe, dump_json, from_json, render, to_json
 from statelog.errors import UsageError
+
+VALUES = {
+    "none": None,
+    "flag": True,
+    "number": 7,
+    "huge": -(2**100),
+    "ratio": 1.5,
+    "missing": float("nan"),
+    "endless": float("-inf"),
+    "text": "grün",
+    "raw": b"\x00\xff",
+    "pair": (1, "x"),
+    "tags": {"b", "a"},
+    "frozen": frozenset({1, 2}),
+    "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    "who": UUID(int=1),
+    "price": Decimal("1.10"),
+    "tricky": {"$bytes": "no bytes"},
+    "nested": {"list": [(1,), {"k": b"v"}]},
+}
+"""One value of each type that can be stored."""
 
 
 @pytest.mark.parametrize("name", [name for name in VALUES if name != "missing"])

@@ -123,7 +123,7 @@ def encode_int(number: int) -> bytes:
     return head(6, 2 if number >= 0 else 3) + head(2, len(raw)) + raw
 
 
-def encode(value: Value) -> bytes:  # noqa: PLR0911 - one return per shape
+def encode(value: Value) -> bytes:
     """Encode a value; pairs and elements are sorted and made unique here."""
     shape, payload = value
     if shape == "simple":
@@ -162,7 +162,7 @@ def read_head(reader: Reader) -> tuple[int, int, int]:
     return initial >> 5, info, info if info < 24 else reader.number(2 ** (info - 24))
 
 
-def read_value(reader: Reader, depth: int) -> Value:  # noqa: PLR0911 - one return per major type
+def read_value(reader: Reader, depth: int) -> Value:
     major, info, argument = read_head(reader)
     if major in (0, 1):
         return ("int", argument if major == 0 else -1 - argument)

@@ -71,7 +71,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(thread, self.pick_branch(data, thread), lambda it: it.commit(*step, metadata=metadata))
 
     @rule(thread=THREADS, step=SUPERSTEPS, id=NAMES, data=st.data())
-    def commit_with_id(self, thread, step, id, data):  # noqa: A002
+    def commit_with_id(self, thread, step, id, data):
         self.both(thread, self.pick_branch(data, thread), lambda it: it.commit(*step, id=id))
 
     @rule(thread=THREADS, step=SUPERSTEPS, off=st.integers(-1, 1), data=st.data())

@@ -1,5 +1,6 @@
 import fcntl
 import os
+import threading
 import time
 
 import pytest
@@ -35,6 +36,28 @@ def test_one_writes_at_a_time(two_locks):
     assert caught.value.timeout_s == 0.01
     one.release_writer()
     other.acquire_writer(0)
+
+
+def test_who_writes_without_end_stands_back_for_those_who_wait(two_locks):
+    """Each gets its turn, though one takes the lock again as soon as it has released it."""
+    one, other = two_locks
+    turns = []
+
+    def take_turns():
+        for _ in range(20):
+            other.acquire_writer(20)
+            turns.append(time.monotonic())
+            other.release_writer()
+
+    one.acquire_writer(0)
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.0005)
+        one.release_writer()
+        one.acquire_writer(20)
+    thread.join()
+    assert len(turns) == 20
 
 
 def test_many_are_present_and_none_exclusively(two_locks):

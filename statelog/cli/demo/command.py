@@ -189,8 +189,7 @@ class _Narrator:
         step = event["next_step"]
         self._title("Another process opens the file and carries on")
         self._line(
-            f"  [{process}] opened in {format_duration(event['duration_s'])}:"
-            f" step {step - 1} is the last one committed"
+            f"  [{process}] opened in {format_duration(event['duration_s'])}: step {step - 1} is the last one committed"
         )
         self._line(f"  [{process}] resumes at step {step}, not at step 1", "bold green")
 
@@ -227,9 +226,7 @@ class _Narrator:
         if self._output.as_json:
             return
         shown = sorted(fork.changes, key=lambda change: len(change.path) > 1)  # whole channels first
-        print_changes(
-            self._output, islice(shown, _CHANGES_SHOWN), characters_max=_CHANGE_CHARACTERS_MAX, indent="  "
-        )
+        print_changes(self._output, islice(shown, _CHANGES_SHOWN), characters_max=_CHANGE_CHARACTERS_MAX, indent="  ")
         if len(shown) > _CHANGES_SHOWN:
             self._line(f"  ... and {len(shown) - _CHANGES_SHOWN} more", "dim")
 

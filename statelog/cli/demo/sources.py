@@ -78,9 +78,7 @@ def package_files(name: str) -> list[Path]:
     folder = library() / name
     if not folder.is_dir():
         return [folder.with_suffix(".py")]
-    return [
-        path for path in sorted(folder.rglob("*.py")) if _SKIPPED.isdisjoint(path.relative_to(library()).parts)
-    ]
+    return [path for path in sorted(folder.rglob("*.py")) if _SKIPPED.isdisjoint(path.relative_to(library()).parts)]
 
 
 def parse(path: Path, *, long_function_lines: int) -> Source:

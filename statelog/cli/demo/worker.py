@@ -22,8 +22,8 @@ _STUCK_S = 60.0
 """How long a step hangs that is to be killed; whoever started this kills it at once."""
 
 
-def _say(event: str, **facts: Any) -> None:  # noqa: ANN401 - whatever there is to tell
-    print(json.dumps({"event": event, **facts}), flush=True)  # noqa: T201 - the protocol of this process
+def _say(event: str, **facts: Any) -> None:
+    print(json.dumps({"event": event, **facts}), flush=True)
 
 
 def _work(path: Path, hang_in_step: int) -> None:

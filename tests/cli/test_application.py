@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import statelog
+from statelog import errors
+from statelog.cli import exits, main
+from statelog.storage.environment import Environment
+
+READERS = [
+    ["threads"],
+    ["history", "t"],
+    ["show", "t"],
+    ["diff", "t"],
+    ["log"],
+    ["tag", "t"],
+    ["stat"],
+    ["verify"],
+]
+WRITERS = [["rollback", "t", "0"], ["fork", "t", "b"], ["tag", "t", "name"], ["rebuild-index"]]
+ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.StatelogError)]
+
+
+def on(path, command):
+    return [command[0], path, *command[1:]]
+
+
+@pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
+def test_a_missing_file_is_not_created(run, tmp_path, command):
+    answer = run(*on(tmp_path / "none.state", command))
+    assert answer.code == errors.StoreNotFoundError.exit_code
+    assert answer.err == f"statelog: no store at {tmp_path / 'none.state'}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
+def test_a_foreign_file_is_named_as_one(run, tmp_path, command):
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("not a store " * 1000)
+    answer = run(*on(foreign, command))
+    assert (answer.code, answer.out) == (6, "")
+    assert answer.err == f"statelog: {foreign} is not a statelog store\n"
+
+
+@pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
+def test_a_truncated_file_is_named_as_damaged(run, state, command):
+    os.truncate(state, 8192 + 4096)
+    answer = run(*on(state, command))
+    assert (answer.code, answer.out.startswith("{")) == (7, False)
+    assert answer.err.startswith(f"statelog: {state} is damaged: ")
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [command for command in READERS + WRITERS if "t" in command], ids=lambda c: c[0])
+def test_an_unknown_thread_is_not_found(run, state, command):
+    answer = run(*on(state, ["ticket-24" if word == "t" else word for word in command]))
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f"statelog: no thread 'ticket-24' in {state}: did you mean 'ticket-42'?\n"
+
+
+def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        monkeypatch.setitem(Environment.open.__func__.__kwdefaults__, "lock_timeout_s", 0.05)
+        answer = run("tag", state, "ticket-42", "name")
+        holder.stdin.close()
+    assert (answer.code, answer.out) == (9, "")
+    assert answer.err == f"statelog: {state} is locked by another process, and stayed so for 0.05 s\n"
+
+
+_HOLD_WRITER_LOCK = """
+import os, sys
+from pathlib import Path
+from statelog.storage.locks import FileLocks
+locks = FileLocks(os.open(sys.argv[1], os.O_RDWR), Path(sys.argv[1]))
+locks.acquire_writer(10)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_of_somebody_else_is_not_ours(run, state):
+    state.chmod(0)
+    answer = run("threads", state)
+    assert (answer.code, answer.out) == (10, "")
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_is_one_line_and_its_exit_code(run, state, monkeypatch, kind):
+    def fail(*_arguments, **_options):
+        raise kind("what\nhappened\x1b[31m")
+
+    monkeypatch.setattr(statelog, "open", fail)
+    answer = run("threads", state)
+    assert (answer.code, answer.out, answer.err) == (kind.exit_code, "", "statelog: what\\nhappened\\x1b[31m\n")
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_help_explains_every_exit_code(run, kind):
+    assert f"\n  {kind.exit_code:>5}  " in run("--help").out
+
+
+def test_a_bug_is_one_line_too(run, state, monkeypatch):
+    monkeypatch.delenv("STATELOG_TRACEBACK", raising=False)
+    monkeypatch.setattr(statelog, "open", lambda *_arguments, **_options: 1 / 0)
+    answer = run("threads", state)
+    assert (answer.code, answer.out) == (exits.INTERNAL, "")
+    assert answer.err.startswith("statelog: internal error: ZeroDivisionError: division by zero (set ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["threads"], ["threads", "x", "--nonsense"], ["log", "x", "--after", "-1"], ["--nonsense"]],
+    ids=" ".join,
+)
+def test_wrong_usage_is_one_line(run, arguments):
+    answer = run(*arguments)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert "--help)" in answer.err
+
+
+def test_without_a_command_there_is_help(run):
+    answer = run()
+    assert answer.code == 0
+    assert answer.out == run("--help").out
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_has_help_and_json(run, name):
+    answer = run(name, "--help")
+    assert answer.code == 0
+    assert "--json" in answer.out
+
+
+def test_the_release_is_told(run):
+    assert run("--version").out.startswith("statelog ")
+
+
+def test_ctrl_c_ends_without_a_word(start, state):
+    process = start("log", state, "--follow")
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (exits.INTERRUPTED, "")
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"text": "x" * 1_000_000})
+    process = start("show", path, "t", "--json")
+    assert process.stdout.read(1) == "{"
+    process.stdout.close()
+    assert process.wait(timeout=30) == exits.BROKEN_PIPE
+    assert process.stderr.read() == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_output_without_room_is_an_error_of_the_system(start, state):
+    with Path("/dev/full").open("w") as full:
+        process = start("threads", state, stdout=full)
+        _out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (8, "statelog: output: No space left on device\n")
+
+
+def test_closed_streams_are_no_failure(state):
+    command = [sys.executable, "-m", "statelog.cli", "threads", str(state)]
+    shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", *command]
+    assert subprocess.run(shell, check=False, timeout=30).returncode == 0
+
+
+def test_text_beyond_the_locale_is_no_failure(start, path):
+    with statelog.open(path) as store:
+        store.thread("grün").commit({"x": 1})
+    process = start("threads", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert r"gr\xfcn" in out
+
+
+def test_reading_leaves_the_file_as_it_was(run, state):
+    before = state.read_bytes()
+    for command in READERS:
+        assert run(*on(state, ["ticket-42" if word == "t" else word for word in command])).code == 0
+    assert state.read_bytes() == before
+
+
+def test_reading_goes_on_while_another_process_writes(run, state):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        codes = [run(*on(state, ["ticket-42" if word == "t" else word for word in command])).code for command in READERS]
+        holder.stdin.close()
+    assert codes == [0] * len(READERS)
+
+
+def test_the_lock_of_a_holder_is_the_one_a_writer_needs():
+    assert hasattr(fcntl, "F_OFD_SETLK") or sys.platform != "linux"
+
+
+def test_the_group_is_a_click_command():
+    assert isinstance(main, click.Group)

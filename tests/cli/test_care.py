@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+import statelog
+from statelog.storage.transactions import WriteTransaction
+
+
+def flip(path, needle):
+    """Damage every place where the file holds these bytes."""
+    data = path.read_bytes()
+    assert needle in data
+    path.write_bytes(data.replace(needle, bytes(byte ^ 1 for byte in needle)))
+
+
+def overlong(path, lsn):
+    """Make LMDB believe that a record on pages of its own goes on far beyond the end of the file."""
+    data = bytearray(path.read_bytes())
+    node = struct.pack("=HH", 1, 8) + struct.pack(">Q", lsn)  # flag of such a record, key size, key
+    at = data.find(node)
+    while at >= 0:
+        struct.pack_into("=HH", data, at - 4, 0, 0x1000)  # size: low half, high half
+        at = data.find(node, at + 1)
+    path.write_bytes(data)
+
+
+def forget(path, prefix):
+    """Delete what the index holds under a prefix."""
+    with statelog.open(path) as store:
+
+        def work(transaction: WriteTransaction) -> None:
+            for key, _payload in list(transaction.scan_index(prefix)):
+                transaction.delete_index(key)
+
+        store._engine.write_raw(work)
+
+
+def test_statistics_are_shown(run, state):
+    answer = run("stat", state)
+    assert (answer.code, answer.err) == (0, "")
+    assert "2 threads, 3 branches, 5 checkpoints" in answer.out
+    assert "ticket-42" in answer.out
+
+
+def test_statistics_as_json_have_tables_and_threads(run, state):
+    document = run("stat", state, "--json").document
+    assert document["path"] == str(state)
+    assert document["file_size_bytes"] == state.stat().st_size
+    assert document["checkpoint_count"] == 5
+    assert set(document["tables"]) == {"meta", "log", "index"}
+    assert {thread["id"]: thread["checkpoints"] for thread in document["threads"]} == {"ticket-42": 4, "other": 1}
+    assert document["dedup_ratio"] > 0
+
+
+def test_statistics_of_an_empty_store(run, path):
+    statelog.open(path).close()
+    assert "0 threads" in run("stat", path).out
+    assert run("stat", path, "--json").document["dedup_ratio"] == 0
+
+
+def test_a_sound_store_is_called_sound(run, state):
+    answer = run("verify", state)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("sound: ")
+    document = run("verify", state, "--json").document
+    assert (document["ok"], document["deep"], document["problems"]) == (True, True, [])
+    assert document["records"] == run("stat", state, "--json").document["last_lsn"]
+    assert run("verify", state, "--shallow", "--json").document["deep"] is False
+
+
+def test_a_damaged_record_is_reported_and_its_code_is_7(run, state):
+    with statelog.open(state) as store:
+        store.thread("other").commit({"needle": "in a haystack"})
+    flip(state, b"in a haystack")
+    answer = run("verify", state)
+    assert answer.code == 7
+    assert "checksum mismatch" in answer.out
+    assert answer.err.startswith(f"statelog: {state} is damaged: ")
+    assert answer.err.count("\n") == 1
+    answer = run("verify", state, "--json")
+    assert (answer.code, answer.document["ok"]) == (7, False)
+    assert answer.document["problems"][0]["lsn"] > 0
+
+
+@pytest.mark.parametrize("command", [["show"], ["diff"], ["rollback", "0"]], ids=lambda command: command[0])
+def test_a_damaged_record_ends_a_command_with_code_7(run, state, command):
+    with statelog.open(state) as store:
+        store.thread("other").commit({"needle": "in a haystack"})
+    flip(state, b"in a haystack")
+    answer = run(command[0], state, "other", *command[1:])
+    assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)
+
+
+def test_a_file_that_kills_its_reader_is_one_line(run, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"large": b"x" * 100_000})
+        last = store.last_lsn
+    overlong(path, last)
+    answer = run("verify", path)
+    assert (answer.code, answer.out) == (7, "")
+    assert answer.err == f"statelog: {path} is damaged: reading it ended the verifying process with SIGBUS\n"
+    answer = run("verify", path, "--json")
+    assert (answer.code, answer.document["ok"]) == (7, False)
+
+
+def test_a_rebuilt_index_is_sound_again(run, state):
+    forget(state, b"v")
+    assert run("verify", state).code == 7
+    assert run("history", state, "ticket-42", "--json").out == ""
+    answer = run("rebuild-index", state)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("the index is rebuilt from ")
+    assert run("verify", state).code == 0
+    assert len(run("history", state, "ticket-42", "--json").documents) == 3
+
+
+def test_a_rebuild_as_json_has_the_records_read(run, state):
+    document = run("rebuild-index", state, "--json").document
+    assert document == {"path": str(state), "records": run("stat", state, "--json").document["last_lsn"]}
+
+
+def test_a_damaged_record_stops_a_rebuild(run, state):
+    with statelog.open(state) as store:
+        store.thread("other").commit({"needle": "in a haystack"})
+    flip(state, b"in a haystack")
+    answer = run("rebuild-index", state)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+import statelog
+
+
+def test_the_head_is_shown_channel_by_channel(run, state):
+    answer = run("show", state, "ticket-42")
+    assert answer.code == 0
+    assert "findings  list, 2 items     ['a', 'b']" in answer.out
+    assert "version 2" in answer.err
+
+
+def test_a_state_as_json_is_whole(run, state):
+    document = run("show", state, "ticket-42", "--json").document
+    assert document["value"] == {
+        "query": "lmdb",
+        "steps": 2,
+        "findings": ["a", "b"],
+        "notes": {"a.b": {"deep": [1, 2, {"x": 3}]}},
+    }
+    assert document["path"] is None
+    assert document["checkpoint"]["id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("target", "version"),
+    [("0", 0), ("version:1", 1), ("good", 1), ("tag:good", 1), ("mine", 2), ("id:mine", 2), ("2999-01-01", 2)],
+)
+def test_a_checkpoint_is_named_by_version_tag_id_or_time(run, state, target, version):
+    document = run("show", state, "ticket-42", "--at", target, "--json").document
+    assert document["checkpoint"]["version"] == version
+
+
+def test_a_default_id_names_its_checkpoint(run, state):
+    first = run("history", state, "ticket-42", "--json").documents[-1]
+    assert run("show", state, "ticket-42", "--at", first["id"], "--json").document["checkpoint"] == first
+
+
+def test_a_time_names_the_last_checkpoint_until_then(run, state):
+    first = run("history", state, "ticket-42", "--json").documents[-1]
+    assert run("show", state, "ticket-42", "--at", first["time"], "--json").document["checkpoint"]["version"] == 0
+    before = datetime.fromisoformat(first["time"]) - timedelta(microseconds=1)
+    answer = run("show", state, "ticket-42", "--at", f"time:{before.isoformat()}")
+    assert (answer.code, answer.out) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("target", "code"), [("99", 3), ("-1", 3), ("nope", 3), ("tag:2", 3), ("version:x", 2), ("time:noon", 2)]
+)
+def test_a_target_that_names_nothing_is_one_line(run, state, target, code):
+    answer = run("show", state, "ticket-42", "--at", target)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
+
+
+def test_a_path_shows_one_value(run, state):
+    assert run("show", state, "ticket-42", "--path", "findings[-1]").out == "b\n"
+    assert run("show", state, "ticket-42", "--path", 'notes["a.b"].deep[2].x').out == "3\n"
+    document = run("show", state, "ticket-42", "--path", "findings[0:1]", "--json").document
+    assert (document["path"], document["value"]) == ("findings[0:1]", ["a"])
+
+
+def test_items_of_a_slice_keep_their_positions(run, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"numbers": [value * value for value in range(100)]})
+    lines = run("show", path, "t", "--path", "numbers[7:9]").out.splitlines()
+    assert [line.split()[::2] for line in lines[1:]] == [["7", "49"], ["8", "64"]]
+
+
+@pytest.mark.parametrize(("path", "code"), [("nope", 3), ("findings[9]", 3), ("findings[", 2), ("steps.x", 3)])
+def test_a_path_to_nothing_is_one_line(run, state, path, code):
+    answer = run("show", state, "ticket-42", "--path", path)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
+
+
+def test_stored_text_cannot_steer_the_terminal(run, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"text": "one\n\x1b[2Jtwo\u202e", "list": ["\x1b]0;title\x07"]})
+    assert run("show", path, "t", "--path", "text").out == "one\n\\x1b[2Jtwo\\u202e\n"
+    everything = run("show", path, "t").out + run("show", path, "t", "--full").out
+    assert "\x1b" not in everything
+    assert "\x07" not in everything
+
+
+def test_long_values_are_cut_and_say_how_to_see_them(run, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"text": "x" * 20_000, "items": list(range(100))})
+    answer = run("show", path, "t", "--path", "text")
+    assert len(answer.out) == 8001
+    assert "--full" in answer.err
+    assert len(run("show", path, "t", "--path", "text", "--full").out) == 20_001
+    answer = run("show", path, "t", "--path", "items", "--limit", 3)
+    assert len(answer.out.splitlines()) == 4
+    assert answer.err == "97 more of list, 100 items: --limit, --full, or --path\n"
+    assert run("show", path, "t", "--path", "items", "--full").out.splitlines()[-1] == "99  int  99"
+
+
+def test_types_beyond_json_are_readable_and_tagged(run, path):
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    with statelog.open(path) as store:
+        store.thread("t").commit({"when": moment, "raw": b"\x00", "pair": (1, 2), "tags": {"a"}, "who": UUID(int=2)})
+    out = run("show", path, "t").out
+    assert "datetime(2026-01-02T00:00:00+00:00)" in out
+    assert r"b'\x00'" in out
+    assert run("show", path, "t", "--json").document["value"] == {
+        "when": {"$datetime": "2026-01-02T00:00:00+00:00"},
+        "raw": {"$bytes": "AA=="},
+        "pair": {"$tuple": [1, 2]},
+        "tags": {"$set": ["a"]},
+        "who": {"$uuid": "00000000-0000-0000-0000-000000000002"},
+    }
+
+
+def test_an_empty_value_is_described(run, path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"nothing": []})
+    assert run("show", path, "t", "--path", "nothing").out == "list, 0 items\n"
+
+
+def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
+    class Money:
+        pass
+
+    statelog.register_codec(Money, name="cli.money", encode=lambda _value: [1, "EUR"], decode=lambda _payload: Money())
+    with statelog.open(path) as store:
+        store.thread("t").commit({"price": Money(), "count": 3})
+    out, err = (process := start("show", path, "t")).communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "codec 'cli.money', which is not registered here" in out
+    assert "count  int   3" in " ".join(out.split("\n")[1:3]) or "count" in out
+    _out, err = (process := start("show", path, "t", "--path", "price")).communicate(timeout=30)
+    assert (process.returncode, err.count("\n")) == (2, 1)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+import statelog
+from statelog.cli.targets import find_checkpoint, find_side, find_thread, parse_object
+from statelog.errors import BranchNotFoundError, ThreadNotFoundError, UsageError
+
+
+@pytest.fixture
+def thread(store):
+    """A thread whose names are as misleading as they can be."""
+    thread = store.thread("t")
+    for number in range(4):
+        thread.commit({"n": number})
+    thread.tag("2", 0)
+    thread.tag("2026-01-01", 1)
+    thread.tag("time:noon", 2)
+    thread.fork("a@b", at=1, update={"n": 10})
+    return thread
+
+
+def test_a_number_is_a_version_even_if_a_tag_has_that_name(thread):
+    assert find_checkpoint(thread, "2").version == 2
+    assert find_checkpoint(thread, "tag:2").version == 0
+
+
+def test_a_tag_that_looks_like_a_time_is_found(thread):
+    assert find_checkpoint(thread, "2026-01-01").version == 1
+    assert find_checkpoint(thread, "tag:time:noon").version == 2
+
+
+def test_a_branch_name_may_hold_the_mark(thread):
+    assert find_side(thread, "a@b").state["n"] == 10
+    assert find_side(thread, "a@b@0").version == 0
+
+
+def test_the_most_similar_thread_is_suggested(store, thread):
+    store.thread("research-2026").commit({"x": 1})
+    with pytest.raises(ThreadNotFoundError, match="did you mean 'research-2026'"):
+        find_thread(store, "reserch-2026", "main")
+    with pytest.raises(ThreadNotFoundError, match="`statelog threads"):
+        find_thread(store, "zzz", "main")
+    with pytest.raises(BranchNotFoundError):
+        find_thread(store, thread.id, "nope")
+
+
+def test_no_option_is_no_object():
+    assert parse_object(None, "--update") is None
+
+
+def test_an_object_is_read_with_its_types():
+    assert parse_object('{"x": {"$tuple": [1]}}', "--update") == {"x": (1,)}
+    with pytest.raises(UsageError, match="--update must be a JSON object"):
+        parse_object("null", "--update")
+
+
+def test_a_store_is_never_made_by_looking(tmp_path):
+    from statelog.cli.targets import open_for_reading, open_for_writing
+
+    for open_ in (open_for_reading, open_for_writing):
+        with pytest.raises(statelog.errors.StoreNotFoundError):
+            open_(tmp_path / "none.state")
+    assert list(tmp_path.iterdir()) == []
