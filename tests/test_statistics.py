@@ -29,7 +29,7 @@ def fill(store, steps=60):
                 "any": {"deep": [b"q" * step] * step, "pair": (1, "w" * 20_000)},
             }
         )
-    thread.fork("b", at=20).commit({"list": [1]})
+    thread.fork("b", at=steps // 3).commit({"list": [1]})
     store.thread("c").commit({"q": 1})
     return thread
 
@@ -96,7 +96,7 @@ def test_measuring_stops_when_enough_nodes_were_visited(store, monkeypatch):
 def test_of_a_long_log_an_even_sample_is_read(store, monkeypatch):
     thread = store.thread("a")
     for step in range(100):
-        thread.commit({"x": "y" * 100})
+        thread.commit({"x": "y" * 2000})
         store.thread(f"other {step % 2}").commit({"x": step})
     exact = store.statistics()
     monkeypatch.setattr(statistics, "RECORDS_READ_MAX", 50)

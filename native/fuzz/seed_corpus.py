@@ -35,14 +35,14 @@ ITEMS = {
 }
 
 CHUNKS = {
-    "list": (0, b"\x00\x03\x01" + REF + b"\x62ab", LOCATOR),
-    "list_upper": (0, b"\x01\x02\x09" + DIGEST + b"\x80\x01" + DIGEST, LOCATOR + FAR_LOCATOR),
-    "dict": (2, b"\x00\x02\x61a\x01\x61b" + REF, FAR_LOCATOR),
-    "dict_upper": (2, b"\x01\x01\x61b\x10" + DIGEST, LOCATOR),
-    "set": (3, b"\x00\x03\x01\x02\x61a", b""),
-    "bytes_upper": (6, b"\x01\x02\xa0\x10" + DIGEST + b"\x90\x20" + DIGEST, LOCATOR * 2),
-    "keyed": (7, b"\x00\x02\x00\x00\xa1\x62id\x01\x00\x09" + REF, LOCATOR),
-    "keyed_upper": (7, b"\x01\x01\x03" + DIGEST + b"\x00\x01\x00\x00\x00\x09", LOCATOR),
+    "list": (0, b"\x00\x00\x03\x01" + REF + b"\x62ab", LOCATOR),
+    "list_upper": (0, b"\x00\x01\x02\x09" + DIGEST + b"\x80\x01" + DIGEST, LOCATOR + FAR_LOCATOR),
+    "dict": (2, b"\x02\x00\x02\x61a\x01\x61b" + REF, FAR_LOCATOR),
+    "dict_upper": (2, b"\x02\x01\x01\x61b\x10" + DIGEST, LOCATOR),
+    "set": (3, b"\x03\x00\x03\x01\x02\x61a", b""),
+    "bytes_upper": (6, b"\x06\x01\x02\xa0\x10" + DIGEST + b"\x90\x20" + DIGEST, LOCATOR * 2),
+    "keyed": (7, b"\x07\x00\x02\x00\x00\xa1\x62id\x01\x00\x09" + REF, LOCATOR),
+    "keyed_upper": (7, b"\x07\x01\x01\x03" + DIGEST + b"\x00\x01\x00\x00\x00\x09", LOCATOR),
 }
 
 ROOTS = {
@@ -115,6 +115,7 @@ def corpus() -> dict[str, bytes]:
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
     seeds["page/empty"] = b"\x05"
     seeds["page/one"] = b"\x01" + page(64, 1)
+    seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(40) + page(32, 1)[8:]
     seeds["page/full"] = b"\x1f" + page(0, 32)
     return seeds
 

@@ -9,7 +9,6 @@ from statelog.errors import ClosedError
 from statelog.log.batch import ENTRIES_MAX, Batch, Head, LogEnd, read_log_end
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View
-from statelog.storage.commit import Committer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +54,7 @@ class Engine:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.cache = NodeCache()
-        self._committer = Committer(environment)
+        self._committer = environment.committer
         self._state: _WriteState | None = None
         self.is_closed = False
 

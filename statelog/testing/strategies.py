@@ -61,6 +61,10 @@ def _string_of(size_bytes: int, more: int, unit: str | bytes) -> str | bytes:
 
 def scalars() -> SearchStrategy[Any]:
     """Storable values that hold no others."""
+    return _SCALARS
+
+
+def _scalars() -> SearchStrategy[Any]:
     offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23))
     return st.one_of(
         st.none(),
@@ -76,8 +80,15 @@ def scalars() -> SearchStrategy[Any]:
     )
 
 
+_SCALARS = st.deferred(_scalars)
+
+
 def elements() -> SearchStrategy[Hashable]:
     """What a set can hold: hashable, and equal to itself."""
+    return _ELEMENTS
+
+
+def _elements() -> SearchStrategy[Hashable]:
     return st.recursive(
         scalars().filter(_equals_itself),
         lambda inside: st.one_of(st.tuples(inside, inside), st.frozensets(inside, max_size=3)),
@@ -87,6 +98,9 @@ def elements() -> SearchStrategy[Hashable]:
 
 def _equals_itself(value: object) -> bool:
     return value == value
+
+
+_ELEMENTS = st.deferred(_elements)
 
 
 def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
@@ -106,6 +120,10 @@ def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
 
 def large_values() -> SearchStrategy[Any]:
     """Values that are stored in several nodes, at the cost of a few choices to Hypothesis."""
+    return _LARGE
+
+
+def _large() -> SearchStrategy[Any]:
     items = st.one_of(values(max_leaves=3), strings_near_thresholds())
     return st.one_of(
         strings_near_thresholds(),
@@ -114,6 +132,9 @@ def large_values() -> SearchStrategy[Any]:
         st.builds(lambda start, count: set(range(start, start + count)), st.integers(0, 2000), st.integers(30, 400)),
         st.builds(lambda text, count: text * count, st.text(min_size=1, max_size=5), st.integers(1000, 20_000)),
     )
+
+
+_LARGE = st.deferred(_large)
 
 
 # --- states and writes --------------------------------------------------------
@@ -141,7 +162,7 @@ SCHEMA: Mapping[str, reducers.Reducer] = {
 }
 """A schema with every reducer; `writes` and `histories` fit it."""
 
-_SMALL = values(max_leaves=3)
+_SMALL: SearchStrategy[Any] = st.deferred(lambda: values(max_leaves=3))
 _NUMBERS = integers() | floats(allow_nan=False)
 _KEYS = st.sampled_from("abcdefgh")
 _IDENTITIES = st.one_of(_KEYS, st.integers(0, 5))
@@ -185,9 +206,14 @@ _WRITES: dict[str, SearchStrategy[Any]] = {
 _REFUSED = st.sampled_from((None, 1, 1.5, "x", b"x", [1], (1,), {"a": 1}, {1}))
 """One of each kind: what most reducers refuse to merge with most values."""
 
-_MIXED = {
-    name: st.one_of(*[good] * 12, st.builds(reducers.Overwrite, good), _REFUSED) for name, good in _WRITES.items()
-}
+
+def _now_and_then(channel: str) -> SearchStrategy[Any]:
+    good = _WRITES[channel]
+    rare = st.one_of(st.builds(reducers.Overwrite, good), _REFUSED)
+    return st.integers(0, 15).flatmap(lambda roll: good if roll else rare)
+
+
+_MIXED = {name: _now_and_then(name) for name in _WRITES}
 
 
 def writes_to(channel: str) -> SearchStrategy[Any]:
@@ -197,7 +223,7 @@ def writes_to(channel: str) -> SearchStrategy[Any]:
 
 def writes(*, channels: Sequence[str] = tuple(SCHEMA), max_size: int = 4) -> SearchStrategy[dict[str, Any]]:
     """Writes to some channels of `SCHEMA`; now and then one that its reducer refuses."""
-    pairs = st.one_of(*(st.tuples(st.just(name), _MIXED[name]) for name in channels))
+    pairs = st.deferred(lambda: st.one_of(*(st.tuples(st.just(name), _MIXED[name]) for name in channels)))
     return st.lists(pairs, max_size=max_size, unique_by=lambda pair: pair[0]).map(dict)
 
 

@@ -11,7 +11,7 @@ import statelog
 def test_the_head_is_shown_channel_by_channel(run, state):
     answer = run("show", state, "ticket-42")
     assert answer.code == 0
-    assert "findings  list, 2 items     ['a', 'b']" in answer.out
+    assert " ".join(answer.out.splitlines()[-1].split()) == "findings list, 2 items ['a', 'b']"
     assert "version 2" in answer.err
 
 
@@ -71,9 +71,9 @@ def test_items_of_a_slice_keep_their_positions(run, path):
     assert [line.split()[::2] for line in lines[1:]] == [["7", "49"], ["8", "64"]]
 
 
-@pytest.mark.parametrize(("path", "code"), [("nope", 3), ("findings[9]", 3), ("findings[", 2), ("steps.x", 3)])
-def test_a_path_to_nothing_is_one_line(run, state, path, code):
-    answer = run("show", state, "ticket-42", "--path", path)
+@pytest.mark.parametrize(("where", "code"), [("nope", 3), ("findings[9]", 3), ("findings[", 2), ("steps.x", 3)])
+def test_a_path_to_nothing_is_one_line(run, state, where, code):
+    answer = run("show", state, "ticket-42", "--path", where)
     assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
 
 
@@ -131,6 +131,6 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     out, err = (process := start("show", path, "t")).communicate(timeout=30)
     assert process.returncode == 0, err
     assert "codec 'cli.money', which is not registered here" in out
-    assert "count  int   3" in " ".join(out.split("\n")[1:3]) or "count" in out
+    assert ["count", "int", "3"] in [line.split() for line in out.splitlines()]
     _out, err = (process := start("show", path, "t", "--path", "price")).communicate(timeout=30)
     assert (process.returncode, err.count("\n")) == (2, 1)
