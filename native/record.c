@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-enum { BODY_SIZE_AT = 12, NODE_COUNT_AT = 52, ENVELOPE_SIZE = 56, NODE_TYPE_MAX = 4, TABLE_ENTRY_SIZE_MIN = 23 };
+enum { BODY_SIZE_AT = 12, NODE_COUNT_AT = 52, ENVELOPE_SIZE = 56, NODE_TYPE_MAX = 4, NODES_MAX = 1 << 22 };
 
 /* Read the sizes, and put the reader at the table. */
 static bool table_open(sl_reader *in, uint64_t *count)
@@ -18,25 +18,29 @@ static bool table_open(sl_reader *in, uint64_t *count)
     if (!sl_skip(in, sl_load_be(in->bytes + BODY_SIZE_AT, 4))) {
         return false;
     }
-    return *count <= (in->len - in->at) / TABLE_ENTRY_SIZE_MIN;
+    return *count <= NODES_MAX;
 }
 
-/* Read a table entry; content_at is relative to the first node, and `nodes_size` grows by the node. */
-static bool table_entry_read(sl_reader *in, uint64_t *nodes_size, sl_node_place *place)
+/* Read a table row; content_at is relative to the first node, and `nodes_size` grows by the node.
+ * `run` is how many nodes it stands for: 1, or for vacuumed ones (type 0) as many as it says. */
+static bool table_row_read(sl_reader *in, uint64_t *nodes_size, sl_node_place *place, uint64_t *run)
 {
     uint64_t locators_size;
-    if (!sl_has(in, 1 + SL_DIGEST_SIZE)) {
+    *run = 1;
+    if (!sl_has(in, 1)) {
         return false;
     }
-    place->type = in->bytes[in->at];
-    place->digest_at = in->at + 1;
-    in->at += 1 + SL_DIGEST_SIZE;
-    if (place->type < 1 || place->type > NODE_TYPE_MAX || !sl_read_varint(in, &place->content_size) ||
+    place->type = in->bytes[in->at++];
+    if (place->type == 0) {
+        *place = (sl_node_place){0, 0, 0, 0, 0};
+        return sl_read_varint(in, run) && *run >= 1;
+    }
+    place->digest_at = in->at;
+    if (place->type > NODE_TYPE_MAX || !sl_skip(in, SL_DIGEST_SIZE) || !sl_read_varint(in, &place->content_size) ||
         !sl_read_varint(in, &locators_size)) {
         return false;
     }
-    bool is_vacuumed = place->content_size == 0;
-    if ((is_vacuumed && locators_size > 0) || place->content_size > in->len || locators_size > in->len) {
+    if (place->content_size == 0 || place->content_size > in->len || locators_size > in->len) {
         return false;
     }
     place->total_size = place->content_size + locators_size;
@@ -51,16 +55,17 @@ int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_
     sl_node_place found = {0, 0, 0, 0, 0};
     uint64_t count;
     uint64_t nodes_size = 0;
+    uint64_t run;
     SL_REQUIRE(table_open(&in, &count) && number < count);
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i += run) {
         sl_node_place each;
-        SL_REQUIRE(table_entry_read(&in, &nodes_size, &each));
+        SL_REQUIRE(table_row_read(&in, &nodes_size, &each, &run) && run <= count - i);
         if (i == number) {
             found = each;
         }
     }
     SL_REQUIRE(nodes_size == size - in.at);
-    found.content_at += in.at;
+    found.content_at += found.type != 0 ? in.at : 0;
     *place = found;
     return SL_OK;
 }
@@ -71,16 +76,21 @@ int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, s
     sl_reader in = sl_reader_of(record, size);
     uint64_t expected;
     uint64_t nodes_size = 0;
+    uint64_t run;
     SL_REQUIRE(table_open(&in, &expected));
     if (expected > places_capacity) {
         return SL_SPACE;
     }
-    for (uint64_t i = 0; i < expected; i++) {
-        SL_REQUIRE(table_entry_read(&in, &nodes_size, &places[i]));
+    for (uint64_t i = 0; i < expected; i += run) {
+        sl_node_place each;
+        SL_REQUIRE(table_row_read(&in, &nodes_size, &each, &run) && run <= expected - i);
+        for (uint64_t j = 0; j < run; j++) {
+            places[i + j] = each;
+        }
     }
     SL_REQUIRE(nodes_size == size - in.at);
     for (uint64_t i = 0; i < expected; i++) {
-        places[i].content_at += in.at;
+        places[i].content_at += places[i].type != 0 ? in.at : 0;
     }
     *count = expected;
     return SL_OK;

@@ -67,6 +67,10 @@ class ThreadNotFoundError(NotFoundError):
     """No thread of that id. Facts: thread."""
 
 
+class ThreadDeletedError(ThreadNotFoundError):
+    """The thread was deleted: a late write does not bring it back. Facts: thread."""
+
+
 class BranchNotFoundError(NotFoundError):
     """No branch of that name. Facts: thread, branch."""
 

@@ -468,6 +468,8 @@ def tail_merge(
 
 # --- records ----------------------------------------------------------------------------------------
 
+_RECORD_NODES_MAX: Final = 1 << 22
+
 _record_node: Callable[..., int] = lib.sl_record_node
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
@@ -477,7 +479,7 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
 
     Returns:
         (type, digest, content_at, content_size, total_size): the node is ``total_size`` bytes at
-        ``content_at``. A vacuumed node has both sizes 0.
+        ``content_at``. For a vacuumed node all are zero or empty.
 
     Raises:
         CorruptionError: no such node, or table and nodes do not fill the record exactly.
@@ -489,14 +491,20 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
         _fail(status, "node table")
     node_type, digest_at, content_at, content_size, total_size = _unpack_numbers(scratch.numbers, 5)
     _pool.append(scratch)
+    if not node_type:
+        return VACUUMED
     return node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size
+
+
+VACUUMED: Final = (0, b"", 0, 0, 0)
+"""What `record_node` and `record_nodes` say of a vacuumed node."""
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
     """Find all nodes of a record: as ``record_node``, for each."""
     whole = bytes(record)
-    # No node takes less than 23 bytes of table; a count that says more is refused by the kernel.
-    capacity = min(int.from_bytes(whole[52:_RECORD_ENVELOPE_SIZE]), len(whole) // 23)
+    # What the envelope claims, up to what the kernel takes: a count beyond it is refused there.
+    capacity = min(int.from_bytes(whole[52:_RECORD_ENVELOPE_SIZE]), _RECORD_NODES_MAX)
     places = _new("sl_node_place[]", max(capacity, 1))
     count = _new("uint64_t *")
     status = _record_nodes(whole, len(whole), places, capacity, count)
@@ -504,7 +512,7 @@ def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int,
         _fail(status, "node table")
     numbers = iter(_unpack_numbers(ffi.cast("uint64_t *", places), 5 * count[0]) if count[0] else ())
     return [
-        (node_type, whole[digest_at : digest_at + 20], content_at, content_size, total_size)
+        (node_type, whole[digest_at : digest_at + 20], content_at, content_size, total_size) if node_type else VACUUMED
         for node_type, digest_at, content_at, content_size, total_size in zip(*[numbers] * 5, strict=True)
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
-from bisect import bisect_right
+from array import array
 from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
@@ -42,7 +42,9 @@ THREADS_LISTED_MAX = 1000
 
 _RECORDS_PER_TRANSACTION = 512
 _ENVELOPE = struct.Struct(">8xBBHI36xI")
-_PAGE_KEY = struct.Struct(">cQII")
+_PAGE_KEY = struct.Struct(">xQ")
+_PAGE_ENTRY = struct.Struct(">Q32x")
+_PAGE_HEAD_SIZE_BYTES = 8
 _PROGRESS_STEPS = 1000
 _TABLE_SHORT = 64
 
@@ -132,15 +134,12 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     environment = engine.environment.statistics()
     with engine.read() as view:
         rows = list(view.threads())
-        pages = list(_pages(view))
+        checkpoints = _read_checkpoints(view)
         last_lsn = view.transaction.last_lsn()
     tick.to(1, 10)
     records = _read_records(engine, last_lsn, tick)
-    snapshots_size_bytes, states = _measure_states(engine, pages, tick)
-    checkpoints: Counter[int] = Counter()
-    for page in pages:
-        checkpoints[page.thread] += page.versions
-    threads = sorted(_threads(rows, checkpoints, records), key=lambda each: -each.records_size_bytes)
+    snapshots_size_bytes, states = _measure_states(engine, checkpoints.lsns, tick)
+    threads = sorted(_threads(rows, checkpoints.by_thread, records), key=lambda each: -each.records_size_bytes)
     return StoreStatistics(
         file_size_bytes=environment.file_size_bytes,
         map_size_bytes=environment.map_size_bytes,
@@ -152,7 +151,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         last_lsn=last_lsn,
         thread_count=len(rows),
         branch_count=sum(row.branch_count for row in rows),
-        checkpoint_count=checkpoints.total(),
+        checkpoint_count=len(checkpoints.lsns),
         threads=tuple(threads[:THREADS_LISTED_MAX]),
         records_size_bytes=round(records.sizes_bytes.total() * records.scale),
         records_read=records.counts.total(),
@@ -176,20 +175,23 @@ class _Ticks:
 # --- checkpoints ------------------------------------------------------------------
 
 
-class _Page(NamedTuple):
-    """A version page: whose it is, and which versions stand on it."""
+class _Checkpoints(NamedTuple):
+    """All checkpoints there are: how many each thread has, and the LSNs, branch by branch in order."""
 
-    thread: int
-    branch: int
-    first: int
-    versions: int
+    by_thread: Counter[int]
+    lsns: array[int]
 
 
-def _pages(view: View) -> Iterator[_Page]:
+def _read_checkpoints(view: View) -> _Checkpoints:
+    """Read them from the version pages (FORMAT.md section 6)."""
+    by_thread: Counter[int] = Counter()
+    lsns = array("Q")
     for key, payload in view.transaction.scan_index(b"v"):
-        _prefix, thread, branch, _page = _PAGE_KEY.unpack(key)
-        first, last = kernels.page_range(payload)
-        yield _Page(thread, branch, first, last - first + 1)
+        kernels.page_range(payload)  # its sizes fit
+        found = [lsn for (lsn,) in _PAGE_ENTRY.iter_unpack(payload[_PAGE_HEAD_SIZE_BYTES:]) if lsn]  # 0: expired
+        by_thread[_PAGE_KEY.unpack_from(key)[0]] += len(found)
+        lsns.extend(found)
+    return _Checkpoints(by_thread, lsns)
 
 
 def _threads(rows: list[ThreadRow], checkpoints: Counter[int], records: _Records) -> Iterator[ThreadStatistics]:
@@ -263,23 +265,20 @@ def _read_head(data: memoryview, lsn: int) -> tuple[int, int]:
 # --- states -----------------------------------------------------------------------
 
 
-def _measure_states(engine: Engine, pages: list[_Page], tick: _Ticks) -> tuple[int, int]:
+def _measure_states(engine: Engine, lsns: array[int], tick: _Ticks) -> tuple[int, int]:
     """Return (bytes of one snapshot per checkpoint, states measured for it)."""
-    ends = list(accumulate(page.versions for page in pages))
-    total = ends[-1] if ends else 0
     sizer = _StateSizer(engine)
-    order = _sample_checkpoints(total)
+    order = _sample_checkpoints(len(lsns))
     sizes: list[int] = []
     for index in order:
         if sizes and sizer.visited > NODES_VISITED_MAX:
             break
-        at = bisect_right(ends, index)
-        page = pages[at]
-        version = page.first + page.versions - (ends[at] - index)
-        sizes.append(sizer.measure(_checkpoint(engine, page, version)))
+        with engine.read() as view:
+            event = view.checkpoint(lsns[index])
+        sizes.append(sizer.measure(event))
         tick.to(5 + 5 * len(sizes) / len(order), 10)
     tick.to(1, 1)
-    return (round(sum(sizes) * total / len(sizes)), len(sizes)) if sizes else (0, 0)
+    return (round(sum(sizes) * len(lsns) / len(sizes)), len(sizes)) if sizes else (0, 0)
 
 
 def _sample_checkpoints(total: int) -> list[int]:
@@ -295,14 +294,6 @@ def _sample_checkpoints(total: int) -> list[int]:
     if total <= STATES_MEASURED_MAX:
         order.update(dict.fromkeys(range(total)))
     return list(order)
-
-
-def _checkpoint(engine: Engine, page: _Page, version: int) -> CheckpointEvent:
-    with engine.read() as view:
-        event = view.checkpoint_of(page.thread, page.branch, version)
-    if event is None:
-        raise missing(f"version {version} of branch {page.branch} of thread", page.thread)
-    return event
 
 
 class _Part(NamedTuple):

@@ -53,9 +53,11 @@ class _Snapshots:
         with self._engine.read() as view:
             return view.transaction.last_index(prefix)
 
-    def scan_index(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan_index(
+        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         with self._engine.read() as view:
-            found = list(view.transaction.scan_index(prefix))
+            found = list(view.transaction.scan_index(prefix, start=start, reverse=reverse))
         yield from found
 
 

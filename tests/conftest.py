@@ -13,6 +13,7 @@ import statelog
 _COMMON = {
     "deadline": None,
     "print_blob": True,
+    **({"phases": (hypothesis.Phase.reuse, hypothesis.Phase.generate)} if os.environ.get("NOSHRINK") else {}),
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 hypothesis.settings.register_profile("dev", max_examples=50, **_COMMON)

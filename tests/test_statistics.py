@@ -14,11 +14,9 @@ from statelog.statistics import collect
 
 def fill(store, steps=60):
     """Commit values of every shape: lists and dicts beyond one chunk, long strings, small ones."""
-    chance = random.Random(7)  # noqa: S311
-    thread = store.thread(
-        "a", schema={"list": operator.add, "dict": reducers.merge, "keyed": reducers.upsert("id"), "set": reducers.union,
-                     "any": reducers.replace}
-    )  # fmt: skip
+    chance = random.Random(7)
+    schema = {"list": operator.add, "dict": reducers.merge, "keyed": reducers.upsert("id"), "set": reducers.union}
+    thread = store.thread("a", schema={**schema, "any": reducers.replace})
     for step in range(steps):
         thread.commit(
             {
@@ -96,7 +94,7 @@ def test_measuring_stops_when_enough_nodes_were_visited(store, monkeypatch):
 def test_of_a_long_log_an_even_sample_is_read(store, monkeypatch):
     thread = store.thread("a")
     for step in range(100):
-        thread.commit({"x": "y" * 2000})
+        thread.commit({"x": f"{step} " + "y" * 2000})
         store.thread(f"other {step % 2}").commit({"x": step})
     exact = store.statistics()
     monkeypatch.setattr(statistics, "RECORDS_READ_MAX", 50)
@@ -130,15 +128,14 @@ def test_a_list_written_in_one_commit_is_measured_too(store):
     assert store.statistics().snapshots_size_bytes == snapshots_size_bytes(store)
 
 
-def test_a_missing_version_page_is_damage(path):
+def test_a_version_whose_record_is_missing_is_damage(path):
     with statelog.open(path) as store:
         fill(store, steps=3)
 
         def work(transaction):
             key, payload = next(transaction.scan_index(b"v"))
-            transaction.delete_index(key)
-            transaction.put_index(key[:-1] + b"\x07", payload)
+            transaction.put_index(key, payload[:8] + (999).to_bytes(8) + payload[16:])
 
         store._engine.write_raw(work)
-        with pytest.raises(CorruptionError):
+        with pytest.raises(CorruptionError, match="record 999 is missing"):
             store.statistics()

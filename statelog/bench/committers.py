@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.bench.measure import Operation
 
 _MESSAGE_BYTES = 300
-_COMMITS_PER_ROUND = 100
+_COMMITS_PER_REPEAT = 100
 _THREADS = 16
 _COMMITS_PER_THREAD = 50
 _ONE_SIDES = ("statelog", sqlite_peer.NAME)
@@ -45,7 +45,7 @@ def _one(bench: Bench) -> Iterator[dict[str, Operation]]:
 
 def _measure_one(bench: Bench) -> Result:
     with _one(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
     ours, theirs = samples["statelog"], samples[sqlite_peer.NAME]
     return Result(
         checks=(at_most(f"median commit, of {sqlite_peer.NAME}'s", ours.p50_us / theirs.p50_us, 2.0),),
@@ -71,7 +71,7 @@ def _run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
         try:
             for _ in range(commits):
                 share.time(operation)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=each) for each in zip(operations, shares, strict=True)]

@@ -25,7 +25,7 @@ _SHORT = 100
 _LONG = 100_000
 _MESSAGE_BYTES = 120
 _MESSAGES_PER_COMMIT = 1000
-_COMMITS_PER_ROUND = 60
+_COMMITS_PER_REPEAT = 60
 _SIDES = ("short", "long")
 
 
@@ -54,7 +54,7 @@ def _long(bench: Bench) -> int:
 
 def _measure(bench: Bench, reducer: object) -> Result:
     with _append_sides(bench, reducer) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
     short, long = samples["short"], samples["long"]
     return Result(
         checks=(

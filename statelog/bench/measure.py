@@ -109,13 +109,16 @@ class Samples:
         )
 
 
-def interleave(operations: Mapping[str, Operation], *, rounds: int, per_round: int) -> dict[str, Samples]:
-    """Run every operation once to warm up, then all of them in turn.
+_TURN_OPERATIONS = 8
+"""In one turn: a disk that is slow for a tenth of a second is then slow for all sides."""
+
+
+def interleave(operations: Mapping[str, Operation], *, count: int) -> dict[str, Samples]:
+    """Run every operation once to warm up, then all of them in turn, every other round backwards.
 
     Args:
         operations: by name of the side.
-        rounds: how often each side has its turn; every other round goes backwards.
-        per_round: operations in one turn.
+        count: how often to run each; rounded up to whole turns.
 
     """
     samples = {name: Samples() for name in operations}
@@ -123,9 +126,9 @@ def interleave(operations: Mapping[str, Operation], *, rounds: int, per_round: i
         operation()
     gc.collect()
     order = list(operations)
-    for _ in range(rounds):
+    for _ in range(math.ceil(count / _TURN_OPERATIONS)):
         for name in order:
-            samples[name].take(operations[name], per_round)
+            samples[name].take(operations[name], min(_TURN_OPERATIONS, count))
         order.reverse()
     return samples
 

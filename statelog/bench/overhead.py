@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from statelog.bench.measure import Operation
 
-_COMMITS_PER_ROUND = 200
+_COMMITS_PER_REPEAT = 200
 _MESSAGE_BYTES = 300
 _PROCESSOR_US_MAX = 60.0
 _BEYOND_FLUSH_US_MAX = 1e6 / 3000 - 1e6 / 5000
@@ -70,17 +70,14 @@ def _batched(bench: Bench) -> Iterator[dict[str, Operation]]:
 
 def _measure_batched(bench: Bench) -> Result:
     with _batched(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
     ours, alone = samples["statelog, batched"], samples[FDATASYNC]
     return Result(
         checks=(at_most(f"median commit beyond {FDATASYNC}", ours.p50_us - alone.p50_us, _BEYOND_FLUSH_US_MAX, "us"),),
         sides=tuple(taken.side(side) for side, taken in samples.items()),
         notes=(
-            (
-                "the target is that of 3,000 commits a second where fdatasync alone, after the overwriting of one page,"
-                f" does 5,000; here it does {alone.per_second:,.0f}, and a commit takes {ours.p50_us / alone.p50_us:.1f}"
-                " times as long"
-            ),
+            "the target is that of 3,000 commits a second where fdatasync alone, after overwriting a page, does 5,000",
+            f"here it does {alone.per_second:,.0f}, and a commit takes {ours.p50_us / alone.p50_us:.1f} times as long",
         ),
     )
 
@@ -109,7 +106,7 @@ def _without_flush(bench: Bench) -> Iterator[dict[str, Operation]]:
 
 def _measure_processor(bench: Bench) -> Result:
     with _without_flush(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_COMMITS_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
         first, last = _first_and_last(operations[_APPEND], bench.size(20_000, at_least=1000))
     checks = [
         at_most(f"median on the processor, {name}", taken.processor_p50_us, _PROCESSOR_US_MAX, "us")

@@ -26,7 +26,7 @@ _LIST_BYTES = 5_000_000
 _MESSAGE_BYTES = 500
 _MESSAGES_PER_COMMIT = 10
 _TAKEN = 20
-_PER_ROUND = 4
+_PER_REPEAT = 4
 
 GROWN = f"last {_TAKEN}, nothing in memory"
 WRITTEN_AT_ONCE = f"last {_TAKEN}, nothing in memory, list of one commit"
@@ -78,7 +78,7 @@ def _sides(bench: Bench) -> Iterator[dict[str, Operation]]:
 
 def _measure(bench: Bench) -> Result:
     with _sides(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     checks = tuple(
         at_least(f"decoding it all, of the {side}", samples[SNAPSHOT].p50_us / samples[side].p50_us, 50.0)
         for side in (GROWN, WRITTEN_AT_ONCE)

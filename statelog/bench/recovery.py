@@ -45,7 +45,7 @@ def _build(path: Path, size_bytes: int) -> None:
 def _commit_and_kill(path: Path) -> None:
     """Have another process commit to the store, durably, and kill it in the midst of it."""
     command = [sys.executable, "-m", "statelog.bench.victim", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as victim:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as victim:  # noqa: S603 - ourselves
         assert victim.stdout is not None
         line = victim.stdout.readline()
         victim.kill()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ITEMS = 10_000
 _ITEM_BYTES = 100
-_PER_ROUND = 4
+_PER_REPEAT = 4
 _CHANNEL = "channel"
 _RATIO_MIN = 20.0
 IN_PYTHON = ", in Python"
@@ -120,7 +120,7 @@ def _sides(bench: Bench) -> Iterator[dict[str, Operation]]:
 
 def _measure(bench: Bench) -> Result:
     with _sides(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     checks = [
         at_least(f"{name}: Python's time, of the engine's", samples[name + IN_PYTHON].p50_us / taken.p50_us, _RATIO_MIN)
         for name, taken in samples.items()

@@ -25,7 +25,7 @@ _DOCUMENTS_PER_COMMIT = 1000
 _SMALL = (100, 1)
 _BIG = (100_000, 10_000)
 """Versions, and documents of 10 KB in the state."""
-_PER_ROUND = 40
+_PER_REPEAT = 40
 
 _ROLLBACK_SIDES = ("small", "big", "smallest commit")
 _FORK_SIDES = ("small", "big")
@@ -91,7 +91,7 @@ def _fork(thread: Thread) -> Operation:
 
 def _measure_rollback(bench: Bench) -> Result:
     with _rollbacks(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     small, big, smallest = samples.values()
     return Result(
         checks=(
@@ -108,7 +108,7 @@ def _measure_rollback(bench: Bench) -> Result:
 
 def _measure_fork(bench: Bench) -> Result:
     with _forks(bench) as operations:
-        samples = interleave(operations, rounds=bench.repeats, per_round=_PER_ROUND)
+        samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     small, big = samples.values()
     return Result(
         checks=(at_most("median fork, big of small", big.p50_us / small.p50_us, 1.3),),

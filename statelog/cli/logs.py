@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BODY_CHARACTERS_MAX = 120
 _THREAD_CHARACTERS_MAX = 24
+_EXPIRED = "(expired)"
 
 
 @click.command(short_help="Print the event log, and follow it.")
@@ -63,7 +64,7 @@ def _of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[Log
 def _format_record(record: LogRecord) -> str:
     """Return one line; columns stay in place without knowing what comes."""
     body = {key: value for key, value in record.body.items() if key != "state_digest" and value not in (None, {}, [])}
-    thread = escape(shorten(record.thread_id, _THREAD_CHARACTERS_MAX))
+    thread = escape(shorten(record.thread_id or _EXPIRED, _THREAD_CHARACTERS_MAX))
     return (
         f"{record.lsn:>8}  {format_time(record.time)}  {record.type:<10}  {format_size(record.size_bytes):>8}"
         f"  {thread:<{_THREAD_CHARACTERS_MAX}}  {render(body, _BODY_CHARACTERS_MAX)}"

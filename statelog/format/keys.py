@@ -11,6 +11,7 @@ _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
 _BRANCH = struct.Struct(">cQI")
 _PAGE = struct.Struct(">cQII")
+_EVENT = struct.Struct(">cQQ")
 _PLACE = struct.Struct(">QIQ?")
 
 
@@ -47,6 +48,11 @@ def encode_page_prefix(thread: int, branch: int) -> bytes:
 def encode_page_key(thread: int, branch: int, version: int) -> bytes:
     """Version -> the page it stands on."""
     return _PAGE.pack(b"v", thread, branch, version // VERSIONS_PER_PAGE)
+
+
+def page_number(key: bytes) -> int:
+    """Return the number of the version page under a key."""
+    return int(_PAGE.unpack(key)[3])
 
 
 def encode_checkpoint_id_key(thread: int, checkpoint_id: str) -> bytes:
@@ -87,6 +93,35 @@ def encode_u32(number: int) -> bytes:
 def decode_u32(payload: bytes) -> int:
     """Inverse of `encode_u32`."""
     return int(_U32.unpack(payload)[0])
+
+
+def encode_tombstone_key(id_digest: bytes) -> bytes:
+    """Part digest of a thread id -> LSN of its deletion."""
+    return b"x" + id_digest
+
+
+def encode_thread_event_key(thread: int, lsn: int) -> bytes:
+    """Records of a thread that are no checkpoints."""
+    return _EVENT.pack(b"e", thread, lsn)
+
+
+def encode_redacted_key(thread: int, lsn: int) -> bytes:
+    """Redacted records of a thread that still hold nodes."""
+    return _EVENT.pack(b"r", thread, lsn)
+
+
+def decode_event_lsn(key: bytes) -> int:
+    """Return the LSN at the end of an `e` or `r` key."""
+    return int(_EVENT.unpack(key)[2])
+
+
+THREAD_PREFIXES = (b"T", b"b", b"B", b"v", b"i", b"g", b"e", b"r")
+"""Beginnings of keys that go on with a thread's LSN."""
+
+
+def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:
+    """All keys of one sort of a thread."""
+    return prefix + _U64.pack(thread)
 
 
 class Place(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
@@ -14,7 +15,7 @@ from statelog.format import cbor
 from statelog.limits import RECORD_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 FORMAT_VERSION = 1
 DIGEST_SIZE_BYTES = 20
@@ -26,6 +27,8 @@ TYPE_ROLLBACK = 3
 TYPE_FORK = 4
 TYPE_SCHEMA = 5
 TYPE_TAG = 6
+TYPE_DELETE = 7
+TYPE_POLICY = 8
 TYPE_NAMES = {
     TYPE_THREAD: "thread",
     TYPE_CHECKPOINT: "checkpoint",
@@ -33,7 +36,12 @@ TYPE_NAMES = {
     TYPE_FORK: "fork",
     TYPE_SCHEMA: "schema",
     TYPE_TAG: "tag",
+    TYPE_DELETE: "delete",
+    TYPE_POLICY: "policy",
 }
+
+BORROWED_FIELD = 16
+"""Where the borrowed digests stand in the body of a checkpoint or rollback."""
 
 FLAG_CONTINUES = 1
 FLAG_VACUUMED = 2
@@ -114,6 +122,50 @@ def part_digest(data: bytes) -> bytes:
     state = _PART_START.copy()
     state.update(data)
     return state.digest()
+
+
+def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Collection[int] | None) -> bytes:
+    """Return a record without its event, and without dead nodes; its place in the chain stays.
+
+    Args:
+        data: the record; redacted already or not.
+        lsn: its LSN.
+        thread: the thread it belongs to.
+        alive: numbers of the nodes to keep; None keeps all that are there.
+
+    """
+    record = decode_record(data, lsn)
+    body_digest, nodes_digest = part_digests(data, record)
+    borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record)
+    nodes = kernels.record_nodes(data)
+    kept = [row[0] != 0 and (alive is None or number in alive) for number, row in enumerate(nodes)]
+    is_vacuumed = not all(kept) or bool(record.flags & FLAG_VACUUMED)
+    body = cbor.encode([thread, body_digest, nodes_digest if is_vacuumed else None, borrowed])
+    flags = record.flags | FLAG_REDACTED | (FLAG_VACUUMED if is_vacuumed else 0)
+    count = len(nodes) if any(kept) else 0
+    table: list[bytes] = []
+    contents: list[bytes] = []
+    for is_kept, run in groupby(range(count), kept.__getitem__):
+        if not is_kept:
+            table.append(b"\x00" + varint(len(list(run))))
+            continue
+        for number in run:
+            type_, digest, at, content_size, total_size = nodes[number]
+            table.append(bytes((type_,)) + digest + varint(content_size) + varint(total_size - content_size))
+            contents.append(bytes(data[at : at + total_size]))
+    envelope = _REST.pack(
+        FORMAT_VERSION, record.type, flags, len(body), lsn, record.time_us, record.previous_chain, count
+    )
+    rest = b"".join((envelope, body, *table, *contents))
+    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest
+
+
+def _borrowed(record: Record) -> list[bytes]:
+    if record.type not in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+        return []
+    borrowed = record.fields()[BORROWED_FIELD]
+    assert isinstance(borrowed, list)
+    return borrowed
 
 
 def chain_digest(

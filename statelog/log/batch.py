@@ -24,7 +24,7 @@ from statelog.format.record import (
 )
 from statelog.log.index import apply_nodes
 from statelog.log.nodes import NodeCache, read_node
-from statelog.log.view import View
+from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
@@ -110,8 +110,10 @@ class Batch:
             return key, self._index[key] or b""
         return found
 
-    def scan_index(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, ascending."""
+    def scan_index(
+        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, from a key on, ascending or descending."""
         merged = dict(self._transaction.scan_index(prefix))
         for key, payload in self._index.items():
             if key.startswith(prefix):
@@ -119,7 +121,7 @@ class Batch:
                     merged.pop(key, None)
                 else:
                     merged[key] = payload
-        yield from sorted(merged.items())
+        yield from ordered(merged, start, reverse=reverse)
 
     def get_log(self, lsn: int) -> memoryview | None:
         """Return a record that is in the log already or, encoded for the purpose, a staged one."""

@@ -8,7 +8,9 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor
 from statelog.format.record import (
     TYPE_CHECKPOINT,
+    TYPE_DELETE,
     TYPE_FORK,
+    TYPE_POLICY,
     TYPE_ROLLBACK,
     TYPE_SCHEMA,
     TYPE_TAG,
@@ -54,6 +56,20 @@ class TagEvent(NamedTuple):
     target: int
 
 
+class DeleteEvent(NamedTuple):
+    """A thread is gone, and its id stays dead."""
+
+    thread: int
+    id_digest: bytes
+
+
+class PolicyEvent(NamedTuple):
+    """A thread's retention policy; empty for none."""
+
+    thread: int
+    policy: dict[str, Any]
+
+
 class CheckpointEvent(NamedTuple):
     """A checkpoint, or (target > 0) a rollback, which is one that points at an old root."""
 
@@ -84,7 +100,7 @@ class CheckpointEvent(NamedTuple):
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
 
-Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | CheckpointEvent
+Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyEvent | CheckpointEvent
 
 _INT = cbor.encode_unsigned
 _DIGEST_HEAD = b"\x54"
@@ -144,6 +160,10 @@ def decode_event(record: Record) -> Event:
             return SchemaEvent(thread, specs)
         if record.type == TYPE_TAG:
             return TagEvent(*fields)
+        if record.type == TYPE_DELETE:
+            return DeleteEvent(*fields)
+        if record.type == TYPE_POLICY:
+            return PolicyEvent(*fields)
     except (TypeError, ValueError) as error:
         message = f"record {record.lsn}: the body does not fit type {record.type}"
         raise CorruptionError(message, lsn=record.lsn) from error

@@ -12,8 +12,10 @@ from statelog.log.events import (
     NONE_U32,
     NOTHING_BORROWED,
     CheckpointEvent,
+    DeleteEvent,
     Event,
     ForkEvent,
+    PolicyEvent,
     SchemaEvent,
     TagEvent,
     ThreadEvent,
@@ -46,21 +48,53 @@ def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
         apply_checkpoint(index, event)
     elif isinstance(event, ThreadEvent):
         index.put_index(keys.encode_thread_id_key(event.thread_id), keys.encode_lsn(lsn))
-        index.put_index(keys.encode_thread_key(lsn), encode_thread(ThreadRow(lsn, event.thread_id, event.specs, 1)))
+        index.put_index(keys.encode_thread_key(lsn), encode_thread(ThreadRow(lsn, event.thread_id, event.specs, 1, {})))
         _put_branch(index, lsn, BranchRow(0, MAIN, None, -1, lsn))
-    elif isinstance(event, SchemaEvent):
-        row = index.view.thread(event.thread)
-        specs = {**row.specs, **event.specs}
-        index.put_index(keys.encode_thread_key(event.thread), encode_thread(row._replace(specs=specs)))
-    elif isinstance(event, ForkEvent):
-        row = index.view.thread(event.thread)
-        index.put_index(
-            keys.encode_thread_key(event.thread), encode_thread(row._replace(branch_count=row.branch_count + 1))
-        )
+    elif isinstance(event, DeleteEvent):
+        _apply_deletion(index, event, lsn)
+    else:
+        index.put_index(keys.encode_thread_event_key(event.thread, lsn), b"")
+        _apply_to_thread(index, event, lsn)
+
+
+def _apply_to_thread(index: IndexWriter, event: SchemaEvent | ForkEvent | TagEvent | PolicyEvent, lsn: int) -> None:
+    if isinstance(event, TagEvent):
+        _apply_tag(index, event)
+        return
+    row = index.view.thread(event.thread)
+    if isinstance(event, SchemaEvent):
+        row = row._replace(specs={**row.specs, **event.specs})
+    elif isinstance(event, PolicyEvent):
+        row = row._replace(policy=event.policy)
+    else:
+        row = row._replace(branch_count=row.branch_count + 1)
         branch = BranchRow(event.branch, event.name, event.parent_branch, event.base_version, lsn)
         _put_branch(index, event.thread, branch)
-    else:
-        _apply_tag(index, event)
+    index.put_index(keys.encode_thread_key(event.thread), encode_thread(row))
+
+
+def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
+    """Take everything of a thread out, but for redacted records that still hold borrowed nodes.
+
+    A rebuild meets the deletion behind records that no longer say anything: what is not there
+    is not missed.
+    """
+    if index.view.is_alive(event.thread):
+        index.delete_index(keys.encode_thread_id_key(index.view.thread(event.thread).id))
+    for prefix in keys.THREAD_PREFIXES:
+        if prefix != b"r":
+            for key, _payload in list(index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, event.thread))):
+                index.delete_index(key)
+    index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
+
+
+def apply_redacted(index: IndexWriter, lsn: int, thread: int, *, is_vacuumed: bool, holds_nodes: bool) -> None:
+    """Enter a redacted record among those that may still have dead nodes to give up, or take it out."""
+    key = keys.encode_redacted_key(thread, lsn)
+    if holds_nodes:
+        index.put_index(key, b"\x01" if is_vacuumed else b"\x00")
+    elif index.get_index(key) is not None:
+        index.delete_index(key)
 
 
 def _apply_tag(index: IndexWriter, event: TagEvent) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.format.record import FLAG_REDACTED, Record, decode_record
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, Record, decode_record
 from statelog.log.events import ThreadEvent, decode_event
-from statelog.log.index import apply_borrowed, apply_event, apply_nodes, node_facts
-from statelog.log.view import Transaction, View, missing
+from statelog.log.index import apply_borrowed, apply_event, apply_nodes, apply_redacted, node_facts
+from statelog.log.view import Transaction, View, missing, ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,9 +48,12 @@ class DerivedIndex:
         """Return the greatest key with a prefix."""
         return max(self.scan_index(prefix), default=None)
 
-    def scan_index(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, ascending."""
-        yield from sorted(item for item in self.payloads.items() if item[0].startswith(prefix))
+    def scan_index(
+        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, from a key on, ascending or descending."""
+        found = {key: payload for key, payload in self.payloads.items() if key.startswith(prefix)}
+        yield from ordered(found, start, reverse=reverse)
 
 
 def derive(transaction: Transaction, progress: Callable[[int, int], None] | None = None) -> DerivedIndex:
@@ -74,8 +77,12 @@ def apply_record(index: DerivedIndex, record: Record, data: memoryview) -> None:
     """Bring an index up to date with one record. Of a redacted one only shared nodes are left."""
     if record.flags & FLAG_REDACTED:
         redacted = record.redacted()
-        apply_nodes(index, record.lsn, redacted.thread, node_facts(data))
+        facts = node_facts(data)
+        apply_nodes(index, record.lsn, redacted.thread, facts)
         apply_borrowed(index, redacted.borrowed)
+        is_vacuumed = bool(record.flags & FLAG_VACUUMED)
+        holds_nodes = any(size for _type, _digest, size, _first in facts)
+        apply_redacted(index, record.lsn, redacted.thread, is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
         return
     event = decode_event(record)
     thread = record.lsn if isinstance(event, ThreadEvent) else event.thread

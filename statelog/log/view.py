@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
-from statelog.format.record import Record, decode_record
+from statelog.format.record import Record, decode_record, part_digest
 from statelog.log.events import CheckpointEvent, decode_event
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ class Transaction(Protocol):
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key with a prefix."""
 
-    def scan_index(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, ascending."""
+    def scan_index(
+        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, from a key on, ascending or descending."""
 
 
 class ThreadRow(NamedTuple):
@@ -42,6 +44,7 @@ class ThreadRow(NamedTuple):
     id: str
     specs: dict[str, str]
     branch_count: int
+    policy: dict[str, Any]
 
 
 class BranchRow(NamedTuple):
@@ -75,6 +78,15 @@ class View:
         if payload is None:
             raise missing("thread", lsn)
         return decode_thread(lsn, payload)
+
+    def is_alive(self, thread: int) -> bool:
+        """Whether a thread is there, not deleted."""
+        return self.transaction.get_index(keys.encode_thread_key(thread)) is not None
+
+    def is_deleted(self, thread_id: str) -> bool:
+        """Whether a thread of this id was deleted."""
+        key = keys.encode_tombstone_key(part_digest(thread_id.encode()))
+        return self.transaction.get_index(key) is not None
 
     def threads(self) -> Iterator[ThreadRow]:
         """Yield all threads in order of creation."""
@@ -123,7 +135,8 @@ class View:
         if payload is None:
             return None
         first, last = kernels.page_range(payload)
-        return kernels.page_read(payload, version) if first <= version <= last else None
+        entry = kernels.page_read(payload, version) if first <= version <= last else None
+        return entry if entry is not None and entry.lsn else None
 
     def version_at_time(self, thread: int, branch: int, time_us: int) -> int:
         """Return the last version of a branch committed at or before a time, -1 if none.
@@ -136,25 +149,40 @@ class View:
         while last >= 0:
             owner = self.owner(thread, branch, last)
             first = self.branch(thread, owner).base_version + 1 if owner else 0
-            version = self._search_time(thread, owner, first, last, time_us)
+            version = self._search_time(thread, owner, last, time_us)
             if version >= first:
                 return version
             last = first - 1
         return -1
 
-    def _search_time(self, thread: int, branch: int, first: int, last: int, time_us: int) -> int:
-        low, high = first // keys.VERSIONS_PER_PAGE, last // keys.VERSIONS_PER_PAGE
-        while low < high:  # the last page that begins at or before the time
-            middle = (low + high + 1) // 2
-            start = max(middle * keys.VERSIONS_PER_PAGE, first)
-            if self.require_entry(thread, branch, start).time_us <= time_us:
-                low = middle
+    def _search_time(self, thread: int, branch: int, last: int, time_us: int) -> int:
+        """Search the pages of one branch up to the one of `last`; pages may have expired."""
+        prefix = keys.encode_page_prefix(thread, branch)
+        low, high = 0, last // keys.VERSIONS_PER_PAGE
+        best = -1
+        while low <= high:
+            middle = (low + high) // 2
+            start = keys.encode_page_key(thread, branch, middle * keys.VERSIONS_PER_PAGE)
+            found = next(self.transaction.scan_index(prefix, start=start, reverse=True), None)
+            if found is None:
+                low = middle + 1
+                continue
+            version = kernels.page_find_time(found[1], time_us)
+            if version >= kernels.page_range(found[1])[0]:
+                best = max(best, min(version, last))
+                low = middle + 1
             else:
-                high = middle - 1
-        payload = self.transaction.get_index(keys.encode_page_key(thread, branch, low * keys.VERSIONS_PER_PAGE))
-        if payload is None:
-            raise missing(f"version page {low} of branch {branch} of thread", thread)
-        return min(kernels.page_find_time(payload, time_us), last)
+                high = keys.page_number(found[0]) - 1
+        return best
+
+    def entries(self, thread: int, branch: int) -> Iterator[tuple[int, VersionEntry]]:
+        """Yield (version, entry) of a branch's own versions that have not expired, ascending."""
+        for _key, payload in self.transaction.scan_index(keys.encode_page_prefix(thread, branch)):
+            first, last = kernels.page_range(payload)
+            for version in range(first, last + 1):
+                entry = kernels.page_read(payload, version)
+                if entry.lsn:
+                    yield version, entry
 
     def require_entry(self, thread: int, branch: int, version: int) -> VersionEntry:
         """Return an entry that must exist."""
@@ -192,6 +220,14 @@ class View:
         return event
 
 
+def ordered(found: dict[bytes, bytes], start: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+    """Return what `scan_index` yields of index entries held in memory."""
+    if not start:
+        return sorted(found.items(), reverse=reverse)
+    kept = [item for item in found.items() if (item[0] <= start if reverse else item[0] >= start)]
+    return sorted(kept, reverse=reverse)
+
+
 def missing(what: str, number: int) -> CorruptionError:
     """Return the error for what the index or the log should hold."""
     message = f"{what} {number} is missing: run `statelog verify`, then `statelog rebuild-index`"
@@ -200,13 +236,13 @@ def missing(what: str, number: int) -> CorruptionError:
 
 def decode_thread(lsn: int, payload: bytes) -> ThreadRow:
     """Return a thread's row from its payload."""
-    thread_id, specs, branch_count = _fields(payload, 3)
-    return ThreadRow(lsn, thread_id, specs, branch_count)
+    thread_id, specs, branch_count, policy = _fields(payload, 4)
+    return ThreadRow(lsn, thread_id, specs, branch_count, policy)
 
 
 def encode_thread(row: ThreadRow) -> bytes:
     """Inverse of `decode_thread`."""
-    return cbor.encode([row.id, row.specs, row.branch_count])
+    return cbor.encode([row.id, row.specs, row.branch_count, row.policy])
 
 
 def decode_branch(number: int, payload: bytes) -> BranchRow:

@@ -65,7 +65,7 @@ def scalars() -> SearchStrategy[Any]:
 
 
 def _scalars() -> SearchStrategy[Any]:
-    offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23))
+    offsets = st.integers(-86_399, 86_399).map(lambda seconds: timedelta(seconds=seconds))
     return st.one_of(
         st.none(),
         st.booleans(),
@@ -74,7 +74,7 @@ def _scalars() -> SearchStrategy[Any]:
         texts(),
         st.binary(max_size=80),
         st.datetimes(),
-        st.datetimes(timezones=st.builds(timezone, offsets)),
+        st.datetimes(timezones=st.builds(timezone, offsets)).map(lambda moment: moment.replace(fold=0)),
         st.uuids(),
         st.sampled_from(_EDGE_DECIMALS) | st.decimals(allow_nan=False),
     )
@@ -203,17 +203,19 @@ _WRITES: dict[str, SearchStrategy[Any]] = {
     "longest": texts(),
 }
 
-_REFUSED = st.sampled_from((None, 1, 1.5, "x", b"x", [1], (1,), {"a": 1}, {1}))
+_OVERWRITES = {"messages": st.lists(messages(), max_size=6, unique_by=lambda item: repr(item["id"]))}
+
+_REFUSED = st.sampled_from((None, 1, 1.5, "x", b"x", [1], (1,), {"id": 1}, {1}))
 """One of each kind: what most reducers refuse to merge with most values."""
 
 
 def _now_and_then(channel: str) -> SearchStrategy[Any]:
     good = _WRITES[channel]
-    rare = st.one_of(st.builds(reducers.Overwrite, good), _REFUSED)
+    rare = st.one_of(st.builds(reducers.Overwrite, _OVERWRITES.get(channel, good)), _REFUSED)
     return st.integers(0, 15).flatmap(lambda roll: good if roll else rare)
 
 
-_MIXED = {name: _now_and_then(name) for name in _WRITES}
+_MIXED = {name: _WRITES[name] if name == "longest" else _now_and_then(name) for name in _WRITES}
 
 
 def writes_to(channel: str) -> SearchStrategy[Any]:

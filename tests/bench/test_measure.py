@@ -12,9 +12,9 @@ def test_percentiles_are_values_that_were_measured():
 
 def test_sides_take_turns_and_every_other_round_goes_backwards():
     order = []
-    samples = interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2, per_round=2)
-    assert "".join(order) == "ab" + "aabb" + "bbaa"
-    assert [len(taken.durations_ns) for taken in samples.values()] == [4, 4]
+    samples = interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, count=16)
+    assert "".join(order) == "ab" + "a" * 8 + "b" * 8 + "b" * 8 + "a" * 8
+    assert [len(taken.durations_ns) for taken in samples.values()] == [16, 16]
 
 
 def test_a_check_is_met_up_to_its_target():

@@ -28,8 +28,8 @@ WRITERS = [["rollback", "t", "0"], ["fork", "t", "b"], ["tag", "t", "name"], ["r
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.StatelogError)]
 
 
-def on(path, command):
-    return [command[0], path, *command[1:]]
+def on(path, command, thread="t"):
+    return [command[0], path, *(thread if word == "t" else word for word in command[1:])]
 
 
 @pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
@@ -60,7 +60,7 @@ def test_a_truncated_file_is_named_as_damaged(run, state, command):
 
 @pytest.mark.parametrize("command", [command for command in READERS + WRITERS if "t" in command], ids=lambda c: c[0])
 def test_an_unknown_thread_is_not_found(run, state, command):
-    answer = run(*on(state, ["ticket-24" if word == "t" else word for word in command]))
+    answer = run(*on(state, command, "ticket-24"))
     assert (answer.code, answer.out) == (3, "")
     assert answer.err == f"statelog: no thread 'ticket-24' in {state}: did you mean 'ticket-42'?\n"
 
@@ -157,8 +157,9 @@ def test_ctrl_c_ends_without_a_word(start, state):
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path):
     with statelog.open(path) as store:
-        store.thread("t").commit({"text": "x" * 8_000_000})
-    process = start("show", path, "t", "--json")
+        store.thread("t").commit({"text": "x" * 1_000_000})
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = start("show", path, "t", "--json", env=environment)  # unbuffered, Python does not see it
     assert process.stdout.read(1) == "{"
     process.stdout.close()
     assert process.wait(timeout=30) == exits.BROKEN_PIPE
@@ -191,7 +192,7 @@ def test_text_beyond_the_locale_is_no_failure(start, path):
 def test_reading_leaves_the_file_as_it_was(run, state):
     before = state.read_bytes()
     for command in READERS:
-        assert run(*on(state, ["ticket-42" if word == "t" else word for word in command])).code == 0
+        assert run(*on(state, command, "ticket-42")).code == 0
     assert state.read_bytes() == before
 
 
@@ -201,7 +202,7 @@ def test_reading_goes_on_while_another_process_writes(run, state):
     )
     with holder:
         assert holder.stdout.readline() == b"held\n"
-        codes = [run(*on(state, ["ticket-42" if word == "t" else word for word in command])).code for command in READERS]
+        codes = [run(*on(state, command, "ticket-42")).code for command in READERS]
         holder.stdin.close()
     assert codes == [0] * len(READERS)
 

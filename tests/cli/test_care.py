@@ -5,7 +5,6 @@ import struct
 import pytest
 
 import statelog
-from statelog.storage.transactions import WriteTransaction
 
 
 def flip(path, needle):
@@ -30,7 +29,7 @@ def forget(path, prefix):
     """Delete what the index holds under a prefix."""
     with statelog.open(path) as store:
 
-        def work(transaction: WriteTransaction) -> None:
+        def work(transaction):
             for key, _payload in list(transaction.scan_index(prefix)):
                 transaction.delete_index(key)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import statelog
 
@@ -14,7 +15,7 @@ def test_the_log_is_printed_in_order(run, state):
 def test_records_as_json_continue_each_others_digest(run, state):
     documents = run("log", state, "--json").documents
     assert [document["type"] for document in documents].count("fork") == 1
-    for previous, document in zip(documents, documents[1:], strict=False):
+    for previous, document in pairwise(documents):
         assert document["previous_digest"] == previous["digest"]
     assert documents[2]["body"]["metadata"] == {"node": "search"}
 

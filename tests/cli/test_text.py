@@ -54,4 +54,5 @@ def test_durations_have_a_unit(duration, text):
 
 
 def test_nouns_agree_with_their_number():
-    assert [count(1, "branch"), count(2, "branch"), count(1200, "record")] == ["1 branch", "2 branches", "1,200 records"]
+    assert [count(1, "branch"), count(2, "branch")] == ["1 branch", "2 branches"]
+    assert count(1200, "record") == "1,200 records"

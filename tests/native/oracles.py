@@ -570,19 +570,22 @@ def record_nodes(record: bytes) -> list[tuple[int, bytes, int, int, int]]:
     reader = Reader(record, 0, len(record))
     envelope = reader.take(56)
     reader.take(int.from_bytes(envelope[12:16], "big"))
-    table = []
-    for _ in range(int.from_bytes(envelope[52:56], "big")):
-        node_type, digest, content_size, locators_size = (
-            reader.number(1),
-            reader.take(20),
-            reader.varint(),
-            reader.varint(),
-        )
-        require(1 <= node_type <= 4 and (content_size > 0 or locators_size == 0))
+    count = int.from_bytes(envelope[52:56], "big")
+    require(count <= 1 << 22)
+    table: list[tuple[int, bytes, int, int]] = []
+    while len(table) < count:
+        node_type = reader.number(1)
+        if node_type == 0:
+            run = reader.varint()
+            require(1 <= run <= count - len(table))
+            table += [(0, b"", 0, 0)] * run
+            continue
+        digest, content_size, locators_size = reader.take(20), reader.varint(), reader.varint()
+        require(node_type <= 4 and content_size > 0)
         table.append((node_type, digest, content_size, content_size + locators_size))
     nodes = []
     for node_type, digest, content_size, total_size in table:
-        nodes.append((node_type, digest, reader.at, content_size, total_size))
+        nodes.append((node_type, digest, reader.at if node_type else 0, content_size, total_size))
         reader.take(total_size)
     reader.finish()
     return nodes

@@ -122,11 +122,15 @@ def chunks(draw: st.DrawFn, kind: int, level: int) -> tuple[bytes, int]:
 def records(draw: st.DrawFn) -> bytes:
     body = draw(st.binary(max_size=30))
     table, nodes = b"", b""
-    count = draw(st.integers(0, 6))
-    for _ in range(count):
-        content, locs = draw(st.binary(max_size=200)), b""
-        if content:
-            locs = draw(st.binary(max_size=20))
+    count = 0
+    for _ in range(draw(st.integers(0, 6))):
+        content, locs = draw(st.binary(max_size=200)), draw(st.binary(max_size=20))
+        if not content:
+            run = draw(st.integers(1, 300))
+            table += b"\0" + varint(run)
+            count += run
+            continue
+        count += 1
         table += bytes([draw(st.integers(1, 4))]) + draw(digests) + varint(len(content)) + varint(len(locs))
         nodes += content + locs
     return bytes(12) + len(body).to_bytes(4, "big") + bytes(36) + count.to_bytes(4, "big") + body + table + nodes

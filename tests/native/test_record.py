@@ -42,20 +42,27 @@ def test_node_out_of_range_is_refused():
         kernels.record_node(record, 0)
 
 
-def test_vacuumed_node_has_no_bytes():
-    record = bytes(52) + b"\0\0\0\2" + b"\1" + b"a" * 20 + b"\0\0" + b"\2" + b"b" * 20 + b"\2\1" + b"xyz"
-    assert kernels.record_nodes(record) == [(1, b"a" * 20, 102, 0, 0), (2, b"b" * 20, 102, 2, 3)]
+def test_vacuumed_nodes_are_a_run_without_bytes():
+    record = bytes(52) + b"\0\0\0\4" + b"\0\3" + b"\2" + b"b" * 20 + b"\2\1" + b"xyz"
+    assert kernels.record_nodes(record) == [kernels.VACUUMED] * 3 + [(2, b"b" * 20, 81, 2, 3)]
+    assert kernels.record_node(record, 2) == kernels.VACUUMED
+
+
+@pytest.mark.parametrize("table", [b"\0\0", b"\0\5"], ids=["empty run", "run beyond the count"])
+def test_run_that_cannot_be_is_refused(table):
+    with pytest.raises(CorruptionError):
+        kernels.record_nodes(bytes(52) + b"\0\0\0\4" + table)
 
 
 @pytest.mark.parametrize(
     "table",
     [
-        b"\0" + b"d" * 20 + b"\0\0",
+        b"\1" + b"d" * 20 + b"\0\0",
         b"\5" + b"d" * 20 + b"\0\0",
         b"\1" + b"d" * 20 + b"\0\1x",
         b"\1" + b"d" * 20 + b"\1\0",
     ],
-    ids=["type 0", "type 5", "locators without content", "node cut off"],
+    ids=["no content", "type 5", "locators without content", "node cut off"],
 )
 def test_table_entry_is_refused(table):
     with pytest.raises(CorruptionError):
