@@ -79,6 +79,10 @@ class CheckpointNotFoundError(NotFoundError):
     """No such version, id, tag or time. Facts: thread, branch, target."""
 
 
+class ExpiredError(NotFoundError):
+    """What is asked for belonged to a version that retention let go. Facts: lsn, node."""
+
+
 class StoreNotFoundError(NotFoundError):
     """No file at that path. Facts: path."""
 

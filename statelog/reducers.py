@@ -156,9 +156,10 @@ class Reducer:
         """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
         if isinstance(value, Overwrite):
             if self.name == "upsert":  # what it holds is checked and united as any write
-                if type(value.value) not in (list, tuple):
-                    raise _mismatch(self, value.value, path, "a list")
-                return Prepared(channel, self, [None, *_shape_upsert(self, value.value, path)])
+                held = value.value
+                if type(held) not in (list, tuple) or any(isinstance(item, Remove) for item in held):
+                    raise _mismatch(self, held, path, "a list of dicts, in Overwrite")
+                return Prepared(channel, self, [None, *_shape_upsert(self, held, path)])
             return Prepared(channel, self, cbor.encode(value.value, path=path), is_overwrite=True)
         if self.name in _SHAPED:
             return Prepared(channel, self, _SHAPED[self.name](self, value, path))

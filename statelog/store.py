@@ -10,7 +10,9 @@ from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log import rebuild, verify
 from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
+from statelog.log.retention import RetentionReport, apply_policy
 from statelog.log.times import to_datetime
+from statelog.retain import delete_thread, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.statistics import StoreStatistics, collect
 from statelog.storage.environment import Environment
@@ -20,12 +22,13 @@ from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
     from types import TracebackType
 
+    from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.verify import VerifyReport
     from statelog.log.view import ThreadRow, View
@@ -156,6 +159,54 @@ class Store:
         """The LSN of the last record, 0 for an empty log."""
         with self.read() as view:
             return view.transaction.last_lsn()
+
+    # --- retention ---------------------------------------------------------------
+
+    def retain(
+        self,
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        threads: str = "*",
+        keep_tags: bool = True,
+        pinned: Iterable[Checkpoint] = (),
+        as_policy: bool = False,
+    ) -> RetentionReport:
+        """Let old versions go, and the space of what only they held.
+
+        A version is kept if it is among the last `keep_last` of its branch, or younger than `max_age`, or
+        tagged, or pinned, or the head of a branch, or where a branch leaves another. The log keeps
+        the places of the others, so that its chain still verifies. Space is reused by later commits; the
+        file itself gets smaller by `compact`.
+
+        Args:
+            keep_last: number of versions, at least 1.
+            max_age: a timedelta, or seconds.
+            threads: a pattern of thread ids, as for file names.
+            keep_tags: whether a tag keeps its version.
+            pinned: checkpoints to keep besides (not with `as_policy`: tag them).
+            as_policy: also store it with each thread: from then on it is applied as the thread commits,
+                every 64 versions. Neither rule given: the threads' policies are removed.
+
+        """
+        policy = make_policy(keep_last, max_age, keep_tags=keep_tags, is_optional=as_policy)
+        return retain_threads(self._engine, policy, threads, [c.lsn for c in pinned], as_policy=as_policy)
+
+    def delete_thread(self, id: str) -> RetentionReport:
+        """Delete a thread: its versions, names and values, for good.
+
+        Its id stays dead: a late write raises ThreadDeletedError. Its bytes are overwritten as their space
+        is reused, and gone for certain after `compact`.
+
+        Raises:
+            ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
+
+        """
+        return delete_thread(self._engine, id)
+
+    def after_commit(self, head: Head) -> None:
+        """Apply the thread's retention policy if it is its turn (internal)."""
+        apply_policy(self._engine, head.event.thread, head.event.version)
 
     # --- care -----------------------------------------------------------------------
 

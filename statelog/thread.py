@@ -91,8 +91,10 @@ class Thread:
 
     def _resolve(self, view: View) -> bool:
         """Learn the thread's and branch's numbers; return whether they exist."""
-        if self._branch_number is not None and self._session.is_final:
-            return True
+        if self._branch_number is not None and self._lsn is not None and self._session.is_final:
+            if view.is_alive(self._lsn):
+                return True
+            self._lsn = self._branch_number = None
         lsn = view.thread_lsn(self._id)
         if lsn is None:
             self._missing_specs = self._given.specs()
@@ -110,6 +112,8 @@ class Thread:
     def _ids(self, view: View) -> tuple[int, int]:
         if not self._resolve(view):
             if self._lsn is None:
+                if view.is_deleted(self._id):
+                    raise writer.deleted_error(self._id)
                 message = f"no thread {self._id!r} in this store"
                 raise ThreadNotFoundError(message, thread=self._id)
             raise _no_branch(self._id, self._branch)
@@ -232,6 +236,7 @@ class Thread:
 
         outcome = self._session.write(work)
         self._learn()
+        self._session.after_commit(outcome.head)
         return Checkpoint(self._session, self._id, outcome)
 
     def _prepare(self, writes: tuple[Mapping[str, Any], ...]) -> list[Write]:
@@ -382,25 +387,28 @@ class Thread:
         return self._history(limit, before)
 
     def _history(self, limit: int | None, before: int | None) -> Iterator[Checkpoint]:
-        version: int | None = None
+        version: int | None = None if before is None else before - 1
         left = limit
         while left is None or left > 0:
+            page: list[Head] = []
             with self._session.read() as view:
                 if not self._resolve(view):
                     return
                 thread, branch = self._ids(view)
-                if version is None:
-                    last = view.head_version(thread, branch)
-                    version = last if before is None else min(last, before - 1)
-                count = min(_HISTORY_PAGE if left is None else left, _HISTORY_PAGE, version + 1)
-                page = [read_head(view, thread, branch, version - offset) for offset in range(count)]
+                last = view.head_version(thread, branch)
+                version = last if version is None else min(version, last)
+                while len(page) < _HISTORY_PAGE and (left is None or len(page) < left):
+                    version = view.previous_version(thread, branch, version)
+                    head = read_head(view, thread, branch, version)
+                    if head is None:
+                        break
+                    page.append(head)
+                    version -= 1
             for head in page:
-                if head is not None:
-                    yield self._wrap(head)
-            if count <= 0:
+                yield self._wrap(head)
+            if len(page) < _HISTORY_PAGE:
                 return
-            version -= count
-            left = None if left is None else left - count
+            left = None if left is None else left - len(page)
 
     # --- names ----------------------------------------------------------------------------
 

@@ -53,9 +53,7 @@ class _Snapshots:
         with self._engine.read() as view:
             return view.transaction.last_index(prefix)
 
-    def scan_index(
-        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         with self._engine.read() as view:
             found = list(view.transaction.scan_index(prefix, start=start, reverse=reverse))
         yield from found
@@ -115,6 +113,9 @@ class Transaction:
         outcome = Outcome(work(self._rehearsal))
         self._operations.append((work, outcome))
         return outcome
+
+    def after_commit(self, head: Head) -> None:
+        """Nothing: the thread's next commit outside of a transaction takes its turn."""
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Rehearse, and do it again at the end."""

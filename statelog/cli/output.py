@@ -23,10 +23,18 @@ _GAP = 2
 _LAST_COLUMN_WIDTH_MIN = 20
 
 
+class _Console(Console):
+    """A console that leaves a reader who has gone to whoever runs the command."""
+
+    def on_broken_pipe(self) -> None:
+        """Say so, instead of exiting on the spot."""
+        raise BrokenPipeError
+
+
 def make_console(stream: IO[str]) -> Console:
     """Return a console that takes text literally: no markup, no highlighting, no emoji codes."""
     width = None if stream.isatty() else _WIDTH_OFF_TERMINAL
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
 class Output:

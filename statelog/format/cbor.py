@@ -200,7 +200,15 @@ def _encode_frozenset(value: frozenset[Any], depth: int) -> bytes:
 
 
 def _encode_datetime(value: datetime, depth: int) -> bytes:
+    if _is_lossy(value):
+        raise _Refused
     return _DATETIME_PREFIX + _encode_str(value.isoformat(), depth)
+
+
+def _is_lossy(value: datetime) -> bool:
+    """Whether `fromisoformat` would not bring a datetime back: a naive fold, an offset below a second."""
+    offset = value.utcoffset()
+    return bool(value.fold) if offset is None else offset.microseconds != 0
 
 
 def _encode_decimal(value: Decimal, depth: int) -> bytes:
@@ -287,6 +295,9 @@ def _locate(value: object, path: str, depth: int) -> None:
             message = f"{shown}: nested deeper than {DEPTH_MAX} levels, or a cycle"
             raise LimitError(message, path=path, actual=depth + 1, limit=DEPTH_MAX)
         _locate_inside(value, path, depth)
+    elif isinstance(value, datetime) and kind is datetime:
+        if _is_lossy(value):
+            _refuse(path, value, f" {value!r} (a fold without a zone, or an offset below a second)")
     elif isinstance(value, str) and kind is str:
         _locate_surrogate(value, path)
     elif isinstance(value, int) and kind is int and value.bit_length() > INTEGER_BITS_MAX:

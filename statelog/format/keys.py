@@ -115,6 +115,16 @@ def decode_event_lsn(key: bytes) -> int:
     return int(_EVENT.unpack(key)[2])
 
 
+def encode_borrowed_key(thread: int, digest: bytes) -> bytes:
+    """Widely shared nodes of a thread that other threads refer to."""
+    return b"o" + _U64.pack(thread) + digest
+
+
+def encode_borrowed_prefix(thread: int) -> bytes:
+    """All of them."""
+    return b"o" + _U64.pack(thread)
+
+
 THREAD_PREFIXES = (b"T", b"b", b"B", b"v", b"i", b"g", b"e", b"r")
 """Beginnings of keys that go on with a thread's LSN."""
 

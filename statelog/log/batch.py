@@ -91,6 +91,7 @@ class Batch:
         self._new_heads: dict[tuple[int, int], Head] = {}
         self.view = View(self)
         self.identities: dict[bytes, bytes] = {}
+        self.forgotten: set[int] = set()
         self.entries: dict[tuple[int, int, int], VersionEntry] = {}
 
     # --- reading ---------------------------------------------------------------
@@ -110,9 +111,7 @@ class Batch:
             return key, self._index[key] or b""
         return found
 
-    def scan_index(
-        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with a prefix, from a key on, ascending or descending."""
         merged = dict(self._transaction.scan_index(prefix))
         for key, payload in self._index.items():
@@ -192,9 +191,7 @@ class Batch:
         last = self._staged[-1].time_us if self._staged else self._end.time_us
         return max(time.time_ns() // 1000, last + 1)
 
-    def append(
-        self, type_: int, time_us: int, body: bytes, thread: int, rows: Sequence[NodeRow] = ()
-    ) -> None:
+    def append(self, type_: int, time_us: int, body: bytes, thread: int, rows: Sequence[NodeRow] = ()) -> None:
         """Stage a record of a thread; its nodes enter the index here."""
         facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]
         apply_nodes(self, self.next_lsn(), thread, facts)
@@ -211,6 +208,10 @@ class Batch:
     def set_head(self, thread: int, branch: int, head: Head) -> None:
         """Remember the head of a branch as staged."""
         self._new_heads[(thread, branch)] = head
+
+    def forget_heads(self, thread: int) -> None:
+        """Forget what is remembered of a thread that ends."""
+        self.forgotten.add(thread)
 
     # --- applying --------------------------------------------------------------
 

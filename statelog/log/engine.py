@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.kernels import VersionEntry
+    from statelog.log.retention import Collector
+    from statelog.log.view import Transaction
     from statelog.storage.environment import Environment
     from statelog.storage.transactions import WriteTransaction
     from statelog.tree.node import Node
@@ -57,6 +59,8 @@ class Engine:
         self._committer = environment.committer
         self._state: _WriteState | None = None
         self.is_closed = False
+        self.collectors: dict[int, Collector] = {}
+        """Retention at work in this process, by thread."""
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -73,6 +77,14 @@ class Engine:
             return node
         with self.environment.read() as transaction:
             return read_node(transaction, self.cache, type_, digest, lsn, number)
+
+    def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
+        """Return a reader of nodes through a transaction that is open already."""
+
+        def read(type_: int, digest: bytes, lsn: int, number: int) -> Node:
+            return read_node(transaction, self.cache, type_, digest, lsn, number)
+
+        return read
 
     def write(self, work: Callable[[Batch], T]) -> T:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable.
@@ -111,6 +123,9 @@ class Engine:
         if len(state.heads) > _HEADS_MAX:
             state.heads.clear()
         state.heads.update(heads)
+        if batch.forgotten:
+            state.heads.clear()
+            state.entries.clear()
         if len(state.entries) > ENTRIES_MAX:
             state.entries.clear()
         for (thread, branch), head in heads.items():

@@ -83,7 +83,9 @@ def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
         index.delete_index(keys.encode_thread_id_key(index.view.thread(event.thread).id))
     for prefix in keys.THREAD_PREFIXES:
         if prefix != b"r":
-            for key, _payload in list(index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, event.thread))):
+            for key, _payload in list(
+                index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, event.thread))
+            ):
                 index.delete_index(key)
     index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
 
@@ -138,7 +140,9 @@ def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:
         key = keys.encode_digest_key(digest)
         payload = index.get_index(key)
         if payload is not None:
-            index.put_index(key, keys.encode_place(keys.decode_place(payload)._replace(is_borrowed=True)))
+            place = keys.decode_place(payload)
+            index.put_index(key, keys.encode_place(place._replace(is_borrowed=True)))
+            index.put_index(keys.encode_borrowed_key(place.thread, digest), b"")
 
 
 def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeFacts]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statelog import kernels
-from statelog.errors import CorruptionError
+from statelog.errors import CorruptionError, ExpiredError
+from statelog.format.record import ENVELOPE_SIZE_BYTES, NODE_COUNT_AT
 from statelog.tree.node import Node, node_digest
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
 """Two generations of at most half of it each: enough for the spines of thousands of threads."""
 
 _OVERHEAD_BYTES = 200
+
+
+TABLES_MAX = 16
+TABLE_NODES_MIN = 32
+"""From so many nodes on a record's table is kept, of at most so many records."""
 
 
 class NodeCache:
@@ -29,6 +35,7 @@ class NodeCache:
         self._young: dict[tuple[int, int], Node] = {}
         self._old: dict[tuple[int, int], Node] = {}
         self._size = 0
+        self._tables: dict[int, tuple[int, list[tuple[int, bytes, int, int, int]]]] = {}
 
     def get(self, lsn: int, number: int) -> Node | None:
         """Return a node if it is remembered."""
@@ -49,9 +56,28 @@ class NodeCache:
             self._old, self._young, self._size = self._young, {}, size
         self._young[(lsn, number)] = node
 
+    def table(self, record: memoryview, lsn: int) -> list[tuple[int, bytes, int, int, int]]:
+        """Return where all nodes of a record of many lie: found once, not once for each."""
+        kept = self._tables.get(lsn)
+        # A record may have been vacuumed since: its places have moved, and its size has changed.
+        if kept is None or kept[0] != len(record):
+            kept = (len(record), kernels.record_nodes(record))
+            if len(self._tables) >= TABLES_MAX:
+                self._tables.clear()
+            self._tables[lsn] = kept
+        return kept[1]
+
     def clear(self) -> None:
         """Forget everything."""
         self._young, self._old, self._size = {}, {}, 0
+        self._tables = {}
+
+
+def _find(cache: NodeCache, record: memoryview, lsn: int, number: int) -> tuple[int, bytes, int, int, int]:
+    count = int.from_bytes(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES], "big")
+    if count < TABLE_NODES_MIN or number >= count:
+        return kernels.record_node(record, number)
+    return cache.table(record, lsn)[number]
 
 
 def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int) -> Node:
@@ -59,6 +85,7 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
 
     Raises:
         CorruptionError: no such record or node, or its content is not what the digest says.
+        ExpiredError: it was vacuumed.
 
     """
     node = cache.get(lsn, number)
@@ -69,14 +96,14 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
         message = f"record {lsn} is missing, node {number} of it is referred to"
         raise CorruptionError(message, lsn=lsn, node=number)
     try:
-        stored_type, stored_digest, at, content_size, total_size = kernels.record_node(record, number)
+        stored_type, stored_digest, at, content_size, total_size = _find(cache, record, lsn, number)
     except CorruptionError as error:
         message = f"record {lsn}: node {number} cannot be read: {error}"
         raise CorruptionError(message, lsn=lsn, node=number) from None
+    if not stored_type:
+        message = f"node {number} of record {lsn} went with the versions it belonged to"
+        raise ExpiredError(message, lsn=lsn, node=number)
     data = bytes(record[at : at + total_size])
-    if not content_size:
-        message = f"record {lsn}: node {number} was vacuumed"
-        raise CorruptionError(message, lsn=lsn, node=number)
     if stored_type != type_ or stored_digest != digest or node_digest(type_, data[:content_size]) != digest:
         message = f"record {lsn}: node {number} is damaged, its digest does not match"
         raise CorruptionError(message, lsn=lsn, node=number)

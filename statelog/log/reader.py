@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from statelog.format import cbor
 from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, TYPE_NAMES, Record, decode_record, record_chain_digest
 from statelog.log.events import (
-    CheckpointEvent,
+    DeleteEvent,
     Event,
     ForkEvent,
+    PolicyEvent,
     SchemaEvent,
     TagEvent,
     ThreadEvent,
@@ -36,9 +37,10 @@ class LogRecord:
 
     Attributes:
         lsn: its number; dense from 1.
-        type: "thread", "checkpoint", "rollback", "fork", "schema" or "tag".
+        type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy" or "delete".
         time: when it was committed (UTC).
-        thread_id: the thread it is about; None when the event was redacted.
+        thread_id: the thread it is about; None when the thread was deleted
+            or the event redacted.
         body: what it says, by type; empty when the event was redacted (its version has expired).
         size_bytes: of the record with its nodes.
         digest: chain digest, hex: over everything up to and with this record.
@@ -82,11 +84,11 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
 def _log_record(view: View, lsn: int) -> LogRecord:
     record, digest = read_with_digest(view, lsn)
     if record.flags & FLAG_REDACTED:
-        thread_id: str | None = None
+        thread_id = None
         body: dict[str, Any] = {}
     else:
         event = decode_event(record)
-        thread_id = event.thread_id if isinstance(event, ThreadEvent) else view.thread(event.thread).id
+        thread_id = _thread_id(view, event)
         body = describe(view, event)
     return LogRecord(
         lsn=lsn,
@@ -99,6 +101,12 @@ def _log_record(view: View, lsn: int) -> LogRecord:
         previous_digest=record.previous_chain.hex(),
         continues=bool(record.flags & FLAG_CONTINUES),
     )
+
+
+def _thread_id(view: View, event: Event) -> str | None:
+    if isinstance(event, ThreadEvent):
+        return event.thread_id
+    return view.thread(event.thread).id if view.is_alive(event.thread) else None
 
 
 def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:
@@ -121,7 +129,10 @@ def describe(view: View, event: Event) -> dict[str, Any]:
         return {"branch": event.name, "parent": parent, "at": event.base_version}
     if isinstance(event, TagEvent):
         return {"tag": event.name, "target": event.target or None}
-    assert isinstance(event, CheckpointEvent)
+    if isinstance(event, PolicyEvent):
+        return {"policy": event.policy}
+    if isinstance(event, DeleteEvent):
+        return {}
     body = {
         "branch": view.branch(event.thread, event.branch).name,
         "version": event.version,

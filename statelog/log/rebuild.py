@@ -48,9 +48,7 @@ class DerivedIndex:
         """Return the greatest key with a prefix."""
         return max(self.scan_index(prefix), default=None)
 
-    def scan_index(
-        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with a prefix, from a key on, ascending or descending."""
         found = {key: payload for key, payload in self.payloads.items() if key.startswith(prefix)}
         yield from ordered(found, start, reverse=reverse)

@@ -119,9 +119,7 @@ class _Verifier:
         except StatelogError as error:
             self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
 
-    def _check_ref(
-        self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int
-    ) -> None:
+    def _check_ref(self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int) -> None:
         rows = self._nodes.get(child_lsn, [])
         if child >= len(rows) or rows[child][1] != digest:
             self.report.add(

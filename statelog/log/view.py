@@ -31,9 +31,7 @@ class Transaction(Protocol):
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key with a prefix."""
 
-    def scan_index(
-        self, prefix: bytes, *, start: bytes = b"", reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with a prefix, from a key on, ascending or descending."""
 
 
@@ -183,6 +181,32 @@ class View:
                 entry = kernels.page_read(payload, version)
                 if entry.lsn:
                     yield version, entry
+
+    def entries_after(self, thread: int, branch: int, lsn: int) -> Iterator[tuple[int, VersionEntry]]:
+        """Yield (version, entry) of a branch's own versions in records above an LSN, descending."""
+        for _key, payload in self.transaction.scan_index(keys.encode_page_prefix(thread, branch), reverse=True):
+            first, last = kernels.page_range(payload)
+            for version in range(last, first - 1, -1):
+                entry = kernels.page_read(payload, version)
+                if entry.lsn:
+                    if entry.lsn <= lsn:
+                        return
+                    yield version, entry
+
+    def previous_version(self, thread: int, branch: int, version: int) -> int:
+        """Return the last version up to `version` on a branch's line that has not expired, -1 if none."""
+        while version >= 0:
+            owner = self.owner(thread, branch, version)
+            first = self.branch(thread, owner).base_version + 1 if owner else 0
+            prefix = keys.encode_page_prefix(thread, owner)
+            start = keys.encode_page_key(thread, owner, version)
+            for _key, payload in self.transaction.scan_index(prefix, start=start, reverse=True):
+                low, high = kernels.page_range(payload)
+                for candidate in range(min(high, version), low - 1, -1):
+                    if kernels.page_read(payload, candidate).lsn:
+                        return candidate
+            version = first - 1
+        return -1
 
     def require_entry(self, thread: int, branch: int, version: int) -> VersionEntry:
         """Return an entry that must exist."""

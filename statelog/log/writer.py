@@ -5,7 +5,7 @@ Nothing is staged before everything that can be refused has been checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from statelog import kernels
 from statelog.errors import (
@@ -13,18 +13,31 @@ from statelog.errors import (
     ConflictError,
     LimitError,
     ReducerTypeError,
+    ThreadDeletedError,
     UsageError,
     ValueTypeError,
 )
 from statelog.format import cbor, keys
-from statelog.format.record import TYPE_CHECKPOINT, TYPE_FORK, TYPE_ROLLBACK, TYPE_SCHEMA, TYPE_TAG, TYPE_THREAD
+from statelog.format.record import (
+    TYPE_CHECKPOINT,
+    TYPE_DELETE,
+    TYPE_FORK,
+    TYPE_POLICY,
+    TYPE_ROLLBACK,
+    TYPE_SCHEMA,
+    TYPE_TAG,
+    TYPE_THREAD,
+    part_digest,
+)
 from statelog.limits import NAME_SIZE_BYTES_MAX, VERSIONS_MAX
 from statelog.log.batch import Head
 from statelog.log.events import (
     NONE_U32,
     NOTHING_BORROWED,
     CheckpointEvent,
+    DeleteEvent,
     ForkEvent,
+    PolicyEvent,
     SchemaEvent,
     TagEvent,
     ThreadEvent,
@@ -77,8 +90,32 @@ def check_name(what: str, name: str) -> None:
         raise LimitError(message, actual=size, limit=NAME_SIZE_BYTES_MAX)
 
 
+def deleted_error(thread_id: str) -> ThreadDeletedError:
+    """Return the error for a thread that was deleted."""
+    message = f"thread {thread_id!r} was deleted"
+    return ThreadDeletedError(message, thread=thread_id)
+
+
+def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
+    """Stage a thread's end: it leaves the index, and its id stays dead."""
+    lsn = batch.next_lsn()
+    event = DeleteEvent(thread, part_digest(thread_id.encode()))
+    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(list(event)), thread)
+    apply_event(batch, event, lsn)
+    batch.forget_heads(thread)
+
+
+def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
+    """Stage a thread's retention policy; empty for none."""
+    lsn = batch.next_lsn()
+    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode([thread, policy]), thread)
+    apply_event(batch, PolicyEvent(thread, policy), lsn)
+
+
 def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
-    """Begin a thread; return its LSN."""
+    """Begin a thread; return its LSN. Raises ThreadDeletedError if one of this id was deleted."""
+    if batch.view.is_deleted(thread_id):
+        raise deleted_error(thread_id)
     lsn = batch.next_lsn()
     batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]), lsn)
     apply_event(batch, ThreadEvent(thread_id, specs), lsn)
@@ -113,6 +150,8 @@ def commit(
 
     """
     head = batch.head(thread, branch)
+    if head is None and not batch.view.is_alive(thread):
+        raise deleted_error(thread_id)
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
     _check_id(batch, thread_id, thread, checkpoint_id)

@@ -67,8 +67,10 @@ __all__ = [
     "crash_at",
     "elements",
     "exact_form",
+    "floats",
     "histories",
     "identical",
+    "integers",
     "large_values",
     "perform",
     "perform_all",
@@ -77,4 +79,5 @@ __all__ = [
     "texts",
     "values",
     "writes",
+    "writes_to",
 ]

@@ -73,7 +73,7 @@ def _scalars() -> SearchStrategy[Any]:
         floats(),
         texts(),
         st.binary(max_size=80),
-        st.datetimes(),
+        st.datetimes().map(lambda moment: moment.replace(fold=0)),
         st.datetimes(timezones=st.builds(timezone, offsets)).map(lambda moment: moment.replace(fold=0)),
         st.uuids(),
         st.sampled_from(_EDGE_DECIMALS) | st.decimals(allow_nan=False),

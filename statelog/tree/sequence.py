@@ -101,9 +101,7 @@ class Identities:
             before += covered
         return -1
 
-    def _find_in(
-        self, node: Node, level: int, prints: bytes | None, wanted: int, identity: bytes
-    ) -> int:
+    def _find_in(self, node: Node, level: int, prints: bytes | None, wanted: int, identity: bytes) -> int:
         position = -1
         while True:
             if prints is not None:

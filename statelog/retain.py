@@ -1,0 +1,85 @@
+"""Retention and deletion as users ask for them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from statelog.errors import ThreadNotFoundError, UsageError
+from statelog.log import writer
+from statelog.log.retention import Policy, RetentionReport, erase_records, retain_thread, thread_records
+
+if TYPE_CHECKING:
+    from statelog.log.batch import Batch
+    from statelog.log.engine import Engine
+
+
+def make_policy(
+    keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool, is_optional: bool = False
+) -> Policy | None:
+    """Return the policy that the arguments of `Store.retain` mean.
+
+    Raises:
+        UsageError: they mean none.
+
+    """
+    if keep_last is None and max_age is None:
+        if is_optional:
+            return None
+        message = "retain needs keep_last= or max_age=: what is to be kept?"
+        raise UsageError(message)
+    if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
+        message = f"keep_last is a number from 1, not {keep_last!r}"
+        raise UsageError(message)
+    seconds = max_age.total_seconds() if isinstance(max_age, timedelta) else max_age
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
+        message = f"max_age is a timedelta or seconds, not {max_age!r}"
+        raise UsageError(message)
+    return Policy(keep_last, None if seconds is None else int(seconds), keep_tags)
+
+
+def retain_threads(
+    engine: Engine, policy: Policy | None, pattern: str, pinned: list[int], *, as_policy: bool
+) -> RetentionReport:
+    """Apply a policy to all threads whose id fits a pattern; with `as_policy` store it, too."""
+    if pinned and as_policy:
+        message = "pinned= holds for once; for a policy tag the checkpoints"
+        raise UsageError(message)
+    with engine.read() as view:
+        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern)]
+    report = RetentionReport()
+    for row in rows:
+        fields = {} if policy is None else policy.to_fields()
+        if as_policy and row.policy != fields:
+            _store_policy(engine, row.lsn, fields)
+        if policy is not None:
+            report.add(retain_thread(engine, row.lsn, policy, pinned))
+    return report
+
+
+def _store_policy(engine: Engine, thread: int, fields: dict[str, object]) -> None:
+    def work(batch: Batch) -> None:
+        if batch.view.is_alive(thread):
+            writer.set_policy(batch, thread, fields)
+
+    engine.write(work)
+
+
+def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
+    """Delete a thread; see `Store.delete_thread`."""
+
+    def work(batch: Batch) -> tuple[int, list[int]]:
+        thread = batch.view.thread_lsn(thread_id)
+        if thread is None:
+            if batch.view.is_deleted(thread_id):
+                raise writer.deleted_error(thread_id)
+            message = f"no thread {thread_id!r} in this store"
+            raise ThreadNotFoundError(message, thread=thread_id)
+        lsns = thread_records(batch.view, thread)
+        writer.delete_thread(batch, thread, thread_id)
+        return thread, lsns
+
+    thread, lsns = engine.write(work)
+    engine.collectors.pop(thread, None)
+    return erase_records(engine, thread, lsns)

@@ -1,0 +1,286 @@
+"""The library that logs what a process does to its files, and makes calls fail: built, preloaded, read, controlled.
+
+`shim.c` tells what is logged. The log is a sparse file mapped by everybody concerned; the layouts here are those of
+`struct head` and `struct record` there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from statelog.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+SOURCE = Path(__file__).with_name("shim.c")
+LOG_VARIABLE = "STATELOG_SHIM_LOG"
+DIRECTORY_VARIABLE = "STATELOG_SHIM_DIRECTORY"
+
+LOG_CAPACITY_BYTES = 1 << 30
+"""Address space and length of a sparse file; a recording takes as much as was written."""
+
+_WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla")
+_MAGIC = 0x314D494853474C53
+_HEAD_SIZE_BYTES = 4096
+_HEAD = struct.Struct("<QQQIIII")
+_PAUSED_AT = 28
+_OVERFLOW_AT = 32
+_FAULT_AT = 40
+_FAULT = struct.Struct("<IIiIqQ")
+_CALLS_AT = _FAULT_AT + _FAULT.size
+_RECORD = struct.Struct("<IHHIIQQqQ")
+UNFINISHED = -(2**63)
+
+
+class Call(IntFlag):
+    """Calls that can be made to fail."""
+
+    WRITE = 1
+    FLUSH = 2
+    TRUNCATE = 4
+    OPEN = 8
+    RENAME = 16
+    """Rename and link: what publishes a file."""
+    UNLINK = 32
+    GROW = 64
+    """A write or truncation beyond the end of the file: what a full disk refuses."""
+
+
+class Action(IntEnum):
+    """What becomes of a call that is struck."""
+
+    NONE = 0
+    FAIL = 1
+    """It fails, without effect."""
+    FAIL_AFTER = 2
+    """It takes effect, and a failure is reported."""
+    SHORT = 3
+    """Half of a write is made, and its size reported; other calls fail."""
+    IGNORE = 4
+    """Success is reported, without effect."""
+    KILL = 5
+    KILL_AFTER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A call that is to fail: the `nth` of those named by `calls`, and with `persistent` all after it."""
+
+    calls: Call
+    action: Action = Action.FAIL
+    error: int = errno.EIO
+    nth: int = 1
+    persistent: bool = False
+
+    def __str__(self) -> str:
+        """Return it in a few words, for reports."""
+        how = " and all after it" if self.persistent else ""
+        return f"{self.calls.name} {self.nth}{how}: {self.action.name} {errno.errorcode.get(self.error, self.error)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the log, as `shim.c` wrote it; `at` is where it stands."""
+
+    at: int
+    kind: int
+    flags: int
+    process: int
+    thread: int
+    inode: int
+    offset: int
+    result: int
+    payload: bytes
+
+
+def is_supported() -> bool:
+    """Tell whether this machine can record: a 64-bit Linux with a C compiler."""
+    return sys.platform == "linux" and sys.maxsize > 2**32 and _compiler() is not None
+
+
+def _compiler() -> str | None:
+    named = os.environ.get("CC")
+    return shutil.which(named) if named else next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
+@functools.cache
+def build_shim() -> Path:
+    """Compile the library, once per process, and return where it is.
+
+    Raises:
+        UsageError: this is no 64-bit Linux, or there is no C compiler.
+        StorageError: the compiler failed; its words are in the message.
+
+    """
+    compiler = _compiler()
+    if not is_supported() or compiler is None:
+        message = "recording writes needs a 64-bit Linux and a C compiler (cc, or what CC names)"
+        raise UsageError(message, platform=sys.platform, compiler=compiler)
+    directory = _lasting_directory()
+    library = Path(directory.name) / "shim.so"
+    command = [compiler, "-std=c11", *_WARNINGS, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", str(SOURCE)]
+    done = subprocess.run([*command, "-o", str(library), "-lpthread"], check=False, capture_output=True)
+    if done.returncode != 0:
+        message = f"{compiler} failed: {done.stderr.decode(errors='replace')[-2000:]}"
+        raise StorageError(message, path=str(SOURCE))
+    return library
+
+
+@functools.cache
+def _lasting_directory() -> tempfile.TemporaryDirectory[str]:
+    """Return a directory that is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="statelog-shim-")
+
+
+class ShimLog:
+    """The log of some recorded processes, and the switch of their faults.
+
+    Args:
+        path: of the log; `create` makes it.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+
+    @classmethod
+    def create(cls, path: Path, *, capacity_bytes: int = LOG_CAPACITY_BYTES) -> Self:
+        """Make an empty log. It takes up as much as is logged."""
+        with path.open("xb") as file:
+            file.write(_HEAD.pack(_MAGIC, 0, 0, 0, 0, 0, 0))
+            file.truncate(capacity_bytes)
+        return cls(path)
+
+    @classmethod
+    def attached(cls) -> Self | None:
+        """Return the log of this very process, if it is recorded."""
+        path = os.environ.get(LOG_VARIABLE)
+        return None if path is None else cls(Path(path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the log, and remove its file."""
+        self._map.close()
+        self.path.unlink(missing_ok=True)
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """Return the environment variables by which a child process is recorded: what it does below `directory`."""
+        preloaded = os.environ.get("LD_PRELOAD", "")
+        library = str(build_shim())
+        return {
+            **os.environ,
+            "LD_PRELOAD": f"{library}:{preloaded}" if preloaded else library,
+            LOG_VARIABLE: str(self.path),
+            DIRECTORY_VARIABLE: str(directory),
+        }
+
+    # --- faults -------------------------------------------------------------------
+
+    def arm(self, fault: Fault) -> None:
+        """Have a call fail. At most one fault is armed; a new one takes the place of the old."""
+        _FAULT.pack_into(self._map, _FAULT_AT, fault.calls, fault.action, fault.error, fault.persistent, fault.nth, 0)
+
+    def disarm(self) -> None:
+        """Have no call fail."""
+        _FAULT.pack_into(self._map, _FAULT_AT, 0, 0, 0, 0, 0, self.strikes)
+
+    @property
+    def strikes(self) -> int:
+        """How often the fault struck since it was armed."""
+        strikes: int = _FAULT.unpack_from(self._map, _FAULT_AT)[-1]
+        return strikes
+
+    def calls(self) -> dict[Call, int]:
+        """Return how many calls of each kind were made since the log was last reset."""
+        counts = struct.unpack_from(f"<{len(Call)}Q", self._map, _CALLS_AT)
+        return dict(zip(Call, counts, strict=True))
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Log nothing, and have nothing fail, while the block runs."""
+        struct.pack_into("<I", self._map, _PAUSED_AT, 1)
+        try:
+            yield
+        finally:
+            struct.pack_into("<I", self._map, _PAUSED_AT, 0)
+
+    # --- records ------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget all records and counts. Nobody may be writing to the log."""
+        struct.pack_into("<Q", self._map, 16, 0)
+        struct.pack_into("<I", self._map, _OVERFLOW_AT, 0)
+        struct.pack_into(f"<{len(Call)}Q", self._map, _CALLS_AT, *[0] * len(Call))
+
+    def records(self) -> Iterator[Record]:
+        """Yield what was logged, in order.
+
+        Raises:
+            StorageError: there was more than the log holds.
+
+        """
+        if struct.unpack_from("<I", self._map, _OVERFLOW_AT)[0]:
+            message = f"more was written than the log holds ({len(self._map)} bytes)"
+            raise StorageError(message, path=str(self.path))
+        end = struct.unpack_from("<Q", self._map, 16)[0]
+        at = 0
+        while at < end:
+            start = _HEAD_SIZE_BYTES + at
+            size, kind, flags, process, thread, inode, offset, result, payload_size = _RECORD.unpack_from(
+                self._map, start
+            )
+            payload = self._map[start + _RECORD.size : start + _RECORD.size + payload_size]
+            yield Record(at, kind, flags, process, thread, inode, offset, result, payload)
+            at += size
+
+
+@functools.cache
+def _mark_function() -> ctypes._NamedFuncPointer:
+    function = ctypes.CDLL(None).statelog_shim_mark
+    function.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
+    return function
+
+
+def mark(data: bytes) -> None:
+    """Put a mark into the log of this process, in the order of its writes.
+
+    Raises:
+        StorageError: this process is not recorded, or its log is full.
+
+    """
+    try:
+        result: int = _mark_function()(data, len(data))
+    except AttributeError as error:
+        message = "this process is not recorded"
+        raise StorageError(message) from error
+    if result != 0:
+        message = "the log is full"
+        raise StorageError(message)

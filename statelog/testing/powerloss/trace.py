@@ -1,0 +1,286 @@
+"""What was done to some files, in order, as values: a log of the shim, read and made sense of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from statelog.errors import UsageError
+from statelog.testing.powerloss.shim import UNFINISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from statelog.testing.powerloss.shim import Record
+
+_SYNCHRONOUS = 1
+_REFUSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes written to a file; `refused`: they may be there, but the writer was told of a failure."""
+
+    file: int
+    offset: int
+    data: bytes
+    synchronous: bool = False
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A file cut off, or made longer with zeros."""
+
+    file: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFlushed:
+    """The O_DSYNC write that is event `write` has returned."""
+
+    file: int
+    write: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushBegin:
+    """A flush of a file was called."""
+
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushEnd:
+    """The flush that began as event `begin` has returned; `failed`: with an error."""
+
+    file: int
+    begin: int
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new file under a name."""
+
+    file: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A second name for a file; `old` is empty if it came from elsewhere."""
+
+    file: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Another name for a file, in place of whatever had it."""
+
+    file: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink:
+    """A name taken away."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFlushBegin:
+    """A flush of a directory was called."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFlushEnd:
+    """The directory flush that began as event `begin` has returned."""
+
+    name: str
+    begin: int
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the recorded process said of itself."""
+
+    data: bytes
+
+
+Event = (
+    Write
+    | Truncate
+    | WriteFlushed
+    | FlushBegin
+    | FlushEnd
+    | Create
+    | Link
+    | Rename
+    | Unlink
+    | DirectoryFlushBegin
+    | DirectoryFlushEnd
+    | Mark
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A recording of one directory.
+
+    Attributes:
+        base: names and contents of the files there were at its beginning, all of it on the disk.
+        files: number in `events` of each file in `base`.
+        events: what happened.
+        unspecified: names of files written through memory, of which nothing is known: a power cut
+            may leave anything of them.
+
+    """
+
+    base: Mapping[str, bytes]
+    files: Mapping[str, int]
+    events: tuple[Event, ...]
+    unspecified: frozenset[str]
+
+
+class _Kind(IntEnum):
+    WRITE = 1
+    FLUSH_BEGIN = 2
+    FLUSH_END = 3
+    WRITE_FLUSHED = 4
+    TRUNCATE = 5
+    CREATE = 6
+    LINK = 7
+    RENAME = 8
+    UNLINK = 9
+    DIRECTORY_BEGIN = 10
+    DIRECTORY_END = 11
+    MARK = 12
+    MAPPED = 13
+    MSYNC = 14
+    OPEN = 15
+    UNSEEN = 16
+
+
+_NO_EVENT = {_Kind.MAPPED, _Kind.MSYNC, _Kind.OPEN}
+
+
+class _Reader:
+    """Turns records into events: inodes into numbers of files, places in the log into places among the events."""
+
+    def __init__(self, base: Mapping[str, bytes]) -> None:
+        self.files = {name: number for number, name in enumerate(base)}
+        self.events: list[Event] = []
+        self.unspecified: set[str] = set()
+        self._by_inode: dict[int, int] = {}
+        self._count = len(base)
+        self._places: dict[int, int] = {}
+
+    def take(self, record: Record) -> None:
+        """Add one record."""
+        kind = _Kind(record.kind)
+        if kind is _Kind.MAPPED:
+            self.unspecified.add(_text(record.payload))
+        if kind is _Kind.OPEN and record.inode not in self._by_inode:
+            self._by_inode[record.inode] = self._known(_text(record.payload))
+        if kind is _Kind.UNSEEN:
+            message = f"{_text(record.payload)} changes a file in a way that is not recorded"
+            raise UsageError(message)
+        is_end = kind in (_Kind.FLUSH_END, _Kind.DIRECTORY_END)
+        if kind in _NO_EVENT or (not is_end and UNFINISHED != record.result < 0 and not _is_flush(kind)):
+            return
+        self._places[record.at] = len(self.events)
+        self.events.append(self._event(kind, record))
+
+    def _event(self, kind: _Kind, record: Record) -> Event:
+        names = [_text(name) for name in record.payload.split(b"\0")] if kind is not _Kind.WRITE else []
+        if kind is _Kind.MARK:
+            return Mark(record.payload)
+        if kind is _Kind.DIRECTORY_BEGIN:
+            return DirectoryFlushBegin(names[0])
+        if kind is _Kind.DIRECTORY_END:
+            begin = self._places[record.offset]
+            began = self.events[begin]
+            assert isinstance(began, DirectoryFlushBegin)
+            return DirectoryFlushEnd(began.name, begin, failed=record.result < 0)
+        if kind is _Kind.UNLINK:
+            return Unlink(names[0])
+        if kind is _Kind.CREATE:
+            self._by_inode[record.inode] = self._count
+            self._count += 1
+            return Create(self._count - 1, names[0])
+        file = self._file(record.inode, names[0] if kind in (_Kind.LINK, _Kind.RENAME) else "")
+        return self._file_event(kind, record, file, names)
+
+    def _file_event(self, kind: _Kind, record: Record, file: int, names: list[str]) -> Event:
+        if kind is _Kind.WRITE:
+            size = len(record.payload) if record.result == UNFINISHED else record.result
+            synchronous, refused = bool(record.flags & _SYNCHRONOUS), bool(record.flags & _REFUSED)
+            return Write(file, record.offset, record.payload[:size], synchronous, refused)
+        if kind is _Kind.WRITE_FLUSHED:
+            return WriteFlushed(file, self._places[record.offset])
+        if kind is _Kind.TRUNCATE:
+            return Truncate(file, record.offset)
+        if kind is _Kind.FLUSH_BEGIN:
+            return FlushBegin(file)
+        if kind is _Kind.FLUSH_END:
+            return FlushEnd(file, self._places[record.offset], failed=record.result < 0)
+        return (Link if kind is _Kind.LINK else Rename)(file, *names)
+
+    def _file(self, inode: int, name: str) -> int:
+        if inode not in self._by_inode:
+            self._by_inode[inode] = self._known(name)
+        return self._by_inode[inode]
+
+    def _known(self, name: str) -> int:
+        if name not in self.files:
+            message = f"{name or 'a file'} was there before the recording, and is not in its base"
+            raise UsageError(message, path=name)
+        return self.files[name]
+
+
+def _is_flush(kind: _Kind) -> bool:
+    return kind in (_Kind.FLUSH_BEGIN, _Kind.DIRECTORY_BEGIN)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def read_trace(records: Iterable[Record], base: Mapping[str, bytes] | None = None) -> Trace:
+    """Read a log.
+
+    Args:
+        records: of the log.
+        base: names and contents of the files that were there when it began.
+
+    Raises:
+        UsageError: something was done that the log cannot tell, or the base lacks a file.
+
+    """
+    known = dict(base or {})
+    reader = _Reader(known)
+    for record in records:
+        reader.take(record)
+    return Trace(known, reader.files, tuple(reader.events), frozenset(reader.unspecified))
+
+
+def without_flushes(trace: Trace, *, of_files: bool = True, of_directories: bool = True) -> Trace:
+    """Return the trace of the same process on a disk that forgets to flush: for negative controls."""
+
+    def is_kept(event: Event) -> bool:
+        if isinstance(event, FlushEnd | WriteFlushed):
+            return not of_files
+        return not (isinstance(event, DirectoryFlushEnd) and of_directories)
+
+    events = tuple(event if is_kept(event) else Mark(b"") for event in trace.events)
+    return Trace(trace.base, trace.files, events, trace.unspecified)
