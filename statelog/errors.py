@@ -86,6 +86,8 @@ class ExpiredError(NotFoundError):
 class StoreNotFoundError(NotFoundError):
     """No file at that path. Facts: path."""
 
+    exit_code = 11
+
 
 class SchemaError(UsageError):
     """A schema that cannot be one, or differs from the remembered one. Facts: thread, stored, given."""

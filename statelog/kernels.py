@@ -488,6 +488,7 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     pointer = record if type(record) is bytes else _from_buffer("uint8_t[]", record)
     status = _record_node(pointer, len(record), number, scratch.place)
     if status != _OK:
+        del pointer  # a traceback would keep the buffer lent out
         _fail(status, "node table")
     node_type, digest_at, content_at, content_size, total_size = _unpack_numbers(scratch.numbers, 5)
     _pool.append(scratch)

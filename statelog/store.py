@@ -15,7 +15,7 @@ from statelog.log.times import to_datetime
 from statelog.retain import delete_thread, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.statistics import StoreStatistics, collect
-from statelog.storage.environment import Environment
+from statelog.storage.environment import LOCK_TIMEOUT_DEFAULT_S, Environment
 from statelog.thread import Thread
 from statelog.transaction import Transaction, transaction
 from statelog.tree.node import Workspace
@@ -210,9 +210,9 @@ class Store:
 
     # --- care -----------------------------------------------------------------------
 
-    def statistics(self) -> StoreStatistics:
+    def statistics(self, *, progress: Callable[[int, int], None] | None = None) -> StoreStatistics:
         """Return sizes, counts, free pages and readers."""
-        return collect(self._engine)
+        return collect(self._engine, progress=progress)
 
     def verify(self, *, deep: bool = True, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
         """Check every invariant of the file and report what does not hold.
@@ -262,6 +262,7 @@ def open(
     create: bool = True,
     durability: Literal["commit", "batched"] = "commit",
     max_size_bytes: int | None = None,
+    lock_timeout_s: float = LOCK_TIMEOUT_DEFAULT_S,
 ) -> Store:
     """Open a store, creating it if need be.
 
@@ -272,7 +273,9 @@ def open(
         durability: "commit": what was acknowledged survives a power cut. "batched": a power
             cut may take the last commit, and corrupts nothing; one flush a commit instead of
             two. A killed process loses nothing in either.
-        max_size_bytes: the file never grows beyond it (default 256 GiB).
+        max_size_bytes: the file never grows beyond it (default 256 GiB). Where several processes
+            give different ones, the largest counts.
+        lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit.
 
     Raises:
         StoreNotFoundError: no such file, and `create` is False or `read_only` True.
@@ -287,5 +290,6 @@ def open(
         create=create,
         durability=durability,
         max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
+        lock_timeout_s=lock_timeout_s,
     )
     return Store(Engine(environment))

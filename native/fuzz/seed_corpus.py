@@ -78,7 +78,10 @@ PAIRS = {
 
 def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
     """A record with a body of three bytes."""
-    table = b"".join(b"\x02" + DIGEST + bytes([len(content), len(locators)]) for content, locators in nodes)
+    table = b"".join(
+        b"\x02" + DIGEST + bytes([len(content), len(locators)]) if content else b"\x00\x01"
+        for content, locators in nodes
+    )
     envelope = bytes(12) + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
     return envelope + b"\x82\x01\x02" + table + b"".join(content + locators for content, locators in nodes)
 

@@ -53,6 +53,8 @@ _REST = struct.Struct(">BBHIQQ20sI")
 _CHAINED = struct.Struct(">BBHQQ20s20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
 NODE_COUNT_AT = ENVELOPE_SIZE_BYTES - 4
+FLAGS_AT = 11
+"""The low byte of the flags."""
 _CHAIN_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-chain-1")
 _PART_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-part-1")
 _CHECKPOINT_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-checkpt-1")

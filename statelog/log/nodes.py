@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
-from statelog.format.record import ENVELOPE_SIZE_BYTES, NODE_COUNT_AT
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, NODE_COUNT_AT
 from statelog.tree.node import Node, node_digest
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class NodeCache:
 
 def _find(cache: NodeCache, record: memoryview, lsn: int, number: int) -> tuple[int, bytes, int, int, int]:
     count = int.from_bytes(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES], "big")
+    if not count and record[FLAGS_AT] & FLAG_REDACTED:
+        return kernels.VACUUMED
     if count < TABLE_NODES_MIN or number >= count:
         return kernels.record_node(record, number)
     return cache.table(record, lsn)[number]

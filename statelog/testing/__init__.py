@@ -10,11 +10,11 @@ def test_my_state_survives_a_kill(history):
 Needs Hypothesis: `pip install 'statelog[test]'`.
 """
 
-try:
-    import hypothesis as _hypothesis
-except ModuleNotFoundError as error:
+from importlib.util import find_spec
+
+if find_spec("hypothesis") is None:
     message = "statelog.testing needs Hypothesis: pip install 'statelog[test]'"
-    raise ModuleNotFoundError(message, name="hypothesis") from error
+    raise ModuleNotFoundError(message, name="hypothesis")
 
 from statelog.testing.algebra import check_reducer
 from statelog.testing.comparing import assert_matches
@@ -36,13 +36,16 @@ from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
 from statelog.testing.strategies import (
     SCHEMA,
     elements,
+    floats,
     histories,
+    integers,
     large_values,
     scalars,
     states,
     texts,
     values,
     writes,
+    writes_to,
 )
 
 __all__ = [

@@ -80,7 +80,7 @@ class Child:
             environment[faults.ENVIRONMENT_VARIABLE] = f"{fault}:kill"
         self.history = history
         self.acknowledged = 0
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
             [sys.executable, "-c", _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -208,7 +208,7 @@ def _model(history: History, schema: object) -> StoreModel:
 
 def _run_child() -> None:
     """Do what stdin says; one byte on stdout is one operation done."""
-    path_entries, path, history, schema, durability, acknowledges_early = pickle.load(sys.stdin.buffer)
+    path_entries, path, history, schema, durability, acknowledges_early = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
     sys.path[:] = path_entries
     with statelog.open(path, durability=durability) as store:
         for operation in history:

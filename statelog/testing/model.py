@@ -91,12 +91,13 @@ class StoreModel:
     Attributes:
         last_lsn: records in the log: one for each thread begun, schema extended, checkpoint,
             rollback, fork and change of a tag.
+        threads: what each holds, by id, in order of creation (internal).
 
     """
 
     def __init__(self) -> None:
         self.last_lsn = 0
-        self._threads: dict[str, _Thread] = {}
+        self.threads: dict[str, _Thread] = {}
 
     def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:
         """Return a thread, as `Store.thread`."""
@@ -104,13 +105,18 @@ class StoreModel:
 
     def thread_ids(self) -> list[str]:
         """Return the ids of all threads in order of creation."""
-        return list(self._threads)
+        return list(self.threads)
 
     def copy(self) -> StoreModel:
         """Return a model that goes its own way from here."""
         copied = StoreModel()
-        copied._restore(self)
+        copied.become(self)
         return copied
+
+    def become(self, other: StoreModel) -> None:
+        """Hold what another model holds."""
+        self.last_lsn = other.last_lsn
+        self.threads = {thread_id: thread.copy() for thread_id, thread in other.threads.items()}
 
     @contextmanager
     def transaction(self) -> Iterator[StoreModel]:
@@ -119,12 +125,8 @@ class StoreModel:
         try:
             yield self
         except BaseException:
-            self._restore(before)
+            self.become(before)
             raise
-
-    def _restore(self, other: StoreModel) -> None:
-        self.last_lsn = other.last_lsn
-        self._threads = {thread_id: thread.copy() for thread_id, thread in other._threads.items()}
 
 
 class ThreadModel:
@@ -145,7 +147,7 @@ class ThreadModel:
     # --- looking ------------------------------------------------------------------
 
     def _data(self) -> _Thread | None:
-        return self._model._threads.get(self.id)
+        return self._model.threads.get(self.id)
 
     def _require(self) -> _Thread:
         data = self._data()
@@ -277,7 +279,7 @@ class ThreadModel:
         data = self._data()
         specs = self._schema.specs()
         if data is None:
-            data = self._model._threads[self.id] = _Thread(specs)
+            data = self._model.threads[self.id] = _Thread(specs)
             self._model.last_lsn += 1
         elif not specs.keys() <= data.specs.keys():
             data.specs.update(specs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -90,14 +91,10 @@ def elements() -> SearchStrategy[Hashable]:
 
 def _elements() -> SearchStrategy[Hashable]:
     return st.recursive(
-        scalars().filter(_equals_itself),
+        scalars().filter(lambda value: operator.eq(value, value)),
         lambda inside: st.one_of(st.tuples(inside, inside), st.frozensets(inside, max_size=3)),
         max_leaves=4,
     )
-
-
-def _equals_itself(value: object) -> bool:
-    return value == value
 
 
 _ELEMENTS = st.deferred(_elements)
@@ -238,12 +235,15 @@ def states() -> SearchStrategy[dict[str, Any]]:
 # --- histories ----------------------------------------------------------------
 
 
+_WRITES_TO_ALL = writes()
+
+
 @st.composite
 def histories(
     draw: DrawFn,
     *,
     schema: object = SCHEMA,
-    writes: SearchStrategy[Mapping[str, Any]] = writes(),
+    writes: SearchStrategy[Mapping[str, Any]] | None = None,
     threads: Sequence[str] = ("a", "b"),
     min_size: int = 1,
     max_size: int = 12,
@@ -253,7 +253,7 @@ def histories(
     Args:
         draw: given by Hypothesis.
         schema: of every thread.
-        writes: what may be written under it.
+        writes: what may be written under it; to `SCHEMA`, if left out.
         threads: their ids.
         min_size: operations, at least.
         max_size: operations, at most.
@@ -262,7 +262,7 @@ def histories(
     model = StoreModel()
     history: list[Operation] = []
     for _ in range(draw(st.integers(min_size, max_size))):
-        operation = draw(_operations(model, schema, writes, threads))
+        operation = draw(_operations(model, schema, _WRITES_TO_ALL if writes is None else writes, threads))
         perform(operation, model, schema=schema)
         history.append(operation)
     return tuple(history)

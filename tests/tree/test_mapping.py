@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from statelog import kernels
@@ -16,6 +16,8 @@ from statelog.tree.value import encode_slot, is_tree, open_root
 
 SIZES = st.sampled_from([0, 1, 7, 8, 9, 127, 128, 129, 130, 500, 2000, 6000]) | st.integers(0, 300)
 SEEDS = st.integers(0, 2**32)
+HEAVY = settings(max_examples=settings.default.max_examples // 5)
+"""Of thousands of items each."""
 
 KEYS = {
     "short": lambda rng, reach: f"key {rng.randrange(reach)}",
@@ -42,6 +44,7 @@ def batch_of(workspace, puts, removals):
     return sorted(pairs.items())
 
 
+@HEAVY
 @given(st.sampled_from(sorted(KEYS)), st.sampled_from(sorted(VALUES)), SIZES, st.lists(SIZES, max_size=4), SEEDS)
 @example("short", "numbers", 6000, [1, 8, 2000, 1], 1)
 @example("short", "files", 60, [1, 1, 60], 2)
@@ -69,6 +72,7 @@ ELEMENTS = {
 }
 
 
+@HEAVY
 @given(st.sampled_from(sorted(ELEMENTS)), st.booleans(), SIZES, st.lists(SIZES, max_size=4), SEEDS)
 @example("numbers", False, 6000, [1, 2000], 1)
 @example("text", True, 2000, [1, 1, 1], 2)

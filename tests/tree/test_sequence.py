@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from statelog.errors import ReducerTypeError
@@ -16,6 +16,8 @@ from statelog.tree.value import is_tree, open_root
 
 SIZES = st.sampled_from([0, 1, 7, 8, 9, 63, 127, 128, 129, 130, 500, 2000, 6000]) | st.integers(0, 300)
 SEEDS = st.integers(0, 2**32)
+HEAVY = settings(max_examples=settings.default.max_examples // 5)
+"""Of thousands of items each."""
 
 MAKERS = {
     "numbers": lambda rng: rng.randrange(1 << 30),
@@ -38,6 +40,7 @@ def encoded(items):
     return [cbor.encode(item) for item in items]
 
 
+@HEAVY
 @given(MAKER, SIZES, st.lists(SIZES, max_size=5), SEEDS)
 @example("numbers", 6000, [1, 129, 2000, 8], 1)
 @example("leaves of 65 bytes", 130, [500, 2000], 2)
@@ -54,6 +57,7 @@ def test_appends_come_to_the_list_stored_at_once(new_log, maker, size, appends, 
     assert log.get(slot) == items
 
 
+@HEAVY
 @given(MAKER, st.integers(1, 700), SEEDS)
 @example("numbers", 700, 1)
 @example("the same", 300, 2)
@@ -87,6 +91,7 @@ def edited(items, edits):
     return items
 
 
+@HEAVY
 @given(MAKER, SIZES.filter(lambda size: size > 8), st.lists(st.integers(1, 4), min_size=1, max_size=4), SEEDS)
 @example("numbers", 6000, [1, 2, 4], 1)
 @example("numbers", 2000, [1, 1, 1, 1], 2)
@@ -109,6 +114,7 @@ def test_edits_anywhere_come_to_the_list_stored_at_once(new_log, maker, size, ro
         assert log.get(slot) == items
 
 
+@HEAVY
 @given(SIZES, st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7000)), max_size=8), max_size=4), SEEDS)
 @example(6000, [[(1, 5999), (0, 3), (1, 8000)], [(0, 5000)], [(1, 3), (2, 3)]], 1)
 def test_upserts_come_to_the_list_stored_at_once(new_log, size, rounds, seed):

@@ -1,0 +1,93 @@
+"""What a store holds, in a form that can be kept, sent and compared: facts by name.
+
+A fact is a digest of something a user can read. Two stores with equal facts are equal to their users, times and ids
+included; and of two moments of one store the facts tell which came when.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from statelog.errors import ExpiredError
+from statelog.testing.identity import exact_form
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from statelog.store import Store, ThreadInfo
+    from statelog.thread import Thread
+
+Contents = dict[str, bytes]
+
+
+def read_contents(store: Store, *, threads: Collection[str] | None = None, values: bool = True) -> Contents:
+    """Return the facts of a store.
+
+    Args:
+        store: to read.
+        threads: ids of those to look at; all if left out.
+        values: decode the state of each branch's head, and do not just believe its digest.
+
+    """
+    facts: Contents = {}
+    for info in store.threads():
+        if threads is None or info.id in threads:
+            facts.update(_thread_facts(store, info, values=values))
+    return facts
+
+
+def _thread_facts(store: Store, info: ThreadInfo, *, values: bool) -> Iterator[tuple[str, bytes]]:
+    thread = store.thread(info.id)
+    name = f"thread {info.id!r}"
+    yield name, _digest(info.created, sorted(info.channels.items()))
+    for branch in thread.branches():
+        here = f"{name} branch {branch.name!r}"
+        yield here, _digest(branch.parent, branch.base_version, branch.head_version)
+        yield from _branch_facts(thread.checkout(branch.name), here, values=values)
+    for tag, checkpoint in thread.tags().items():
+        yield f"{name} tag {tag!r}", _digest(checkpoint.id)
+
+
+def _branch_facts(thread: Thread, here: str, *, values: bool) -> Iterator[tuple[str, bytes]]:
+    is_head = True
+    for each in thread.history():
+        version = f"{here} version {each.version}"
+        metadata = exact_form(each.metadata)
+        yield version, _digest(each.id, each.kind, each.time, each.digest, each.state_digest, metadata)
+        try:
+            parent = each.parent
+        except ExpiredError:
+            parent = None
+        if parent is not None:
+            yield f"{version} parent", _digest(parent.id)
+        if is_head and values:
+            yield f"{here} state", _digest(_ordered(exact_form(each.state)))
+        is_head = False
+
+
+def _digest(*values: object) -> bytes:
+    return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _ordered(form: object) -> object:
+    """Return an exact form with its sets in order, so that its text is always the same."""
+    if isinstance(form, frozenset):
+        return ["set", *sorted((_ordered(each) for each in form), key=repr)]
+    if isinstance(form, tuple):
+        return tuple(_ordered(each) for each in form)
+    return form
+
+
+def is_between(found: Mapping[str, bytes], before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bool:
+    """Tell whether something was on its way from `before` to `after`, where facts are only taken away."""
+    return after.items() <= found.items() <= before.items()
+
+
+def describe_difference(found: Mapping[str, bytes], expected: Mapping[str, bytes]) -> str:
+    """Return the first fact in which two stores differ."""
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            how = "is missing" if name not in found else "should not be there" if name not in expected else "differs"
+            return f"{name} {how}"
+    return "no difference"

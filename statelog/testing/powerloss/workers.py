@@ -1,0 +1,258 @@
+"""Processes that do dangerous work: what they look at may kill them, and they may hang. Then they are replaced.
+
+A worker is a Python process that calls functions of modules by name, one after the other, and sends back what they
+return. It keeps what the modules remember between calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Self
+
+import statelog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import TracebackType
+
+_SIZE = struct.Struct("<Q")
+_WORDS_BYTES = 4000
+
+# -P and the order of sys.path: neither the working directory nor a neighbour of statelog
+# gets to stand in for a module of the library.
+_BOOT = """
+import sys
+sys.path.append(sys.argv.pop(1))
+from statelog.testing.powerloss import workers
+workers.serve()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """What comes back instead of a result when the worker does not.
+
+    Attributes:
+        reason: the signal it died of, or what it said, or that it hung.
+        hung: it was killed because it did not answer in time.
+
+    """
+
+    reason: str
+    hung: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A function raised; not a finding, but a bug of the harness."""
+
+    words: str
+
+
+class WorkerError(RuntimeError):
+    """A function of a worker raised, and was not meant to."""
+
+
+class Worker:
+    """A process that serves calls.
+
+    Args:
+        environment: its environment variables; this process's if left out.
+
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the worker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, function: str, *arguments: Any, timeout_s: float) -> Any:
+        """Call `function`, a name of the form "module:function", and return its result, or `Died`.
+
+        Raises:
+            WorkerError: the function raised.
+
+        """
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None
+        try:
+            _send(process.stdin.fileno(), (function, arguments))
+            result = self._receive(process, timeout_s)
+        except (BrokenPipeError, EOFError):
+            return self._bury(process)
+        if isinstance(result, _Failure):
+            raise WorkerError(result.words)
+        return result
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = str(Path(statelog.__file__).resolve().parents[1])
+        self._words.truncate(0)
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env=self._environment,
+            process_group=0,
+        )
+
+    def _receive(self, process: subprocess.Popen[bytes], timeout_s: float) -> Any:
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        if not select.select([descriptor], [], [], timeout_s)[0]:
+            self.close()
+            return Died(f"no answer within {timeout_s:g} s", hung=True)
+        return _receive(descriptor)
+
+    def _bury(self, process: subprocess.Popen[bytes]) -> Died:
+        self._process = None
+        process.communicate()
+        self._words.seek(0)
+        return Died(_how_it_ended(process.returncode, self._words.read()))
+
+
+def _how_it_ended(code: int, words: bytes) -> str:
+    said = words.decode(errors="replace").strip()[-_WORDS_BYTES:]
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}" + (f": {said}" if said else "")
+    return f"exit status {code}: {said}"
+
+
+class WorkerPool:
+    """Several workers, for many calls.
+
+    Args:
+        environments: of the workers, one each.
+
+    """
+
+    def __init__(self, environments: Iterable[Mapping[str, str] | None]) -> None:
+        self._workers = [Worker(environment) for environment in environments]
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(len(self._workers))
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for worker in self._workers:
+            worker.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def map(self, function: str, tasks: Iterable[Any], *, timeout_s: float) -> Iterator[tuple[Any, Any]]:
+        """Call `function` with every task, and yield task and result (or `Died`) as they come.
+
+        Raises:
+            WorkerError: the function raised.
+
+        """
+
+        def run(task: Any) -> tuple[Any, Any]:
+            if self._stop.is_set():
+                return task, None
+            worker = self._idle.get()
+            try:
+                return task, worker.call(function, task, timeout_s=timeout_s)
+            finally:
+                self._idle.put(worker)
+
+        futures = [self._threads.submit(run, task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def worker_count() -> int:
+    """Return how many workers this machine can keep busy."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# --- the worker -------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answer calls until the parent is gone."""
+    import resource
+
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dying is expected here: no core dump
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a function prints is no answer
+    while True:
+        try:
+            function, arguments = _receive(0)
+        except EOFError:
+            return
+        _send(out, _answer(function, arguments))
+
+
+def _answer(name: str, arguments: tuple[Any, ...]) -> Any:
+    import traceback
+
+    module, _, function = name.partition(":")
+    try:
+        return getattr(import_module(module), function)(*arguments)
+    except Exception:  # noqa: BLE001 - whatever it was, the parent must know
+        return _Failure(traceback.format_exc())
+
+
+def _send(descriptor: int, message: Any) -> None:
+    data = pickle.dumps(message)
+    view = memoryview(_SIZE.pack(len(data)) + data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _receive(descriptor: int) -> Any:
+    size = _SIZE.unpack(_read(descriptor, _SIZE.size))[0]
+    return pickle.loads(_read(descriptor, size))  # noqa: S301 - from our own child or parent
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    parts = []
+    while size:
+        part = os.read(descriptor, min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
