@@ -49,25 +49,37 @@ static bool table_row_read(sl_reader *in, uint64_t *nodes_size, sl_node_place *p
     return *nodes_size <= in->len;
 }
 
-int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place)
+int sl_record_select(const uint8_t *record, size_t size, const uint64_t *numbers, size_t numbers_count,
+                     sl_node_place *places)
 {
     sl_reader in = sl_reader_of(record, size);
-    sl_node_place found = {0, 0, 0, 0, 0};
     uint64_t count;
     uint64_t nodes_size = 0;
     uint64_t run;
-    SL_REQUIRE(table_open(&in, &count) && number < count);
+    size_t found = 0;
+    SL_REQUIRE(table_open(&in, &count));
     for (uint64_t i = 0; i < count; i += run) {
         sl_node_place each;
         SL_REQUIRE(table_row_read(&in, &nodes_size, &each, &run) && run <= count - i);
-        if (i == number) {
-            found = each;
+        while (found < numbers_count && numbers[found] >= i && numbers[found] - i < run) {
+            places[found++] = each;
         }
     }
-    SL_REQUIRE(nodes_size == size - in.at);
-    found.content_at += found.type != 0 ? in.at : 0;
-    *place = found;
+    SL_REQUIRE(nodes_size == size - in.at && found == numbers_count);
+    for (size_t i = 0; i < numbers_count; i++) {
+        places[i].content_at += places[i].type != 0 ? in.at : 0;
+    }
     return SL_OK;
+}
+
+int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place)
+{
+    sl_node_place found;
+    int status = sl_record_select(record, size, &number, 1, &found);
+    if (status == SL_OK) {
+        *place = found;
+    }
+    return status;
 }
 
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,

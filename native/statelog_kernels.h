@@ -142,6 +142,11 @@ int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint6
 int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int kind, const uint8_t *digest,
                      sl_output *out);
 
+/* edit.c: entries [start, stop) of a chunk replaced, where it then closes at its end (is_closed) or nowhere */
+int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int kind,
+                     uint64_t start, uint64_t stop, const uint8_t *entries, size_t entries_size,
+                     const uint8_t *locators, size_t locators_size, uint64_t added, int is_closed, sl_output *out);
+
 /* sequence.c: positions, appends, and where chunks close (FORMAT.md 4.4, 4.5) */
 uint64_t sl_content_hash(const uint8_t *data, size_t size);
 int sl_find_position(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
@@ -163,6 +168,8 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 
 /* record.c: the node table of a record (FORMAT.md 3) */
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
+int sl_record_select(const uint8_t *record, size_t size, const uint64_t *numbers, size_t numbers_count,
+                     sl_node_place *places); /* numbers ascend */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count);
 

@@ -196,6 +196,7 @@ _root_read: Callable[..., int] = lib.sl_root_read
 _entries_table: Callable[..., int] = lib.sl_entries_table
 _entries_copy: Callable[..., int] = lib.sl_entries_copy
 _chunk_summary: Callable[..., int] = lib.sl_chunk_summary
+_chunk_replace: Callable[..., int] = lib.sl_chunk_replace
 
 
 class RootHead(NamedTuple):
@@ -272,6 +273,54 @@ def entries_copy(
     both = _unpack_bytes(scratch.characters, output.size)
     _give(scratch, size_bytes_max)
     return both[:entries_size], both[entries_size:]
+
+
+def chunk_replace(
+    data: bytes,
+    content_size: int,
+    home_lsn: int,
+    *,
+    kind: int,
+    start: int,
+    stop: int,
+    entries: bytes,
+    locators: bytes,
+    added: int,
+    is_closed: bool,
+) -> tuple[bytes, int] | None:
+    """Replace entries [start, stop) of a chunk by ``added`` others.
+
+    Returns:
+        The new chunk (data, content_size), old locators relocated; None unless it closes at its end
+        (``is_closed``), or nowhere.
+    """
+    size_bytes_max = _relocated_size_max(data, content_size) + len(entries) + len(locators)
+    scratch = _take(size_bytes_max)
+    output = scratch.output
+    status = _chunk_replace(
+        data,
+        len(data),
+        content_size,
+        home_lsn,
+        kind,
+        start,
+        stop,
+        entries,
+        len(entries),
+        locators,
+        len(locators),
+        added,
+        is_closed,
+        output,
+    )
+    if status != _OK:
+        if status != _FALLBACK:
+            _fail(status, "chunk, or entries for it")
+        _give(scratch, size_bytes_max)
+        return None
+    chunk = (_unpack_bytes(scratch.characters, output.size), output.content_size)
+    _give(scratch, size_bytes_max)
+    return chunk
 
 
 def chunk_summary(data: bytes, content_size: int, kind: int, digest: bytes) -> bytes:
@@ -472,6 +521,7 @@ _RECORD_NODES_MAX: Final = 1 << 22
 
 _record_node: Callable[..., int] = lib.sl_record_node
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
+_record_select: Callable[..., int] = lib.sl_record_select
 
 
 def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, int, int, int]:
@@ -495,6 +545,23 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     if not node_type:
         return VACUUMED
     return node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size
+
+
+def record_select(record: bytes | memoryview, numbers: list[int]) -> list[tuple[int, bytes, int, int, int]]:
+    """Find several nodes of a record in one pass: as ``record_node``, for each of ``numbers``, which ascend."""
+    pointer = record if type(record) is bytes else _from_buffer("uint8_t[]", record)
+    places = _new("sl_node_place[]", len(numbers))
+    status = _record_select(pointer, len(record), numbers, len(numbers), places)
+    if status != _OK:
+        del pointer  # a traceback would keep the buffer lent out
+        _fail(status, "node table")
+    found = iter(_unpack_numbers(ffi.cast("uint64_t *", places), 5 * len(numbers)))
+    return [
+        (node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size)
+        if node_type
+        else VACUUMED
+        for node_type, digest_at, content_at, content_size, total_size in zip(*[found] * 5, strict=True)
+    ]
 
 
 VACUUMED: Final = (0, b"", 0, 0, 0)

@@ -236,7 +236,7 @@ class Store:
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes (internal)."""
-        return Workspace(self._engine.read_node)
+        return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
 
     def write(self, work: Callable[[Batch], Head]) -> Outcome:
         """Commit (internal)."""

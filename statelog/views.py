@@ -15,7 +15,7 @@ from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.tree.node import ROOT, Slot, Workspace
 from statelog.tree.tree import Tree
-from statelog.tree.value import is_tree, open_root, read_item, tree_item
+from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_item
 
 _REPR_ITEMS_MAX = 20
 _LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
@@ -45,6 +45,12 @@ def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:
     if top and type(value) is dict:
         return MapView(value)
     return value
+
+
+def view_values(workspace: Workspace, slots: list[Slot]) -> list[Any]:
+    """Return the values of list items, as `view_value`; leaves are read in one go."""
+    plain = iter(read_items(workspace, [slot for slot in slots if not is_tree(slot)]))
+    return [view_value(workspace, slot) if is_tree(slot) else cbor.decode(next(plain)) for slot in slots]
 
 
 def find_text(tree: Tree, key: object) -> Slot | None:
@@ -82,7 +88,12 @@ class ListView(Sequence[Any]):
         if isinstance(index, slice):
             positions = range(source.count)[index]
             if positions.step == 1:
-                return list(self._read(positions.start, positions.stop))
+                slots = [
+                    source.slot(run.node, run.table, position)
+                    for run in source.runs(positions.start, positions.stop)
+                    for position in range(run.start, run.stop)
+                ]
+                return view_values(source.workspace, slots)
             return [self[position] for position in positions]
         position = index + source.count if index < 0 else index
         if not 0 <= position < source.count:
@@ -99,8 +110,8 @@ class ListView(Sequence[Any]):
         tree = self._source
         assert isinstance(tree, Tree)
         for run in tree.runs(start, stop):
-            for index in range(run.start, run.stop):
-                yield view_value(tree.workspace, tree.slot(run.node, run.table, index))
+            slots = [tree.slot(run.node, run.table, index) for index in range(run.start, run.stop)]
+            yield from view_values(tree.workspace, slots)
 
     def __reversed__(self) -> Iterator[Any]:
         for position in range(len(self) - 1, -1, -1):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import ClosedError
 from statelog.log.batch import ENTRIES_MAX, Batch, Head, LogEnd, read_log_end
-from statelog.log.nodes import NodeCache, read_node
+from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog.kernels import VersionEntry
     from statelog.log.retention import Collector
@@ -77,6 +77,12 @@ class Engine:
             return node
         with self.environment.read() as transaction:
             return read_node(transaction, self.cache, type_, digest, lsn, number)
+
+    def read_nodes(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
+        """Return several nodes through one read transaction."""
+        self._check_open()
+        with self.environment.read() as transaction:
+            return read_nodes(transaction, self.cache, refs)
 
     def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
         """Return a reader of nodes through a transaction that is open already."""

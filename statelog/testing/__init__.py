@@ -18,7 +18,7 @@ if find_spec("hypothesis") is None:
 
 from statelog.testing.algebra import check_reducer
 from statelog.testing.comparing import assert_matches
-from statelog.testing.crash import POINTS, Child, CrashResult, assert_recovered, crash_at
+from statelog.testing.crash import FURTHER_COMMIT, POINTS, Child, CrashResult, assert_recovered, crash_at
 from statelog.testing.history import (
     Commit,
     Fork,
@@ -49,6 +49,7 @@ from statelog.testing.strategies import (
 )
 
 __all__ = [
+    "FURTHER_COMMIT",
     "POINTS",
     "SCHEMA",
     "CheckpointModel",

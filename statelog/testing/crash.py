@@ -13,9 +13,10 @@ import pickle
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import statelog
 from statelog.errors import UsageError
@@ -25,10 +26,15 @@ from statelog.testing.history import Commit, perform, perform_all
 from statelog.testing.model import StoreModel
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from statelog.testing.history import History
 
 POINTS = faults.POINTS
 """Names of the fault points, in the order in which a creation and a commit pass them."""
+
+FURTHER_COMMIT = Commit("after the crash", ({},))
+"""What `assert_recovered` does to the store at last, to see that it works."""
 
 _TIMEOUT_S = 60.0
 _CHILD = "from statelog.testing import crash; crash._run_child()"
@@ -52,7 +58,7 @@ class CrashResult:
 
 
 class Child:
-    """A process that does a history to a store.
+    """A process that does a history to a store; a context manager that leaves no process behind.
 
     Args:
         path: of the store; created if it is not there.
@@ -89,11 +95,19 @@ class Child:
         )
         job = pickle.dumps((sys.path, os.fspath(path), history, schema, durability, acknowledges_early))
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(job)
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died at once; `wait` tells of what
+        with suppress(BrokenPipeError), self._process.stdin as stdin:  # broken: it died at once, `wait` tells of what
+            stdin.write(job)
+        self._process.stdin = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Kill it, if it still runs."""
+        with self._process:
+            self._process.kill()
 
     def await_acknowledged(self, count: int) -> None:
         """Return once so many operations are done, or the child is."""
@@ -149,15 +163,15 @@ def crash_at(
     if point not in POINTS:
         message = f"no fault point {point!r}; there are {', '.join(POINTS)}"
         raise UsageError(message, fault=point)
-    child = Child(
+    with Child(
         path,
         history,
         schema=schema,
         durability=durability,
         fault=f"{point}:{occurrence}",
         acknowledges_early=acknowledges_early,
-    )
-    killed = child.wait()
+    ) as child:
+        killed = child.wait()
     recovered = assert_recovered(path, history, child.acknowledged, schema=schema)
     return CrashResult(child.acknowledged, recovered, killed)
 
@@ -167,8 +181,10 @@ def assert_recovered(
 ) -> int:
     """Check that a store holds the first `acknowledged` operations, or one more, and is sound and usable.
 
+    Leaves the store with one more commit, `FURTHER_COMMIT`.
+
     Returns:
-        The number of operations it holds.
+        The number of operations it held.
 
     Raises:
         AssertionError: it does not.
@@ -184,9 +200,8 @@ def assert_recovered(
             raise AssertionError(message)
         recovered = _assert_one_of(store, history, acknowledged, schema)
         model = _model(history[:recovered], schema)
-        again = Commit("after the crash", ({},))
-        perform(again, store)
-        perform(again, model)
+        perform(FURTHER_COMMIT, store, schema=schema)
+        perform(FURTHER_COMMIT, model, schema=schema)
         assert_matches(store, model)
     return recovered
 

@@ -9,7 +9,7 @@ from statelog.errors import CorruptionError
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 LEAF = 1
 ROOT = 2
@@ -90,14 +90,16 @@ class Workspace:
     known one lies. LSN 0 names the record being made, its node numbers the order of `add`.
     """
 
-    __slots__ = ("_find_large", "_known", "_source", "has_garbage", "rows")
+    __slots__ = ("_find_large", "_known", "_source", "_source_many", "has_garbage", "rows")
 
     def __init__(
         self,
         source: Callable[[int, bytes, int, int], Node],
         find_large: Callable[[bytes], tuple[int, int] | None] | None = None,
+        source_many: Callable[[Sequence[tuple[int, bytes, int, int]]], list[Node]] | None = None,
     ) -> None:
         self._source = source
+        self._source_many = source_many
         self._find_large = find_large
         self._known: dict[bytes, tuple[int, int]] = {}
         self.rows: list[NodeRow] = []
@@ -113,6 +115,12 @@ class Workspace:
             raise CorruptionError(message, node=number)
         row = self.rows[number]
         return Node(row.data, row.content_size, 0)
+
+    def read_many(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
+        """Return several nodes, given as (type, digest, LSN, number), in one go where the source can."""
+        if self._source_many is not None and len(refs) > 1 and all(ref[2] for ref in refs):
+            return self._source_many(refs)
+        return [self.read(*ref) for ref in refs]
 
     def know(self, digest: bytes, lsn: int, number: int) -> None:
         """Let `add` find an existing node again. Digests of types differ by personalisation."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
-from statelog.format.record import varint
-from statelog.tree.builder import add_open_level, assemble_root
+from statelog.format.record import DIGEST_SIZE_BYTES, varint
+from statelog.tree.builder import assemble_root
 from statelog.tree.node import CHUNK, read_varint
-from statelog.tree.tree import STRINGS, Tree
+from statelog.tree.tree import STRIDE, STRINGS, Tree
 
 if TYPE_CHECKING:
     from statelog.tree.node import Node
@@ -48,75 +48,54 @@ def _patch_group(tree: Tree, place: int, level: int, node: Node, edit: Edit) -> 
     head = tree.head
     spine = list(head.levels)
     if level == 0:
-        replaced = _replaced(tree, node, edit)
-        if kernels.boundaries(tree.kind, 0, *replaced):
-            return None
-        return assemble_root(tree.kind, head.key, spine, (replaced[2], replaced[0], replaced[1]))
+        return _patch_tail(tree, node, edit)
     number = [index for index, entry in enumerate(spine) if entry[1] is not None][place]
-    made = _patch_below(tree, level, node, edit)
-    if made is None or kernels.boundaries(tree.kind, level, *made):
+    changed = _patch_chunk(tree, level, node, edit, is_closed=False)
+    if changed is None:
         return None
-    entries, locators, count = made
-    content = bytes((tree.kind, level)) + varint(count) + entries
-    spine[number] = add_open_level(tree.workspace, tree.kind, content, locators)
+    data, content_size = changed
+    table = kernels.entries_table(data, content_size, 0, is_root=False, kind=tree.kind)
+    spine[number] = (sum(table[3::STRIDE]), *tree.workspace.add(CHUNK, data, content_size))
     tail = kernels.entries_copy(*tree.node, is_root=True, kind=tree.kind, start=0, stop=head.tail_count)
     return assemble_root(tree.kind, head.key, spine, (head.tail_count, *tail))
 
 
-def _patch_below(tree: Tree, level: int, node: Node, edit: Edit) -> tuple[bytes, bytes, int] | None:
-    """Return the (entries, locators, count) of a chunk of `level` >= 1 after the edit below it."""
-    index, offset, *_rest = kernels.find_position(*node, is_root=False, kind=tree.kind, position=edit.start)
-    table = tree.table(node, level)
-    covered = table[index * 6 + 3]
-    stop = offset + edit.stop - edit.start
-    if stop > covered:
+def _patch_chunk(tree: Tree, level: int, node: Node, edit: Edit, *, is_closed: bool) -> tuple[bytes, int] | None:
+    """Return (data, content size) of a chunk after the edit in it or below it."""
+    if level:
+        index, offset, digest_at, _end, lsn, number = kernels.find_position(
+            *node, is_root=False, kind=tree.kind, position=edit.start
+        )
+        digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+        child = tree.workspace.read(CHUNK, digest, lsn, number)
+        inner = edit._replace(start=offset, stop=offset + edit.stop - edit.start)
+        below = _patch_chunk(tree, level - 1, child, inner, is_closed=True)
+        if below is None:
+            return None
+        digest, lsn, number = tree.workspace.add(CHUNK, *below)
+        entry = kernels.chunk_summary(*below, tree.kind, digest)
+        edit = Edit(index, index + 1, entry, varint(lsn) + varint(number), 1)
+    elif edit.stop > read_varint(node.data, 2)[0]:
         return None
-    child = tree.child(node, table, index, level)
-    inner = edit._replace(start=offset, stop=stop)
-    made = _replaced(tree, child, inner) if level == 1 else _patch_below(tree, level - 1, child, inner)
-    if made is None or not made[2]:
-        return None
-    entries, locators, count = made
-    cuts = kernels.boundaries(tree.kind, level - 1, entries, locators, count)
-    if cuts != [count, len(entries), len(locators)]:
-        return None
-    content = bytes((tree.kind, level - 1)) + varint(count) + entries
-    data = content + locators
-    digest, lsn, number = tree.workspace.add(CHUNK, data, len(content))
-    entry = kernels.chunk_summary(data, len(content), tree.kind, digest)
-    return _around(tree, node, is_root=False, start=index, stop=index + 1).join_with(
-        entry, varint(lsn) + varint(number), 1
+    return kernels.chunk_replace(
+        *node,
+        kind=tree.kind,
+        start=edit.start,
+        stop=edit.stop,
+        entries=edit.entries,
+        locators=edit.locators,
+        added=edit.added,
+        is_closed=is_closed,
     )
 
 
-def _replaced(tree: Tree, node: Node, edit: Edit) -> tuple[bytes, bytes, int]:
-    """Return (entries, locators, count) of a level-0 chunk, or the tail, after the edit."""
-    around = _around(tree, node, is_root=node is tree.node, start=edit.start, stop=edit.stop)
-    return around.join_with(edit.entries, edit.locators, edit.added)
-
-
-class _Around:
-    """The entries of a node before and behind a gap."""
-
-    __slots__ = ("after", "before", "count")
-
-    def __init__(self, before: tuple[bytes, bytes], after: tuple[bytes, bytes], count: int) -> None:
-        self.before = before
-        self.after = after
-        self.count = count
-
-    def join_with(self, entries: bytes, locators: bytes, count: int) -> tuple[bytes, bytes, int]:
-        """Fill the gap."""
-        return (
-            self.before[0] + entries + self.after[0],
-            self.before[1] + locators + self.after[1],
-            self.count + count,
-        )
-
-
-def _around(tree: Tree, node: Node, *, is_root: bool, start: int, stop: int) -> _Around:
-    kind = tree.kind
-    size = tree.head.tail_count if is_root else read_varint(node.data, 2)[0]
-    before = kernels.entries_copy(*node, is_root=is_root, kind=kind, start=0, stop=start)
-    after = kernels.entries_copy(*node, is_root=is_root, kind=kind, start=stop, stop=size)
-    return _Around(before, after, size - (stop - start))
+def _patch_tail(tree: Tree, node: Node, edit: Edit) -> Node | None:
+    head = tree.head
+    before = kernels.entries_copy(*node, is_root=True, kind=tree.kind, start=0, stop=edit.start)
+    after = kernels.entries_copy(*node, is_root=True, kind=tree.kind, start=edit.stop, stop=head.tail_count)
+    entries = before[0] + edit.entries + after[0]
+    locators = before[1] + edit.locators + after[1]
+    count = head.tail_count - (edit.stop - edit.start) + edit.added
+    if kernels.boundaries(tree.kind, 0, entries, locators, count):
+        return None
+    return assemble_root(tree.kind, head.key, head.levels, (count, entries, locators))

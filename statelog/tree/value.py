@@ -17,7 +17,7 @@ from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, ROOT, Nod
 from statelog.tree.tree import STRIDE, STRINGS, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _MAJOR_BYTES = 2
 _MAJOR_TEXT = 3
@@ -256,10 +256,23 @@ def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
         if size_max is not None and _refs(tree, run.table) * INLINE_SIZE_BYTES_MAX > size_max:
             yield bytes(size_max + 1)
             return
-        for index in range(run.start, run.stop):
+        slots = [tree.slot(run.node, run.table, index) for index in range(run.start, run.stop)]
+        items = read_items(tree.workspace, slots)
+        for index, item in zip(range(run.start, run.stop), items, strict=True):
             if is_dict:
                 yield tree.key(run.node, run.table, index)
-            yield read_item(tree.workspace, tree.slot(run.node, run.table, index))
+            yield item
+
+
+def read_items(workspace: Workspace, slots: Sequence[Slot]) -> list[bytes]:
+    """Return the items of several slots, their leaves read in one go."""
+    leaves = [slot for slot in slots if slot.data[:1] == REF_LEAF]
+    if len(leaves) < 2:
+        return [read_item(workspace, slot) for slot in slots]
+    nodes = iter(workspace.read_many([(LEAF, slot.data[1:], slot.lsn, slot.number) for slot in leaves]))
+    return [
+        next(nodes).content if slot.data[:1] == REF_LEAF else read_item(workspace, slot) for slot in slots
+    ]
 
 
 def _refs(tree: Tree, table: list[int]) -> int:

@@ -498,6 +498,39 @@ def fingerprint_find(data: bytes, content_size: int, *, is_root: bool, fingerpri
     return -1
 
 
+def chunk_replace(
+    data: bytes,
+    content_size: int,
+    home_lsn: int,
+    *,
+    kind: int,
+    start: int,
+    stop: int,
+    entries: bytes,
+    locators: bytes,
+    added: int,
+    is_closed: bool,
+) -> tuple[bytes, int] | None:
+    level, run = parse(data, content_size, home_lsn, is_root=False, kind=kind)
+    held = list(run)
+    require(start <= stop <= len(held))
+    if added > 128 or not 1 <= len(held) - (stop - start) + added <= 128:
+        return None
+    kept = held[:start] + held[stop:]
+    raw = [e.data for e in held]
+    body = b"".join(raw[:start]) + entries + b"".join(raw[stop:])
+    packed = [varint(e.lsn) + varint(e.node) if e.is_ref else b"" for e in held]
+    places = b"".join(packed[:start]) + locators + b"".join(packed[stop:])
+    count = len(kept) + added
+    size = 0
+    for index, e in enumerate(loose(kind, level, body, places, count)):
+        size = e.end
+        if closes(kind, level, e, index + 1, size) != (is_closed and index + 1 == count):
+            return None
+    content = bytes([kind, level]) + varint(count) + body
+    return content + places, len(content)
+
+
 def find_key(
     data: bytes, content_size: int, home_lsn: int, *, is_root: bool, kind: int, key_item: bytes
 ) -> tuple[Any, ...]:

@@ -77,3 +77,14 @@ def test_count_beyond_the_record_is_refused():
 def test_byte_behind_the_nodes_is_refused():
     with pytest.raises(CorruptionError):
         kernels.record_nodes(bytes(57))
+
+
+@relaxed
+@given(records().flatmap(damaged), st.lists(st.integers(0, 8), max_size=6).map(sorted))
+def test_selected_nodes_agree_with_oracle(record, numbers):
+    def select(record, numbers):
+        nodes = oracles.record_nodes(record)
+        oracles.require(all(number < len(nodes) for number in numbers))
+        return [nodes[number] for number in numbers]
+
+    assert outcome(kernels.record_select, record, numbers) == outcome(select, record, numbers)

@@ -134,7 +134,8 @@ def test_mounted_edits_come_to_the_dict_committed_at_once(fresh, seed, size, ite
 
 def test_a_value_put_back_has_the_digest_it_had(fresh):
     thread = fresh({"m": reducers.upsert("id"), "d": reducers.deep_merge})
-    first = thread.commit({"m": [{"id": n, "x": "y" * 80} for n in range(300)], "d": {"a": {"b": {str(n): n for n in range(200)}}}})
+    messages = [{"id": number, "x": "y" * 80} for number in range(300)]
+    first = thread.commit({"m": messages, "d": {"a": {"b": {str(number): number for number in range(200)}}}})
     thread.commit({"m": [{"id": 7, "x": "changed"}, {"id": "new"}], "d": {"a": {"b": {"5": "changed"}}}})
     last = thread.commit({"m": [{"id": 7, "x": "y" * 80}, reducers.Remove("new")], "d": {"a": {"b": {"5": 5}}}})
     assert last.state_digest == first.state_digest

@@ -71,7 +71,8 @@ def test_list_views_compare_and_search_as_lists(view_of, value, other):
     for item in value[:3]:
         assert item in view
         assert view.index(item) == value.index(item)
-    assert view + [other] == [*value, other]
+    assert [*view, other] == [*value, other]
+    assert view + value == value + value
     with pytest.raises(TypeError):
         hash(view)
 
@@ -126,7 +127,7 @@ def test_views_of_large_values_show_nested_views_and_plain_small_ones(view_of):
 
 @pytest.mark.parametrize("value", [[], [1], list(range(20)), {}, {"a": [1]}, {f"{n}": n for n in range(20)}])
 def test_small_views_look_like_what_they_show(view_of, value):
-    assert eval(repr(view_of(value))) == value  # noqa: S307
+    assert eval(repr(view_of(value))) == value
 
 
 def test_large_views_look_short(view_of):
@@ -151,7 +152,9 @@ def test_keyed_lists_show_as_lists(view_of):
     assert view[500:510] == items[500:510]
 
 
-@pytest.mark.parametrize("value", [(1, 2) * 50, {1, 2, 3}, frozenset(range(500)), "x" * 100_000, b"y" * 100_000, 2**900])
+@pytest.mark.parametrize(
+    "value", [(1, 2) * 50, {1, 2, 3}, frozenset(range(500)), "x" * 100_000, b"y" * 100_000, 2**900]
+)
 def test_other_values_come_whole_and_plain(view_of, value):
     shown = view_of(value)
     assert type(shown) is type(value)

@@ -31,34 +31,26 @@ def form_of(slot):
     return {REF_LEAF: LEAF_REF, REF_ROOT: ROOT_REF}.get(slot.data[:1], INLINE)
 
 
+def parts_of(size):
+    """Return strings of about that size in all, the last one still to be padded."""
+    return [f"{number:030}" for number in range(max(size - 60, 0) // 34)]
+
+
+MAKERS = {
+    list: lambda size, padding: [*parts_of(size), padding],
+    tuple: lambda size, padding: (*parts_of(size), padding),
+    dict: lambda size, padding: {**dict.fromkeys(parts_of(size)), "last": padding},
+    set: lambda size, padding: {*parts_of(size), padding},
+    frozenset: lambda size, padding: frozenset({*parts_of(size), padding}),
+    str: lambda size, padding: "x" * max(size - 60, 0) + padding,
+    bytes: lambda size, padding: b"x" * max(size - 60, 0) + padding.encode(),
+}
+
+
 def sized(kind, size):
     """Return a value of a kind whose encoding has exactly `size` bytes."""
-    if kind in (list, tuple):
-        value = kind(["x"] * 3)
-        while len(cbor.encode(value)) < size - 300:
-            value = kind([*value, "y" * 200])
-        for padding in range(400):
-            padded = kind([*value, "z" * padding])
-            if len(cbor.encode(padded)) == size:
-                return padded
-    if kind is dict:
-        value = {}
-        while len(cbor.encode(value)) < size - 300:
-            value[str(len(value))] = "y" * 200
-        for padding in range(400):
-            padded = {**value, "last": "z" * padding}
-            if len(cbor.encode(padded)) == size:
-                return padded
-    if kind in (set, frozenset):
-        for padding in range(size):
-            padded = kind(f"{number}{'e' * 30}" for number in range((size - padding) // 40)) | {"z" * padding}
-            if len(cbor.encode(padded)) == size:
-                return padded
-    unit = "x" if kind is str else b"x"
-    for padding in range(10):
-        if len(cbor.encode(unit * (size - padding))) == size:
-            return unit * (size - padding)
-    raise AssertionError((kind, size))
+    made = (MAKERS[kind](size, "z" * padding) for padding in range(400))
+    return next(value for value in made if len(cbor.encode(value)) == size)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, dict, set, frozenset])

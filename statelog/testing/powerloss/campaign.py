@@ -1,0 +1,258 @@
+"""Record workloads, and look at so many images of them: in parallel, each one once, until there are enough."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.testing.powerloss.disk import Disk
+from statelog.testing.powerloss.examine import BadImage, Tally, Task
+from statelog.testing.powerloss.recorder import Recording, log_directory, record
+from statelog.testing.powerloss.shim import ShimLog
+from statelog.testing.powerloss.workers import Died, WorkerPool, worker_count
+from statelog.testing.powerloss.workloads import Workload, standard_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_TASK_TIMEOUT_S = 300.0
+_TASK_IMAGES = 400
+"""About how many images one task has: seconds of work, so that an end is soon seen."""
+
+_UNITS_MAX = 12
+_SECOND_OF = 50
+_WORKER_LOG_BYTES = 1 << 28
+_STALE = 0.02
+"""When so small a part of the images of a pass is new, all there are have been seen."""
+
+
+@dataclass(slots=True)
+class PowerLossReport:
+    """What power cuts came to.
+
+    Attributes:
+        cuts: points of the recordings at which the power was cut.
+        images: distinct images looked at.
+        built: images made, equal ones counted.
+        second_cuts: points of recoveries at which it was cut again.
+        second_images: distinct images of those.
+        lost: images in which something acknowledged is not there.
+        wrong: images in which something is there that was not, or that cannot be opened, or killed or hung who did.
+        bad: some of those.
+        by_workload: distinct images of each workload.
+        duration_s: of it all.
+
+    """
+
+    cuts: int = 0
+    images: int = 0
+    built: int = 0
+    second_cuts: int = 0
+    second_images: int = 0
+    lost: int = 0
+    wrong: int = 0
+    bad: list[BadImage] = field(default_factory=list)
+    by_workload: dict[str, int] = field(default_factory=dict)
+    duration_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing acknowledged was lost, and nothing wrong found."""
+        return not (self.lost or self.wrong)
+
+
+class _Campaign:
+    """The recordings, and what of them has been looked at."""
+
+    def __init__(self, recordings: Sequence[Recording], directory: Path, *, seed: int, evidence: Path | None) -> None:
+        self.tallies = [Tally() for _ in recordings]
+        self._recordings = recordings
+        self._seed = seed
+        self._evidence = evidence
+        self._paths = []
+        for number, recording in enumerate(recordings):
+            path = directory / f"recording-{number}"
+            path.write_bytes(pickle.dumps(recording))
+            self._paths.append(path)
+        self._units = [_count_units(recording) for recording in recordings]
+        self.passes = 0
+
+    @property
+    def images(self) -> int:
+        """Distinct images so far, those of second cuts included."""
+        return sum(len(tally.digests) + len(tally.second_digests) for tally in self.tallies)
+
+    def tasks(self, wanted: int) -> list[Task]:
+        """Return the work of one pass: first everything systematic, then about `wanted` random images."""
+        self.passes += 1
+        is_first = self.passes == 1
+        cuts = sum(sum(1 for count in units if count) for units in self._units)
+        rounds = 1 if is_first else max(wanted // max(cuts, 1), 1)
+        tasks = []
+        for path, units in zip(self._paths, self._units, strict=True):
+            start = weight = 0
+            for cut, count in enumerate(units):
+                weight += (rounds if count else 0) + (2 * min(count, _UNITS_MAX) + 2 if is_first else 0)
+                if weight >= _TASK_IMAGES or cut == len(units) - 1:
+                    tasks.append(self._task(path, start, cut + 1, rounds, is_first=is_first))
+                    start, weight = cut + 1, 0
+        return tasks
+
+    def _task(self, path: Path, start: int, stop: int, rounds: int, *, is_first: bool) -> Task:
+        seed = self._seed * 1_000_003 + self.passes
+        return Task(path, start, stop, seed, _UNITS_MAX if is_first else 0, rounds, _SECOND_OF, self._evidence)
+
+    def take(self, task: Task, result: Tally | Died) -> None:
+        """Add what came of a task."""
+        number = self._paths.index(task.recording)
+        if isinstance(result, Died):
+            name = self._recordings[number].workload.name
+            bad = BadImage(name, task.start, "", f"cuts {task.start} to {task.stop}", False, result.reason, None)  # noqa: FBT003
+            result = Tally(wrong=1, bad=[bad])
+        if self.passes > 1:
+            result.cuts = 0  # all of them were counted in the first pass
+        self.tallies[number].add(result)
+
+    def report(self, duration_s: float) -> PowerLossReport:
+        """Return what it came to so far."""
+        whole = Tally()
+        by_workload: dict[str, int] = {}
+        for recording, tally in zip(self._recordings, self.tallies, strict=True):
+            whole.add(tally)
+            by_workload[recording.workload.name] = len(tally.digests)
+        return PowerLossReport(
+            cuts=whole.cuts,
+            images=len(whole.digests),
+            built=whole.images,
+            second_cuts=whole.second_cuts,
+            second_images=len(whole.second_digests),
+            lost=whole.lost,
+            wrong=whole.wrong,
+            bad=whole.bad,
+            by_workload=by_workload,
+            duration_s=duration_s,
+        )
+
+
+def _count_units(recording: Recording) -> list[int]:
+    disk = Disk(recording.trace)
+    counts = [len(disk.units())]
+    for at, event in enumerate(recording.trace.events):
+        disk.apply(at, event)
+        counts.append(len(disk.units()))
+    return counts
+
+
+def examine_recordings(
+    recordings: Sequence[Recording],
+    *,
+    images: int,
+    seconds: float | None = None,
+    seed: int = 0,
+    directory: Path | None = None,
+    evidence: Path | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PowerLossReport:
+    """Look at images of recordings.
+
+    Args:
+        recordings: at least one.
+        images: distinct images wanted; everything systematic is looked at in any case, and it ends sooner when
+            there are no more.
+        seconds: end after so long.
+        seed: of what is chosen at random.
+        directory: where images are written; in memory if left out.
+        evidence: where bad images are kept.
+        workers: processes; as many as there are processors if left out.
+        progress: called with images done and wanted.
+
+    """
+    started = time.monotonic()
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=log_directory())))
+        scratch = temporary
+        if directory is not None:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
+        campaign = _Campaign(recordings, temporary, seed=seed, evidence=evidence)
+        environments = []
+        for number in range(workers or worker_count()):
+            watched = scratch / f"images-{number}"
+            watched.mkdir()
+            log = ShimLog.create(temporary / f"log-{number}", capacity_bytes=_WORKER_LOG_BYTES)
+            environments.append(stack.enter_context(log).environment(watched))
+        pool = stack.enter_context(WorkerPool(environments))
+        for _ in _passes(campaign, pool, images, progress):
+            if seconds is not None and time.monotonic() - started > seconds:
+                break
+        return campaign.report(time.monotonic() - started)
+
+
+def _passes(
+    campaign: _Campaign, pool: WorkerPool, images: int, progress: Callable[[int, int], None] | None
+) -> Iterator[None]:
+    """Run passes until there are enough images; yield after each task."""
+    while True:
+        before = campaign.images
+        tasks = campaign.tasks(images - before)
+        for task, result in pool.map("statelog.testing.powerloss.examine:run_task", tasks, timeout_s=_TASK_TIMEOUT_S):
+            campaign.take(task, result)
+            if progress is not None:
+                progress(min(campaign.images, images), images)
+            yield
+            if campaign.passes > 1 and campaign.images >= images:
+                break
+        found = campaign.images - before
+        if campaign.images >= images or (campaign.passes > 1 and found < _STALE * (images - before)):
+            return
+
+
+def check_power_loss(
+    workloads: Sequence[Workload] | None = None,
+    *,
+    images: int = 2000,
+    seconds: float | None = None,
+    seed: int = 0,
+    directory: str | os.PathLike[str] | None = None,
+    evidence: Path | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PowerLossReport:
+    """Record workloads, cut the power at every point of them, and look at what is left.
+
+    Args:
+        workloads: the standard ones if left out.
+        images: see `examine_recordings`, as the rest.
+        seconds: end after so long.
+        seed: of what is chosen at random.
+        directory: on the disk to be tried: the workloads are done there and the images written there. In memory
+            if left out: what is written and flushed is the same.
+        evidence: where bad images are kept.
+        workers: processes.
+        progress: called with images done and wanted.
+
+    Raises:
+        UsageError: this machine cannot record.
+
+    """
+    where = log_directory() if directory is None else Path(directory)
+    recordings = []
+    for workload in standard_workloads() if workloads is None else workloads:
+        with tempfile.TemporaryDirectory(dir=where) as temporary:
+            recordings.append(record(workload, Path(temporary)))
+    return examine_recordings(
+        recordings,
+        images=images,
+        seconds=seconds,
+        seed=seed,
+        directory=where,
+        evidence=evidence,
+        workers=workers,
+        progress=progress,
+    )

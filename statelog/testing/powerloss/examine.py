@@ -1,0 +1,297 @@
+"""Build the images of some cuts of a recording, and look at each: the work of a worker process.
+
+The worker is recorded itself. So what it does when it recovers an image can be cut again: the images of that are
+looked at in the same way ("second cut").
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.testing.powerloss.disk import Disk
+from statelog.testing.powerloss.images import random_choice, systematic_choices
+from statelog.testing.powerloss.oracle import Expectation, Lane, Progress, judge, look, remove_all
+from statelog.testing.powerloss.recorder import STORE_NAME, Recording
+from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, ShimLog, mark
+from statelog.testing.powerloss.trace import read_trace
+from statelog.testing.powerloss.workloads import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.testing.powerloss.contents import Contents
+    from statelog.testing.powerloss.disk import Choice, Image, Unit
+    from statelog.testing.powerloss.images import Mode
+    from statelog.testing.powerloss.oracle import Finding
+
+_BAD_MAX = 20
+"""Bad images described; the rest of them are counted."""
+
+_EVENT_LENGTH_MAX = 120
+
+_SECOND = (4, 1, 0)
+"""Of the images of a second cut: units singled out, random ones per cut, no third cut."""
+
+_REOPENED_OF = 8
+_GARBAGE_OF = 16
+"""One image in so many is opened once more after its first commit, or has garbage for files written through memory."""
+
+_GARBAGE_SIZE_BYTES_MAX = 3 * 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Some cuts of one recording.
+
+    Attributes:
+        recording: the file it is in, pickled.
+        start: the first cut; cut n is after n events.
+        stop: the first one not.
+        seed: of what is chosen.
+        units_max: how many units are singled out at a cut; 0: only random images.
+        rounds: random images per cut with something uncertain.
+        second_of: one image in so many is cut again while it is recovered; 0: none.
+        evidence: where bad images are kept.
+
+    """
+
+    recording: Path
+    start: int
+    stop: int
+    seed: int
+    units_max: int
+    rounds: int
+    second_of: int
+    evidence: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class BadImage:
+    """An image that is not what was promised.
+
+    Attributes:
+        workload: whose.
+        cut: after so many events.
+        event: the one before the cut.
+        how: what got to the disk.
+        lost: something acknowledged is not there; else something wrong is.
+        message: what.
+        evidence: where the image is kept, if it is.
+
+    """
+
+    workload: str
+    cut: int
+    event: str
+    how: str
+    lost: bool
+    message: str
+    evidence: Path | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was looked at, and what was bad. `digests` tell images apart; `images` counts equal ones, too."""
+
+    cuts: int = 0
+    images: int = 0
+    digests: set[bytes] = field(default_factory=set)
+    second_cuts: int = 0
+    second_images: int = 0
+    second_digests: set[bytes] = field(default_factory=set)
+    lost: int = 0
+    wrong: int = 0
+    bad: list[BadImage] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Add up."""
+        self.cuts += other.cuts
+        self.images += other.images
+        self.digests |= other.digests
+        self.second_cuts += other.second_cuts
+        self.second_images += other.second_images
+        self.second_digests |= other.second_digests
+        self._add_bad(other)
+
+    def add_second(self, other: Tally) -> None:
+        """Add what was found by cutting a recovery again."""
+        self.second_cuts += other.cuts
+        self.second_images += other.images
+        self.second_digests |= other.digests
+        self._add_bad(other)
+
+    def _add_bad(self, other: Tally) -> None:
+        self.lost += other.lost
+        self.wrong += other.wrong
+        self.bad += other.bad[: max(_BAD_MAX - len(self.bad), 0)]
+
+
+class Examiner:
+    """Looks at images of one recording, in the directory that this process is recorded in."""
+
+    def __init__(self, recording: Recording, *, depth: int = 0) -> None:
+        self._recording = recording
+        self._depth = depth
+        self._progress = list(recording.progress())
+        self._findings: dict[bytes, Finding] = {}
+        self._interned: dict[Finding, Finding] = {}
+        self._directory = Path(os.environ[DIRECTORY_VARIABLE])
+
+    def run(self, task: Task) -> Tally:
+        """Look at the cuts of a task."""
+        tally = Tally()
+        generator = random.Random(f"{task.seed} {task.start} {self._depth}")  # noqa: S311 - the same every time
+        disk = Disk(self._recording.trace)
+        events = self._recording.trace.events
+        for cut in range(len(events) + 1):
+            if cut:
+                disk.apply(cut - 1, events[cut - 1])
+            if not task.start <= cut < task.stop:
+                continue
+            tally.cuts += 1
+            units = disk.units()
+            for mode, choice in _choices(units, generator, task):
+                image = disk.image(units, choice)
+                self._examine(tally, task, cut, image, _Made(units, mode, choice), generator)
+        return tally
+
+    def _examine(
+        self, tally: Tally, task: Task, cut: int, image: Image, made: _Made, generator: random.Random
+    ) -> None:
+        digest = image.digest
+        tally.images += 1
+        tally.digests.add(digest)
+        finding = self._findings.get(digest)
+        if finding is None:
+            is_second = task.second_of > 0 and generator.randrange(task.second_of) == 0
+            if is_second:
+                finding = self._look_twice(tally, task, image, generator)
+            else:
+                finding = self._look(image, generator)
+            self._findings[digest] = self._interned.setdefault(finding, finding)
+        verdict = judge(finding, self._progress[cut], self._recording.expectation)
+        if verdict is None:
+            return
+        tally.lost += verdict.lost
+        tally.wrong += not verdict.lost
+        if len(tally.bad) < _BAD_MAX:
+            event = "" if cut == 0 else _shorten(repr(self._recording.trace.events[cut - 1]))
+            name, message = self._recording.workload.name, verdict.message
+            kept = None if task.evidence is None else _keep(image, task.evidence, f"{name}, {made}: {message}")
+            tally.bad.append(BadImage(name, cut, event, str(made), verdict.lost, message, kept))
+
+    # --- one image ------------------------------------------------------------------
+
+    def _look(self, image: Image, generator: random.Random) -> Finding:
+        log = _own_log()
+        with log.paused():
+            self._put(image, generator)
+            return look(
+                self._directory / STORE_NAME,
+                self._recording.workload.durability,
+                self._recording.expectation,
+                reopens=generator.randrange(_REOPENED_OF) == 0,
+            )
+
+    def _put(self, image: Image, generator: random.Random) -> None:
+        remove_all(self._directory)
+        image.write(self._directory)
+        for name in self._recording.trace.unspecified:
+            if generator.randrange(_GARBAGE_OF) == 0:
+                garbage = generator.randbytes(generator.randrange(_GARBAGE_SIZE_BYTES_MAX))
+                (self._directory / name).write_bytes(garbage)
+
+    def _look_twice(self, tally: Tally, task: Task, image: Image, generator: random.Random) -> Finding:
+        """Look at an image, recorded, and at images of that recording."""
+        log = _own_log()
+        with log.paused():
+            remove_all(self._directory)
+            image.write(self._directory)
+        log.reset()
+        steps: list[Contents] = []
+
+        def on_step(number: int, contents: Contents) -> None:
+            mark(f"done 0 {number}".encode())
+            steps.append(contents)
+            mark(f"begin 0 {number + 1}".encode())
+
+        mark(b"begin 0 0")
+        recording = self._recording
+        path = self._directory / STORE_NAME
+        finding = look(path, recording.workload.durability, recording.expectation, on_step=on_step)
+        if finding.problem:
+            return finding
+        trace = read_trace(log.records(), image.as_base())
+        expectation = Expectation((Lane(None, tuple(steps)),), None, recording.expectation.may_lose_last)
+        workload = Workload(f"{recording.workload.name}, second cut", ((),), durability=recording.workload.durability)
+        again = Task(task.recording, 0, len(trace.events) + 1, generator.randrange(2**32), *_SECOND, task.evidence)
+        found = Examiner(Recording(workload, trace, expectation), depth=self._depth + 1).run(again)
+        tally.add_second(found)
+        return finding
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """How an image was made, for reports."""
+
+    units: tuple[Unit, ...]
+    mode: Mode
+    choice: Choice
+
+    def __str__(self) -> str:
+        there, torn = [], []
+        for position, (unit, level) in enumerate(zip(self.units, self.choice.levels, strict=True)):
+            if level:
+                there.append(f"{unit}" + (f" ({level} of {unit.levels})" if unit.levels > 1 else ""))
+            if position in self.choice.torn:
+                torn.append(f"{unit} (sectors {self.choice.torn[position]:08b})")
+        there_text = ", ".join(there) if there else "nothing"
+        return f"{self.mode.value}: of {len(self.units)}, {there_text}" + (f"; torn {', '.join(torn)}" if torn else "")
+
+
+def _choices(units: tuple[Unit, ...], generator: random.Random, task: Task) -> Iterator[tuple[Mode, Choice]]:
+    if task.units_max:
+        yield from systematic_choices(units, generator, units_max=task.units_max)
+    if units:
+        for _ in range(task.rounds):
+            yield random_choice(units, generator)
+
+
+def _keep(image: Image, evidence: Path, words: str) -> Path:
+    kept = evidence / image.digest.hex()
+    if kept.exists():
+        return kept
+    kept.mkdir(parents=True)
+    image.write(kept)
+    (kept / "what.txt").write_text(f"{words}\n", encoding="utf-8", errors="backslashreplace")
+    return kept
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _EVENT_LENGTH_MAX else f"{text[:_EVENT_LENGTH_MAX]}..."
+
+
+@cache
+def _own_log() -> ShimLog:
+    log = ShimLog.attached()
+    assert log is not None, "a worker that examines is itself recorded"
+    return log
+
+
+@cache
+def _examiner(recording: Path) -> Examiner:
+    with _own_log().paused():
+        return Examiner(pickle.loads(recording.read_bytes()))  # noqa: S301 - written by our own parent
+
+
+def run_task(task: Task) -> Tally:
+    """Look at the cuts of a task, in this process."""
+    return _examiner(task.recording).run(task)

@@ -1,0 +1,271 @@
+"""Whether what a power cut left is what was promised."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import statelog
+from statelog.testing.powerloss.contents import (
+    Contents,
+    describe_difference,
+    is_between,
+    raw_digest,
+    read_contents,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from statelog.store import Store
+    from statelog.testing.powerloss.workloads import Durability
+
+AFTER = "after the cut"
+"""Id of the thread that is committed to when a store has been recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What is known of some threads of a store.
+
+    Attributes:
+        threads: their ids; None: all there are.
+        steps: their contents when opened, and after each step.
+        gradual: numbers of the steps that may be found half done.
+
+    """
+
+    threads: frozenset[str] | None
+    steps: tuple[Contents, ...]
+    gradual: frozenset[int] = frozenset()
+
+    def find(self, found: Contents) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the steps after which the threads looked so, and those in the middle of which."""
+        after = frozenset(number for number, contents in enumerate(self.steps) if contents == found)
+        amid = frozenset(
+            number for number in self.gradual if is_between(found, self.steps[number - 1], self.steps[number])
+        )
+        return after, amid
+
+    def earliest(self, acknowledged: int, *, may_lose_last: bool) -> int:
+        """Return the first step that may be found when so many are done."""
+        if not may_lose_last or acknowledged < 0:
+            return acknowledged
+        number = acknowledged
+        while number > 0 and self.steps[number] == self.steps[acknowledged]:
+            number -= 1
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What may be found in images of one recording.
+
+    Attributes:
+        lanes: of the recording.
+        chain: digest of the chain of records by LSN, from the end of the recording; None if it is not known.
+        may_lose_last: whether a cut may take the last commit of each lane ("batched").
+
+    """
+
+    lanes: tuple[Lane, ...]
+    chain: Mapping[int, str] | None
+    may_lose_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one image came to, whatever was acknowledged.
+
+    Attributes:
+        problem: what is wrong with it in any case; empty if nothing is.
+        exists: whether there was a store.
+        after: by lane, the steps after which it was like that.
+        amid: by lane, the steps in the middle of which it was like that.
+        difference: how the first lane that is like no step differs from the last step.
+
+    """
+
+    problem: str
+    exists: bool = True
+    after: tuple[frozenset[int], ...] = ()
+    amid: tuple[frozenset[int], ...] = ()
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far each lane was when the power went: the last step done and the last begun; -1: not open yet."""
+
+    done: tuple[int, ...]
+    begun: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with an image: `lost`: something acknowledged is not there; else something is that was not."""
+
+    lost: bool
+    message: str
+
+
+def judge(finding: Finding, progress: Progress, expectation: Expectation) -> Verdict | None:
+    """Return what is wrong with an image at one cut, None if nothing is."""
+    if not finding.exists and max(progress.done) >= 0:
+        return Verdict(lost=True, message=f"{max(progress.done)} steps were acknowledged, and there is no store")
+    if finding.problem:
+        return Verdict(lost=False, message=finding.problem)
+    if not finding.exists:
+        return None
+    for number, lane in enumerate(expectation.lanes):
+        done, begun = progress.done[number], progress.begun[number]
+        first = lane.earliest(done, may_lose_last=expectation.may_lose_last)
+        after, amid = finding.after[number], finding.amid[number]
+        if any(max(first, 0) <= step <= max(begun, 0) for step in after) or any(done < step <= begun for step in amid):
+            continue
+        where = f"lane {number}: {done} steps done, {begun} begun"
+        if after and max(after) < first:
+            return Verdict(lost=True, message=f"{where}, found as after step {max(after)}")
+        how = f"found as after step {min(after)}" if after else f"found as after no step: {finding.difference}"
+        return Verdict(lost=False, message=f"{where}, {how}")
+    return None
+
+
+def look(
+    path: Path,
+    durability: Durability,
+    expectation: Expectation,
+    *,
+    on_step: Callable[[int, Contents], None] | None = None,
+    reopens: bool = False,
+) -> Finding:
+    """Open what a power cut left, read it, and commit to it. Never raises for what it finds.
+
+    Args:
+        path: of the store.
+        durability: of the store.
+        expectation: what may be found.
+        on_step: called with 0 and the contents when it is open, with 1 and the contents after the commit.
+        reopens: look at everything after the commit, too, and open it once more.
+
+    """
+    exists = path.exists()
+    try:
+        with statelog.open(path, durability=durability) as store:
+            return _look_inside(store, expectation, on_step, exists=exists, reopens=reopens)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the image is the cause
+        return Finding(f"{type(error).__name__}: {error}", exists)
+
+
+def _look_inside(
+    store: Store,
+    expectation: Expectation,
+    on_step: Callable[[int, Contents], None] | None,
+    *,
+    exists: bool,
+    reopens: bool,
+) -> Finding:
+    problem, contents = _inspect(store)
+    if problem:
+        return Finding(problem, exists)
+    if on_step is not None:
+        on_step(0, contents)
+    problem = "" if expectation.chain is None else _check_chain(store, expectation.chain)
+    last = store.last_lsn
+    made = store.thread(AFTER).commit({"works": True})
+    if store.thread(AFTER).state != {"works": True} or not last < made.lsn == store.last_lsn:
+        problem = problem or "a commit after the cut did nothing"
+    if reopens or on_step is not None:
+        problem = problem or _look_again(store, contents, on_step)
+    after, amid, difference = _place(contents, expectation.lanes)
+    return Finding(problem, exists, after, amid, difference)
+
+
+_MEMORY_MAX = 4096
+_memory: dict[bytes, tuple[str, Contents]] = {}
+"""What close inspection found, by `raw_digest`: many images hold the same store on different pages."""
+
+
+def _inspect(store: Store) -> tuple[str, Contents]:
+    """Return the first problem that `verify` finds, and the contents."""
+    digest = raw_digest(store)
+    known = _memory.get(digest)
+    if known is None:
+        problems = store.verify().problems
+        first = f"{problems[0].invariant}, record {problems[0].lsn}: {problems[0].message}" if problems else ""
+        known = (first, {} if first else read_contents(store))
+        if len(_memory) >= _MEMORY_MAX:
+            _memory.clear()
+        _memory[digest] = known
+    return known
+
+
+def _look_again(store: Store, before: Contents, on_step: Callable[[int, Contents], None] | None) -> str:
+    """Check all of a store, and once more when it has been opened anew, after a commit to `before`."""
+    contents = read_contents(store)
+    if on_step is not None:
+        on_step(1, contents)
+    problem = _check_commit(before, contents)
+    store.close()
+    with statelog.open(store.path) as again:
+        if again.verify().problems or read_contents(again) != contents:
+            problem = problem or "a commit after the cut did not last"
+    return problem
+
+
+def _check_chain(store: Store, chain: Mapping[int, str]) -> str:
+    last = store.last_lsn
+    for record in store.log(after=max(last - 1, 0)):
+        if chain.get(last) != record.digest:
+            return f"record {last} is not the one that was written"
+    return ""
+
+
+def _check_commit(before: Contents, after: Contents) -> str:
+    mine = frozenset({AFTER})
+    if _of_threads(before, mine) == _of_threads(after, mine):
+        return "a commit after the cut did nothing"
+    others_before, others_after = (_without_threads(each, mine) for each in (before, after))
+    if others_before != others_after:
+        return f"a commit after the cut changed other things: {describe_difference(others_after, others_before)}"
+    return ""
+
+
+def _place(
+    contents: Contents, lanes: Sequence[Lane]
+) -> tuple[tuple[frozenset[int], ...], tuple[frozenset[int], ...], str]:
+    after, amid, difference = [], [], ""
+    for lane in lanes:
+        mine = contents if lane.threads is None else _of_threads(contents, lane.threads)
+        found = lane.find(mine)
+        after.append(found[0])
+        amid.append(found[1])
+        if not found[0] and not found[1]:
+            difference = difference or describe_difference(mine, lane.steps[-1])
+    known = [lane.threads for lane in lanes if lane.threads is not None]
+    if known and len(known) == len(lanes):
+        rest = _without_threads(contents, frozenset().union(*known))
+        if rest:
+            after = [frozenset() for _ in lanes]
+            difference = f"{min(rest)} should not be there"
+    return tuple(after), tuple(amid), difference
+
+
+def _of_threads(contents: Contents, threads: frozenset[str]) -> Contents:
+    names = tuple(f"thread {thread!r}" for thread in threads)
+    beginnings = tuple(f"{name} " for name in names)
+    return {name: fact for name, fact in contents.items() if name in names or name.startswith(beginnings)}
+
+
+def _without_threads(contents: Contents, threads: frozenset[str]) -> Contents:
+    theirs = _of_threads(contents, threads)
+    return {name: fact for name, fact in contents.items() if name not in theirs}
+
+
+def remove_all(directory: Path) -> None:
+    """Remove what is in a directory."""
+    for entry in directory.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            entry.unlink()

@@ -1,0 +1,269 @@
+"""Do a workload in a child process whose writes are recorded, and keep what it wrote and what it was told.
+
+The child puts a mark into the log before and after every step, so that at each point of the log it is known what was
+acknowledged; and it reads the store after every step, and compares it with the model: so an image of the disk is good
+if the store in it has the contents that were read there.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statelog.testing.comparing import assert_matches, compare_checkpoint
+from statelog.testing.history import Operation, perform
+from statelog.testing.model import StoreModel
+from statelog.testing.powerloss.contents import read_contents
+from statelog.testing.powerloss.oracle import Expectation, Lane, Progress
+from statelog.testing.powerloss.shim import ShimLog, mark
+from statelog.testing.powerloss.trace import Mark, Trace, read_trace
+from statelog.testing.powerloss.workers import Died, Worker
+from statelog.testing.powerloss.workloads import GRADUAL, Session, Workload, thread_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.store import Store
+    from statelog.testing.powerloss.workloads import Step
+
+STORE_NAME = "agent.state"
+LOG_DIRECTORY = Path("/dev/shm")  # noqa: S108 - memory; the file in it has a name that nobody can know
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A workload with what it wrote.
+
+    Attributes:
+        workload: that was done.
+        trace: of its directory.
+        expectation: what may be found in an image of it.
+
+    """
+
+    workload: Workload
+    trace: Trace
+    expectation: Expectation
+
+    def progress(self) -> Iterator[Progress]:
+        """Yield how far the lanes were before the first event and after each one."""
+        start = 0 if STORE_NAME in self.trace.base else -1
+        done = [start] * len(self.expectation.lanes)
+        begun = list(done)
+        current = Progress(tuple(done), tuple(begun))
+        yield current
+        for event in self.trace.events:
+            if isinstance(event, Mark) and event.data:
+                word, lane, step = event.data.split()
+                (begun if word == b"begin" else done)[int(lane)] = int(step)
+                current = Progress(tuple(done), tuple(begun))
+            yield current
+
+
+def log_directory() -> Path | None:
+    """Return where logs are best kept: in memory, if there is such a place."""
+    return LOG_DIRECTORY if os.access(LOG_DIRECTORY, os.W_OK) else None
+
+
+def read_files(directory: Path) -> dict[str, bytes]:
+    """Return the contents of a directory's files by name."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def record(workload: Workload, directory: Path, *, opener: str = "statelog:open") -> Recording:
+    """Do a workload, recorded.
+
+    Args:
+        workload: to do.
+        directory: for the store; new, or empty.
+        opener: "module:function" that opens the store, `statelog.open` but for negative controls.
+
+    Raises:
+        AssertionError: the store was not as its model while nothing failed; or the child died.
+        UsageError: this machine cannot record.
+
+    """
+    path = directory / STORE_NAME
+    if workload.before is not None:
+        _prepare(workload, path)
+    base = read_files(directory)
+    with ExitStack() as stack:
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(dir=log_directory()))
+        log = stack.enter_context(ShimLog.create(Path(temporary) / "log"))
+        worker = stack.enter_context(Worker(log.environment(directory)))
+        answer = worker.call(f"{__name__}:run_recorded", path, workload, opener, timeout_s=_TIMEOUT_S)
+        if isinstance(answer, Died):
+            message = f"workload {workload.name!r}: {answer.reason}"
+            raise AssertionError(message)
+        trace = read_trace(log.records(), base)
+    lanes, chain = answer
+    return Recording(workload, trace, Expectation(lanes, chain, workload.durability == "batched"))
+
+
+def _prepare(workload: Workload, path: Path) -> None:
+    assert workload.before is not None
+    session = Session(path, workload.options, workload.schema)
+    for step in workload.before:
+        session.do(step)
+    session.close()
+
+
+# --- the child --------------------------------------------------------------------
+
+
+def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lane, ...], dict[int, str]]:
+    """Do a workload in this process; return what it was like after each step, and the digests of its records."""
+    opens = _find(opener)
+    _mark_all(workload, "begin", 0)
+    session = Session(path, workload.options, workload.schema, opens)
+    _mark_all(workload, "done", 0)
+    if len(workload.lanes) == 1:
+        model = _model(workload)
+        lanes = [_do_lane(session, workload, 0, None, model)]
+    elif workload.processes:
+        lanes = _do_in_processes(session, workload, path)
+    else:
+        lanes = _do_in_threads(session, workload)
+    chain = {each.lsn: each.digest for each in session.store.log()}
+    problems = session.store.verify().problems
+    assert not problems, problems[0]
+    session.close()
+    return tuple(lanes), chain
+
+
+def _find(name: str) -> Callable[..., Store]:
+    from importlib import import_module
+
+    module, _, function = name.partition(":")
+    found: Callable[..., Store] = getattr(import_module(module), function)
+    return found
+
+
+def _mark_all(workload: Workload, word: str, step: int) -> None:
+    for lane in range(len(workload.lanes)):
+        mark(f"{word} {lane} {step}".encode())
+
+
+def _model(workload: Workload) -> StoreModel | None:
+    """Return the model at the beginning of the recording; None if the workload does what models cannot."""
+    steps = (*(workload.before or ()), *workload.lanes[0])
+    if any(isinstance(step, GRADUAL) for step in steps):
+        return None
+    model = StoreModel()
+    for step in workload.before or ():
+        if isinstance(step, Operation):
+            perform(step, model, schema=workload.schema)
+    return model
+
+
+def _do_lane(
+    session: Session, workload: Workload, number: int, threads: frozenset[str] | None, model: StoreModel | None
+) -> Lane:
+    """Do the steps of one lane, and return what the store was like after each."""
+    steps = workload.lanes[number]
+    contents = [read_contents(session.store, threads=threads)]
+    for position, step in enumerate(steps, 1):
+        mark(f"begin {number} {position}".encode())
+        session.do(step)
+        mark(f"done {number} {position}".encode())
+        contents.append(read_contents(session.store, threads=threads))
+        if model is not None:
+            model = _do_to_model(step, model, workload)
+        if model is not None:
+            assert_matches(session.store, model)
+    gradual = frozenset(position for position, step in enumerate(steps, 1) if isinstance(step, GRADUAL))
+    return Lane(threads, tuple(contents), gradual)
+
+
+def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreModel | None:
+    if isinstance(step, Operation):
+        perform(step, model, schema=workload.schema)
+    elif isinstance(step, GRADUAL) or hasattr(step, "thread"):
+        return None  # what has expired or is deleted, the model does not know of
+    return model
+
+
+def _lane_threads(workload: Workload) -> list[frozenset[str]]:
+    """Return the threads of each lane; those of nobody belong to the first."""
+    owned = [frozenset(thread_ids(lane)) for lane in workload.lanes]
+    others = frozenset(thread_ids(workload.before or ())).difference(*owned)
+    return [owned[0] | others, *owned[1:]]
+
+
+def _do_in_threads(session: Session, workload: Workload) -> list[Lane]:
+    threads = _lane_threads(workload)
+    lanes: list[Lane | None] = [None] * len(workload.lanes)
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            lanes[number] = _do_lane(session, workload, number, threads[number], None)
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the thread that waits
+            errors.append(error)
+
+    running = [threading.Thread(target=run, args=(number,)) for number in range(len(lanes))]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    if errors:
+        raise errors[0]
+    _compare_lanes(session.store, workload)
+    return [lane for lane in lanes if lane is not None]
+
+
+def _do_in_processes(session: Session, workload: Workload, path: Path) -> list[Lane]:
+    """Do each lane in a process of its own; they are recorded in the same log."""
+    lanes = []
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(dict(os.environ))) for _lane in workload.lanes]
+        answers: list[Any] = [None] * len(workers)
+
+        def run(number: int) -> None:
+            answers[number] = workers[number].call(
+                f"{__name__}:run_lane", path, workload, number, timeout_s=_TIMEOUT_S
+            )
+
+        running = [threading.Thread(target=run, args=(number,)) for number in range(len(workers))]
+        for each in running:
+            each.start()
+        for each in running:
+            each.join()
+        for answer in answers:
+            assert isinstance(answer, Lane), answer
+            lanes.append(answer)
+    _compare_lanes(session.store, workload)
+    return lanes
+
+
+def run_lane(path: Path, workload: Workload, number: int) -> Lane:
+    """Do one lane in this process."""
+    session = Session(path, workload.options, workload.schema)
+    lane = _do_lane(session, workload, number, _lane_threads(workload)[number], None)
+    session.close()
+    return lane
+
+
+def _compare_lanes(store: Store, workload: Workload) -> None:
+    """Check the threads of every lane against a model of that lane alone."""
+    for steps in workload.lanes:
+        model = StoreModel()
+        for step in (*(workload.before or ()), *steps):
+            if isinstance(step, Operation):
+                perform(step, model, schema=workload.schema)
+        for thread in thread_ids(steps):
+            _compare_thread(store, model, thread)
+
+
+def _compare_thread(store: Store, model: StoreModel, thread: str) -> None:
+    for name, _parent, _base, _head in model.thread(thread).branches():
+        expected = model.thread(thread, branch=name).history()
+        found = list(store.thread(thread, branch=name).history())
+        for checkpoint, each in zip(found, expected, strict=True):
+            compare_checkpoint(f"thread {thread!r}, branch {name!r}", checkpoint, each)

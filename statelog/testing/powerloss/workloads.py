@@ -1,0 +1,214 @@
+"""What is done to a store while its writes are recorded."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import statelog
+from statelog import reducers
+from statelog.testing.history import Commit, Fork, Operation, Rollback, Tag, Together, Untag, perform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from statelog.store import Store
+
+Durability = Literal["commit", "batched"]
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Close the store, and open it again, perhaps with another quota."""
+
+    max_size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Let old versions go."""
+
+    keep_last: int
+    threads: str = "*"
+    as_policy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteThread:
+    """Delete a thread."""
+
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildIndex:
+    """Drop the index and derive it from the log again."""
+
+
+Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex
+"""One thing done. All but `Retain` are there whole or not at all."""
+
+GRADUAL = (Retain,)
+"""Steps in several transactions, of which each only takes facts away."""
+
+SCHEMA: Mapping[str, reducers.Reducer] = {
+    "findings": reducers.add,
+    "total": reducers.add,
+    "notes": reducers.merge,
+    "messages": reducers.upsert("id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Steps done to a store under one name.
+
+    Attributes:
+        name: for reports.
+        lanes: each is done by an OS thread, or a process, of its own, on threads of its own.
+        before: done beforehand, unrecorded; it begins with a new store if it is None.
+        processes: lanes are processes.
+        durability: of the store.
+        max_size_bytes: of the store.
+        schema: of every thread.
+
+    """
+
+    name: str
+    lanes: tuple[tuple[Step, ...], ...]
+    before: tuple[Step, ...] | None = None
+    processes: bool = False
+    durability: Durability = "commit"
+    max_size_bytes: int | None = None
+    schema: Mapping[str, reducers.Reducer] = field(default_factory=lambda: SCHEMA)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the store is opened with."""
+        return {"durability": self.durability, "max_size_bytes": self.max_size_bytes}
+
+
+class Session:
+    """A store that steps are done to.
+
+    Args:
+        path: of the store; it is created if need be.
+        options: of `statelog.open`.
+        schema: of every thread.
+        opener: opens it; `statelog.open` but for negative controls.
+
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: Mapping[str, Any],
+        schema: Mapping[str, reducers.Reducer] | None,
+        opener: Callable[..., Store] = statelog.open,
+    ) -> None:
+        self._path = path
+        self._options = dict(options)
+        self._schema = schema
+        self._opener = opener
+        self.store = opener(path, **self._options)
+
+    def do(self, step: Step) -> None:
+        """Do one step. Operations that are refused are passed over, as by `perform`."""
+        match step:
+            case Reopen():
+                self.store.close()
+                if step.max_size_bytes is not None:
+                    self._options["max_size_bytes"] = step.max_size_bytes
+                self.store = self._opener(self._path, **self._options)
+            case Retain():
+                self.store.retain(keep_last=step.keep_last, threads=step.threads, as_policy=step.as_policy)
+            case DeleteThread():
+                self.store.delete_thread(step.thread)
+            case RebuildIndex():
+                self.store.rebuild_index()
+            case _:
+                perform(step, self.store, schema=self._schema)
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
+def thread_ids(steps: tuple[Step, ...]) -> set[str]:
+    """Return the ids of the threads that steps are about."""
+    ids: set[str] = set()
+    for step in steps:
+        if isinstance(step, Together):
+            ids |= thread_ids(step.operations)
+        elif isinstance(step, Operation | DeleteThread):
+            ids.add(step.thread)
+    return ids
+
+
+# --- the workloads ----------------------------------------------------------------
+
+
+def _text(size: int, seed: int) -> str:
+    generator = random.Random(seed)  # noqa: S311 - text that does not compress, the same every time
+    return "".join(generator.choices("abcdefghijklmnop ", k=size))
+
+
+def _commit(thread: str, number: int, *, size: int = 80, branch: str = "main") -> Commit:
+    message = {"id": number % 5, "text": _text(size, number)}
+    write = {"findings": [_text(size // 2, number)], "total": number, "messages": [message]}
+    return Commit(thread, (write, {"notes": {f"n{number % 7}": number}}), branch, metadata={"step": number})
+
+
+def _commits(thread: str, count: int, *, start: int = 0, size: int = 80) -> tuple[Commit, ...]:
+    return tuple(_commit(thread, number, size=size) for number in range(start, start + count))
+
+
+def standard_workloads() -> tuple[Workload, ...]:
+    """Return a workload for every way in which a store writes."""
+    old = (*_commits("a", 12), *_commits("b", 8, size=900))
+    forks = (
+        Fork("a", "try", at=3, update={"total": 7}),
+        _commit("a", 50, branch="try"),
+        Tag("a", "good", 2),
+        Rollback("a", "good", branch="try"),
+        Untag("a", "good"),
+        Fork("b", "other", at=1),
+    )
+    together = tuple(
+        Together((_commit("a", n), _commit(f"new {n}", n), Rollback("b", n % 8)), abandoned=n == 2) for n in range(4)
+    )
+    return (
+        Workload("creation", (_commits("a", 3),)),
+        Workload("commit", (_commits("a", 8, start=100),), old),
+        Workload("group commit", tuple(_commits(f"t{n}", 5, start=10 * n) for n in range(6)), old),
+        Workload("two processes", tuple(_commits(f"p{n}", 4, start=10 * n) for n in range(2)), old, processes=True),
+        Workload("growth", (_growth(),), _commits("a", 2), max_size_bytes=8 * MIB),
+        Workload("rollback", ((Rollback("a", 0), Rollback("a", 11), _commit("a", 60), Rollback("a", 5)),), old),
+        Workload("fork", (forks,), old),
+        Workload("transaction", (together,), old),
+        Workload("batched", ((*_commits("a", 6, start=200), Rollback("b", 2), *forks),), old, durability="batched"),
+        Workload("retention", (_retention(),), (*old, Tag("a", "kept", 4), Fork("a", "side", at=6))),
+        Workload("deletion", ((DeleteThread("b"), _commit("a", 70), DeleteThread("a")),), old),
+        Workload("index", ((RebuildIndex(), _commit("a", 80)),), old),
+    )
+
+
+def _growth() -> tuple[Step, ...]:
+    """Values of many pages, and a larger quota."""
+    large = [Commit("a", ({"notes": {f"file {n}": _text(60_000 + 20_000 * n, n)}},)) for n in range(4)]
+    return (*large[:2], Reopen(16 * MIB), *large[2:], _commit("a", 9), Reopen(), _commit("a", 10))
+
+
+def _retention() -> tuple[Step, ...]:
+    return (
+        Retain(4),
+        _commit("a", 90),
+        Retain(2, threads="b"),
+        *_commits("b", 3, start=300),
+        Retain(1),
+        _commit("a", 91),
+    )

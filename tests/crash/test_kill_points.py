@@ -1,0 +1,146 @@
+"""SIGKILL at every named point: what was acknowledged is there, the rest whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from statelog import reducers
+from statelog.errors import UsageError
+from statelog.testing import (
+    FURTHER_COMMIT,
+    POINTS,
+    SCHEMA,
+    Child,
+    Commit,
+    Fork,
+    Rollback,
+    Tag,
+    Together,
+    Untag,
+    assert_recovered,
+    crash_at,
+    histories,
+    writes_to,
+)
+
+COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
+CREATION_POINTS = [point for point in POINTS if point.startswith("creation.")]
+
+
+def step(number):
+    return {"steps": number, "total": number, "findings": [f"finding {number} " * 20], "text": "x" * 3000}
+
+
+HISTORY = (
+    Commit("a", (step(0),), metadata={"node": "plan"}),
+    Commit("a", (step(1), {"total": 5}), id="first"),
+    Commit("b", ({"messages": [{"id": n, "text": "y" * 90} for n in range(100)]},)),
+    Together((Commit("a", (step(2),)), Commit("b", ({"notes": {"k": ["v"] * 300}},)), Tag("a", "before"))),
+    Together((Commit("a", (step(99),)),), abandoned=True),
+    Rollback("a", 0),
+    Fork("a", "other", at=1, update={"query": "z" * 70_000}),
+    Commit("a", ({"query": "other branch"},), branch="other"),
+    Untag("a", "before"),
+    Commit("b", ({"messages": [{"id": 5, "text": "changed"}, reducers.Remove(7)]},)),
+)
+
+
+@pytest.mark.parametrize("occurrence", [1, 2, 7])
+@pytest.mark.parametrize("point", COMMIT_POINTS)
+def test_a_kill_in_a_commit_loses_nothing_acknowledged(path, point, occurrence):
+    result = crash_at(path, HISTORY, point=point, occurrence=occurrence, schema=SCHEMA)
+    assert result.killed
+
+
+@pytest.mark.parametrize("point", ["commit.after_put_log", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
+def test_a_kill_in_a_batched_commit_loses_nothing_acknowledged(path, point):
+    result = crash_at(path, HISTORY, point=point, occurrence=4, schema=SCHEMA, durability="batched")
+    assert result.killed
+
+
+@pytest.mark.parametrize("point", CREATION_POINTS)
+def test_a_kill_in_creation_leaves_a_store_or_nothing(path, point):
+    result = crash_at(path, HISTORY[:1], point=point, schema=SCHEMA)
+    assert result.killed
+    assert result.acknowledged == 0
+    names = {entry.name for entry in path.parent.iterdir()}
+    assert names == {path.name, f"{path.name}-lock"}, "the next opening removes what a killed creation left"
+
+
+def test_a_commit_that_lmdb_has_made_is_there_although_unacknowledged(path):
+    result = crash_at(path, HISTORY, point="commit.after_lmdb_commit", occurrence=3, schema=SCHEMA)
+    assert (result.acknowledged, result.recovered) == (2, 3)
+
+
+def test_a_commit_that_lmdb_has_not_made_is_not_there(path):
+    result = crash_at(path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA)
+    assert (result.acknowledged, result.recovered) == (2, 2)
+
+
+def test_a_child_that_never_gets_there_finishes(path):
+    result = crash_at(path, HISTORY, point="commit.after_begin", occurrence=1000, schema=SCHEMA)
+    assert (result.killed, result.acknowledged) == (False, len(HISTORY))
+
+
+def test_killed_again_and_again_a_store_goes_on(path):
+    done = ()
+    for round_number, point in enumerate(COMMIT_POINTS):
+        more = tuple(Commit(f"thread {number}", (step(round_number),)) for number in range(5))
+        with Child(path, more, schema=SCHEMA, fault=f"{point}:2") as child:
+            assert child.wait() is True
+        recovered = assert_recovered(path, done + more, len(done) + child.acknowledged, schema=SCHEMA)
+        done = (*(done + more)[:recovered], FURTHER_COMMIT)
+    assert len(done) > len(COMMIT_POINTS)
+
+
+@settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
+@given(
+    history=histories(min_size=3),
+    point=st.sampled_from(COMMIT_POINTS),
+    occurrence=st.integers(1, 6),
+    durability=st.sampled_from(["commit", "batched"]),
+)
+def test_any_history_survives_a_kill_anywhere(tmp_path_factory, history, point, occurrence, durability):
+    path = tmp_path_factory.mktemp("crash") / "agent.state"
+    crash_at(path, history, point=point, occurrence=occurrence, schema=SCHEMA, durability=durability)
+
+
+# --- the harness itself ---------------------------------------------------------------
+
+
+def test_a_workload_that_acknowledges_before_it_commits_is_caught(path):
+    with pytest.raises(AssertionError):
+        crash_at(
+            path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA, acknowledges_early=True
+        )
+
+
+def test_a_store_that_holds_more_than_was_done_is_caught(path):
+    with Child(path, HISTORY, schema=SCHEMA) as child:
+        assert child.wait() is False
+    with pytest.raises(AssertionError, match="records in the log"):
+        assert_recovered(path, HISTORY[:2], 1, schema=SCHEMA)
+
+
+def test_a_store_that_holds_another_value_is_caught(path):
+    with Child(path, HISTORY[:1], schema=SCHEMA) as child:
+        assert child.wait() is False
+    other = (Commit("a", (step(1),), metadata={"node": "plan"}),)
+    with pytest.raises(AssertionError, match="state"):
+        assert_recovered(path, other, 1, schema=SCHEMA)
+
+
+def test_a_missing_store_is_caught(path):
+    with pytest.raises(AssertionError, match="no file"):
+        assert_recovered(path, HISTORY, 1, schema=SCHEMA)
+
+
+def test_a_point_that_is_none_is_refused(path):
+    with pytest.raises(UsageError, match=r"commit\.before_begin"):
+        crash_at(path, HISTORY, point="commit.nowhere")
+
+
+def test_writes_to_every_channel_can_be_sent_to_a_child():
+    assert all(writes_to(channel) is not None for channel in SCHEMA)
