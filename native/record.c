@@ -1,109 +1,140 @@
 /* The node table of a record (FORMAT.md 3).
  *
  * Trust: none; the envelope's checksum and versions are the caller's to check.
- * Invariants: table and nodes together fill the record exactly, so a place handed out lies inside it.
+ * Invariants: a place handed out lies inside the record; sl_record_nodes also sees that table and nodes fill it.
  */
 #include "internal.h"
 
-enum { BODY_SIZE_AT = 12, NODE_COUNT_AT = 52, ENVELOPE_SIZE = 56, NODE_TYPE_MAX = 4, NODES_MAX = 1 << 22 };
+enum {
+    FLAGS_AT = 11,
+    FLAG_VACUUMED = 2,
+    BODY_SIZE_AT = 12,
+    NODE_COUNT_AT = 52,
+    ENVELOPE_SIZE = 56,
+    NODE_TYPE_MAX = 4,
+    NODES_MAX = 1 << 22,
+    ROW_SIZE = 29,
+    NUMBER_SIZE = 4,
+};
 
-/* Read the sizes, and put the reader at the table. */
-static bool table_open(sl_reader *in, uint64_t *count)
-{
-    if (!sl_has(in, ENVELOPE_SIZE)) {
-        return false;
-    }
-    *count = sl_load_be(in->bytes + NODE_COUNT_AT, 4);
-    in->at = ENVELOPE_SIZE;
-    if (!sl_skip(in, sl_load_be(in->bytes + BODY_SIZE_AT, 4))) {
-        return false;
-    }
-    return *count <= NODES_MAX;
-}
+typedef struct {
+    const uint8_t *rows;
+    uint64_t count; /* nodes, vacuumed ones included */
+    uint64_t row_count;
+    size_t row_size;
+    size_t number_size; /* of the number before each row, where some nodes were vacuumed */
+    size_t nodes_at;
+    size_t nodes_size;
+    size_t rows_at;
+} node_table;
 
-/* Read a table row; content_at is relative to the first node, and `nodes_size` grows by the node.
- * `run` is how many nodes it stands for: 1, or for vacuumed ones (type 0) as many as it says. */
-static bool table_row_read(sl_reader *in, uint64_t *nodes_size, sl_node_place *place, uint64_t *run)
-{
-    uint64_t locators_size;
-    *run = 1;
-    if (!sl_has(in, 1)) {
-        return false;
-    }
-    place->type = in->bytes[in->at++];
-    if (place->type == 0) {
-        *place = (sl_node_place){0, 0, 0, 0, 0};
-        return sl_read_varint(in, run) && *run >= 1;
-    }
-    place->digest_at = in->at;
-    if (place->type > NODE_TYPE_MAX || !sl_skip(in, SL_DIGEST_SIZE) || !sl_read_varint(in, &place->content_size) ||
-        !sl_read_varint(in, &locators_size)) {
-        return false;
-    }
-    if (place->content_size == 0 || place->content_size > in->len || locators_size > in->len) {
-        return false;
-    }
-    place->total_size = place->content_size + locators_size;
-    place->content_at = *nodes_size;
-    *nodes_size += place->total_size; /* each below 2 * len, and fewer than 2^32 of them */
-    return *nodes_size <= in->len;
-}
-
-int sl_record_select(const uint8_t *record, size_t size, const uint64_t *numbers, size_t numbers_count,
-                     sl_node_place *places)
+static bool table_open(const uint8_t *record, size_t size, node_table *table)
 {
     sl_reader in = sl_reader_of(record, size);
-    uint64_t count;
-    uint64_t nodes_size = 0;
-    uint64_t run;
-    size_t found = 0;
-    SL_REQUIRE(table_open(&in, &count));
-    for (uint64_t i = 0; i < count; i += run) {
-        sl_node_place each;
-        SL_REQUIRE(table_row_read(&in, &nodes_size, &each, &run) && run <= count - i);
-        while (found < numbers_count && numbers[found] >= i && numbers[found] - i < run) {
-            places[found++] = each;
+    if (!sl_has(&in, ENVELOPE_SIZE)) {
+        return false;
+    }
+    bool is_vacuumed = (record[FLAGS_AT] & FLAG_VACUUMED) != 0;
+    table->count = sl_load_be(record + NODE_COUNT_AT, 4);
+    table->row_count = table->count;
+    table->number_size = is_vacuumed ? NUMBER_SIZE : 0;
+    table->row_size = ROW_SIZE + table->number_size;
+    in.at = ENVELOPE_SIZE;
+    if (table->count > NODES_MAX || !sl_skip(&in, sl_load_be(record + BODY_SIZE_AT, 4))) {
+        return false;
+    }
+    if (is_vacuumed && table->count > 0) {
+        if (!sl_has(&in, 4)) {
+            return false;
+        }
+        table->row_count = sl_load_be(record + in.at, 4);
+        in.at += 4;
+    }
+    table->rows_at = in.at;
+    table->rows = record + in.at;
+    if (table->row_count > table->count || !sl_skip(&in, table->row_count * table->row_size)) {
+        return false;
+    }
+    table->nodes_at = in.at;
+    table->nodes_size = size - in.at;
+    return true;
+}
+
+static uint64_t row_number(const node_table *table, uint64_t row)
+{
+    return table->number_size ? sl_load_be(table->rows + row * table->row_size, 4) : row;
+}
+
+static uint64_t row_end(const node_table *table, uint64_t row)
+{
+    return sl_load_be(table->rows + row * table->row_size + table->number_size + 25, 4);
+}
+
+static int row_read(const node_table *table, uint64_t row, sl_node_place *place)
+{
+    size_t at = row * table->row_size + table->number_size;
+    uint64_t start = row > 0 ? row_end(table, row - 1) : 0;
+    uint64_t content_end = sl_load_be(table->rows + at + 21, 4);
+    uint64_t end = row_end(table, row);
+    uint8_t type = table->rows[at];
+    SL_REQUIRE(type >= 1 && type <= NODE_TYPE_MAX);
+    SL_REQUIRE(start < content_end && content_end <= end && end <= table->nodes_size);
+    *place = (sl_node_place){type, table->rows_at + at + 1, table->nodes_at + start, content_end - start, end - start};
+    return SL_OK;
+}
+
+/* The row of a node, or row_count if it was vacuumed. */
+static uint64_t row_find(const node_table *table, uint64_t number)
+{
+    if (!table->number_size) {
+        return number;
+    }
+    uint64_t low = 0;
+    uint64_t high = table->row_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (row_number(table, middle) < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    SL_REQUIRE(nodes_size == size - in.at && found == numbers_count);
-    for (size_t i = 0; i < numbers_count; i++) {
-        places[i].content_at += places[i].type != 0 ? in.at : 0;
-    }
-    return SL_OK;
+    return low < table->row_count && row_number(table, low) == number ? low : table->row_count;
 }
 
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place)
 {
-    sl_node_place found;
-    int status = sl_record_select(record, size, &number, 1, &found);
-    if (status == SL_OK) {
-        *place = found;
+    node_table table;
+    SL_REQUIRE(table_open(record, size, &table) && number < table.count);
+    uint64_t row = row_find(&table, number);
+    if (row == table.row_count) {
+        *place = (sl_node_place){0, 0, 0, 0, 0};
+        return SL_OK;
     }
-    return status;
+    return row_read(&table, row, place);
 }
 
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count)
 {
-    sl_reader in = sl_reader_of(record, size);
-    uint64_t expected;
-    uint64_t nodes_size = 0;
-    uint64_t run;
-    SL_REQUIRE(table_open(&in, &expected));
-    if (expected > places_capacity) {
+    node_table table;
+    SL_REQUIRE(table_open(record, size, &table));
+    if (table.count > places_capacity) {
         return SL_SPACE;
     }
-    for (uint64_t i = 0; i < expected; i += run) {
-        sl_node_place each;
-        SL_REQUIRE(table_row_read(&in, &nodes_size, &each, &run) && run <= expected - i);
-        for (uint64_t j = 0; j < run; j++) {
-            places[i + j] = each;
+    uint64_t next = 0;
+    for (uint64_t row = 0; row < table.row_count; row++) {
+        uint64_t number = row_number(&table, row);
+        SL_REQUIRE(number >= next && number < table.count);
+        while (next < number) {
+            places[next++] = (sl_node_place){0, 0, 0, 0, 0};
         }
+        SL_REQUIRE(row_read(&table, row, &places[next++]) == SL_OK);
     }
-    SL_REQUIRE(nodes_size == size - in.at);
-    for (uint64_t i = 0; i < expected; i++) {
-        places[i].content_at += places[i].type != 0 ? in.at : 0;
+    while (next < table.count) {
+        places[next++] = (sl_node_place){0, 0, 0, 0, 0};
     }
-    *count = expected;
+    SL_REQUIRE((table.row_count > 0 ? row_end(&table, table.row_count - 1) : 0) == table.nodes_size);
+    *count = table.count;
     return SL_OK;
 }

@@ -168,8 +168,6 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 
 /* record.c: the node table of a record (FORMAT.md 3) */
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
-int sl_record_select(const uint8_t *record, size_t size, const uint64_t *numbers, size_t numbers_count,
-                     sl_node_place *places); /* numbers ascend */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count);
 

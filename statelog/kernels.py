@@ -521,7 +521,6 @@ _RECORD_NODES_MAX: Final = 1 << 22
 
 _record_node: Callable[..., int] = lib.sl_record_node
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
-_record_select: Callable[..., int] = lib.sl_record_select
 
 
 def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, int, int, int]:
@@ -532,7 +531,7 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
         ``content_at``. For a vacuumed node all are zero or empty.
 
     Raises:
-        CorruptionError: no such node, or table and nodes do not fill the record exactly.
+        CorruptionError: no such node, or its place is none.
     """
     scratch = _take()
     pointer = record if type(record) is bytes else _from_buffer("uint8_t[]", record)
@@ -547,29 +546,12 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     return node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size
 
 
-def record_select(record: bytes | memoryview, numbers: list[int]) -> list[tuple[int, bytes, int, int, int]]:
-    """Find several nodes of a record in one pass: as ``record_node``, for each of ``numbers``, which ascend."""
-    pointer = record if type(record) is bytes else _from_buffer("uint8_t[]", record)
-    places = _new("sl_node_place[]", len(numbers))
-    status = _record_select(pointer, len(record), numbers, len(numbers), places)
-    if status != _OK:
-        del pointer  # a traceback would keep the buffer lent out
-        _fail(status, "node table")
-    found = iter(_unpack_numbers(ffi.cast("uint64_t *", places), 5 * len(numbers)))
-    return [
-        (node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size)
-        if node_type
-        else VACUUMED
-        for node_type, digest_at, content_at, content_size, total_size in zip(*[found] * 5, strict=True)
-    ]
-
-
 VACUUMED: Final = (0, b"", 0, 0, 0)
 """What `record_node` and `record_nodes` say of a vacuumed node."""
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
-    """Find all nodes of a record: as ``record_node``, for each."""
+    """Find all nodes of a record: as ``record_node``, for each; they and the table fill the record."""
     whole = bytes(record)
     # What the envelope claims, up to what the kernel takes: a count beyond it is refused there.
     capacity = min(int.from_bytes(whole[52:_RECORD_ENVELOPE_SIZE]), _RECORD_NODES_MAX)

@@ -7,6 +7,8 @@ Inputs that a run found at fault are added beside them by hand, under names that
 
 from __future__ import annotations
 
+import struct
+
 import sys
 from pathlib import Path
 
@@ -78,11 +80,14 @@ PAIRS = {
 
 def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
     """A record with a body of three bytes."""
-    table = b"".join(
-        b"\x02" + DIGEST + bytes([len(content), len(locators)]) if content else b"\x00\x01"
-        for content, locators in nodes
-    )
-    envelope = bytes(12) + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
+    rows, end = [], 0
+    for number, (content, locators) in enumerate(nodes):
+        if content:
+            ends = struct.pack(">II", end + len(content), end + len(content) + len(locators))
+            rows.append(struct.pack(">I", number) + b"\x02" + DIGEST + ends)
+            end += len(content) + len(locators)
+    envelope = bytes(11) + b"\x02" + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
+    table = (struct.pack(">I", len(rows)) if nodes else b"") + b"".join(rows)
     return envelope + b"\x82\x01\x02" + table + b"".join(content + locators for content, locators in nodes)
 
 

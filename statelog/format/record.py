@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 DIGEST_SIZE_BYTES = 20
+_IDENTITY_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
 NO_DIGEST = bytes(DIGEST_SIZE_BYTES)
 
 TYPE_THREAD = 1
@@ -48,6 +48,8 @@ FLAG_VACUUMED = 2
 FLAG_REDACTED = 4
 
 _CHECKSUM = struct.Struct(">Q")
+_ROW = struct.Struct(">B20sII")
+_NUMBERED_ROW = struct.Struct(">IB20sII")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
 _REST = struct.Struct(">BBHIQQ20sI")
 _CHAINED = struct.Struct(">BBHQQ20s20s20s")
@@ -146,16 +148,17 @@ def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Col
     body = cbor.encode([thread, body_digest, nodes_digest if is_vacuumed else None, borrowed])
     flags = record.flags | FLAG_REDACTED | (FLAG_VACUUMED if is_vacuumed else 0)
     count = len(nodes) if any(kept) else 0
-    table: list[bytes] = []
+    table: list[bytes] = [struct.pack(">I", sum(kept))] if is_vacuumed and count else []
     contents: list[bytes] = []
-    for is_kept, run in groupby(range(count), kept.__getitem__):
-        if not is_kept:
-            table.append(b"\x00" + varint(len(list(run))))
-            continue
-        for number in run:
+    end = 0
+    for number in range(count):
+        if kept[number]:
             type_, digest, at, content_size, total_size = nodes[number]
-            table.append(bytes((type_,)) + digest + varint(content_size) + varint(total_size - content_size))
+            ends = (end + content_size, end + total_size)
+            row = _NUMBERED_ROW.pack(number, type_, digest, *ends) if is_vacuumed else _ROW.pack(type_, digest, *ends)
+            table.append(row)
             contents.append(bytes(data[at : at + total_size]))
+            end += total_size
     envelope = _REST.pack(
         FORMAT_VERSION, record.type, flags, len(body), lsn, record.time_us, record.previous_chain, count
     )
@@ -194,11 +197,11 @@ def encode_record(
 ) -> tuple[bytes, bytes]:
     """Return (record, its chain digest)."""
     table = []
-    ids = []
+    end = 0
     for node_type, digest, data, content_size in nodes:
-        identity = bytes((node_type,)) + digest
-        ids.append(identity)
-        table.append(identity + varint(content_size) + varint(len(data) - content_size))
+        start = end
+        end += len(data)
+        table.append(_ROW.pack(node_type, digest, start + content_size, end))
     rest = b"".join(
         (
             _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, len(nodes)),
@@ -210,7 +213,7 @@ def encode_record(
     if len(rest) > RECORD_SIZE_BYTES_MAX:
         message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
-    chain = chain_digest(type_, flags, lsn, time_us, previous_chain, part_digest(body), part_digest(b"".join(ids)))
+    chain = chain_digest(type_, flags, lsn, time_us, previous_chain, part_digest(body), part_digest(b"".join([row[:_IDENTITY_SIZE_BYTES] for row in table])))
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest, chain
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import oracles
 from hypothesis import strategies as st
 from oracles import DELETE, DICT, FROZENSET, KEYED, LIST, PUT, SET, SORTED, TUPLE, varint
@@ -121,19 +123,20 @@ def chunks(draw: st.DrawFn, kind: int, level: int) -> tuple[bytes, int]:
 @st.composite
 def records(draw: st.DrawFn) -> bytes:
     body = draw(st.binary(max_size=30))
-    table, nodes = b"", b""
-    count = 0
+    is_vacuumed = draw(st.booleans())
+    rows, nodes = [], b""
+    number = -1
     for _ in range(draw(st.integers(0, 6))):
-        content, locs = draw(st.binary(max_size=200)), draw(st.binary(max_size=20))
-        if not content:
-            run = draw(st.integers(1, 300))
-            table += b"\0" + varint(run)
-            count += run
-            continue
-        count += 1
-        table += bytes([draw(st.integers(1, 4))]) + draw(digests) + varint(len(content)) + varint(len(locs))
+        number += draw(st.integers(1, 3)) if is_vacuumed else 1
+        content, locs = draw(st.binary(min_size=1, max_size=200)), draw(st.binary(max_size=20))
+        ends = len(nodes) + len(content), len(nodes) + len(content) + len(locs)
+        row = bytes([draw(st.integers(1, 4))]) + draw(digests) + struct.pack(">II", *ends)
+        rows.append(struct.pack(">I", number) + row if is_vacuumed else row)
         nodes += content + locs
-    return bytes(12) + len(body).to_bytes(4, "big") + bytes(36) + count.to_bytes(4, "big") + body + table + nodes
+    count = number + 1 + (draw(st.integers(0, 3)) if is_vacuumed else 0)
+    table = (struct.pack(">I", len(rows)) if is_vacuumed and count else b"") + b"".join(rows)
+    envelope = bytes(11) + bytes([2 * is_vacuumed]) + struct.pack(">I", len(body)) + bytes(36) + struct.pack(">I", count)
+    return envelope + body + table + nodes
 
 
 @st.composite

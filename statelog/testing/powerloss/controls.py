@@ -1,0 +1,103 @@
+"""Stores that break their promise on purpose: a harness that passes them finds nothing.
+
+Each control is a recording of a process, or of a disk, that forgets a flush. `run_controls` tells which were caught.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT
+from statelog.log.engine import Engine
+from statelog.storage.environment import Environment
+from statelog.store import Store
+from statelog.testing.powerloss.campaign import examine_recordings
+from statelog.testing.powerloss.recorder import Recording, log_directory, record
+from statelog.testing.powerloss.trace import (
+    DirectoryFlushEnd,
+    FlushEnd,
+    Mark,
+    Trace,
+    WriteFlushed,
+)
+from statelog.testing.powerloss.workloads import Workload, standard_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.testing.powerloss.trace import Event
+
+_IMAGES = 400
+
+
+def open_without_flush(path: Path, **options: Any) -> Store:
+    """Open a store that never flushes: LMDB with `sync=False`."""
+    options["max_size_bytes"] = options.get("max_size_bytes") or MAX_SIZE_BYTES_DEFAULT
+    return Store(Engine(Environment.open(path, _flush=False, **options)))
+
+
+def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recording:
+    """Return the same recording on a disk that does not do what it says it did.
+
+    Args:
+        recording: of a good store.
+        forgotten: picks the ends of flushes (`FlushEnd`, `WriteFlushed`, `DirectoryFlushEnd`) that are lies.
+
+    """
+    trace = recording.trace
+    events = tuple(Mark(b"") if forgotten(event) else event for event in trace.events)
+    return Recording(
+        recording.workload, Trace(trace.base, trace.files, events, trace.unspecified), recording.expectation
+    )
+
+
+def forget_one_flush(recording: Recording, nth: int) -> Recording:
+    """Return the recording without its `nth` flush of a file; 1 is the first."""
+    flushes = [event for event in recording.trace.events if isinstance(event, FlushEnd | WriteFlushed)]
+    return forget(recording, lambda event: event is flushes[nth - 1])
+
+
+def _named(name: str) -> Workload:
+    return next(workload for workload in standard_workloads() if workload.name == name)
+
+
+def _is_data_flush(event: Event) -> bool:
+    return isinstance(event, FlushEnd)
+
+
+def _is_meta_flush(event: Event) -> bool:
+    return isinstance(event, WriteFlushed)
+
+
+def _is_directory_flush(event: Event) -> bool:
+    return isinstance(event, DirectoryFlushEnd)
+
+
+def control_recordings(directory: Path) -> dict[str, Recording]:
+    """Record every control; each must be found out."""
+
+    def recorded(name: str, opener: str = "statelog:open") -> Recording:
+        with tempfile.TemporaryDirectory(dir=directory) as temporary:
+            return record(_named(name), Path(temporary), opener=opener)
+
+    commit, creation = recorded("commit"), recorded("creation")
+    return {
+        "data never flushed": forget(commit, _is_data_flush),
+        "meta page never flushed": forget(commit, _is_meta_flush),
+        "one flush dropped": forget_one_flush(commit, 3),
+        "LMDB with sync=False": recorded("commit", f"{__name__}:open_without_flush"),
+        "creation without directory sync": forget(creation, _is_directory_flush),
+        "creation without data flush": forget(creation, _is_data_flush),
+    }
+
+
+def run_controls(directory: Path | None = None) -> dict[str, bool]:
+    """Return for each control whether it was caught."""
+    where = directory or log_directory()
+    recordings = control_recordings(where or Path(tempfile.gettempdir()))
+    return {
+        name: not examine_recordings([recording], images=_IMAGES, directory=where, workers=1).ok
+        for name, recording in recordings.items()
+    }

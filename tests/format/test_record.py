@@ -1,0 +1,191 @@
+"""Records: their bytes are those FORMAT.md section 3 draws, and nothing else passes for one."""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from statelog import kernels
+from statelog.errors import CorruptionError, FormatError, LimitError
+from statelog.format import cbor, record
+from statelog.format.record import (
+    FLAG_CONTINUES,
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    NodeRow,
+    checkpoint_digest,
+    decode_record,
+    encode_record,
+    part_digest,
+    record_chain_digest,
+    redact_record,
+    varint,
+)
+from statelog.tree.node import LEAF, PIECE, node_digest
+
+BODY = cbor.encode([1, 2, "three"])
+PREVIOUS = bytes(range(20))
+ROWS = [NodeRow(LEAF, node_digest(LEAF, b"\x63abc"), b"\x63abc", 4), NodeRow(PIECE, bytes(20), b"x" * 200 + b"\x01\x02", 200)]
+
+
+def sealed(rest):
+    return struct.pack(">Q", xxh3_64_intdigest(rest)) + rest
+
+
+def envelope(*, version=1, type_=2, flags=0, body=BODY, lsn=7, time_us=99, previous=PREVIOUS, nodes=0):
+    return struct.pack(">BBHIQQ20sI", version, type_, flags, len(body), lsn, time_us, previous, nodes) + body
+
+
+def encoded(rows=(), flags=0):
+    return encode_record(2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=BODY, nodes=rows, flags=flags)
+
+
+def digest(person, data):
+    return blake2b(data, digest_size=20, person=person).digest()
+
+
+def test_a_record_without_nodes_is_its_envelope_and_body():
+    assert encoded()[0] == sealed(envelope())
+
+
+def test_a_record_with_nodes_has_their_table_then_the_nodes():
+    table = b"".join(
+        bytes([row.type]) + row.digest + varint(row.content_size) + varint(len(row.data) - row.content_size) for row in ROWS
+    )
+    nodes = b"".join(row.data for row in ROWS)
+    assert encoded(ROWS)[0] == sealed(envelope(nodes=2) + table + nodes)
+
+
+def test_the_chain_covers_envelope_body_and_node_identities():
+    identities = b"".join(bytes([row.type]) + row.digest for row in ROWS)
+    parts = digest(b"stlg-part-1", BODY) + digest(b"stlg-part-1", identities)
+    chained = struct.pack(">BBHQQ20s", 1, 2, FLAG_CONTINUES, 7, 99, PREVIOUS) + parts
+    data, chain = encoded(ROWS, FLAG_CONTINUES)
+    assert chain == digest(b"stlg-chain-1", chained)
+    assert record_chain_digest(data, decode_record(data, 7)) == chain
+    assert part_digest(BODY) == digest(b"stlg-part-1", BODY)
+
+
+def test_a_checkpoints_digest_is_pinned():
+    root, parent = bytes(range(20)), bytes(range(20, 40))
+    for before, caller_id in ((None, None), (parent, "id"), (parent, None)):
+        body = cbor.encode([before, root, 5_000_000, caller_id, {"k": 1}])
+        found = checkpoint_digest(before, root, 5_000_000, caller_id, cbor.encode({"k": 1}))
+        assert found == digest(b"stlg-checkpt-1", body)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.integers(1, 2**63), st.integers(0, 2**63), st.binary())
+def test_what_was_encoded_is_decoded(nodes, lsn, time_us, body):
+    item = cbor.encode([body])
+    rows = [NodeRow(PIECE, node_digest(PIECE, data), data, len(data)) for data in nodes]
+    data, chain = encode_record(3, lsn=lsn, time_us=time_us, previous_chain=PREVIOUS, body=item, nodes=rows)
+    decoded = decode_record(memoryview(data), lsn)
+    assert (decoded.type, decoded.flags, decoded.lsn, decoded.time_us) == (3, 0, lsn, time_us)
+    assert (decoded.previous_chain, decoded.body, decoded.fields()) == (PREVIOUS, item, [body])
+    assert (decoded.node_count, decoded.size_bytes) == (len(nodes), len(data))
+    assert record_chain_digest(data, decoded) == chain
+    found = kernels.record_nodes(data)
+    assert [(kind, node) for kind, node, *_rest in found] == [(row.type, row.digest) for row in rows]
+    assert [data[at : at + size] for _kind, _digest, at, size, _total in found] == nodes
+
+
+@given(st.data())
+def test_any_changed_byte_is_noticed(data):
+    whole = bytearray(encoded(ROWS)[0])
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CorruptionError) as caught:
+        decode_record(bytes(whole), 7)
+    assert caught.value.lsn == 7
+
+
+@given(st.integers(0, 500))
+def test_any_lost_end_is_noticed(size):
+    whole = encoded(ROWS)[0]
+    with pytest.raises(CorruptionError):
+        decode_record(whole[: min(size, len(whole) - 1)], 7)
+
+
+def test_a_record_under_another_lsn_is_damage():
+    with pytest.raises(CorruptionError, match="LSN 7"):
+        decode_record(encoded()[0], 8)
+
+
+def test_a_newer_record_format_says_which_is_needed():
+    with pytest.raises(FormatError, match="format 2") as caught:
+        decode_record(sealed(envelope(version=2)), 7)
+    assert (caught.value.needed, caught.value.supported) == (2, 1)
+
+
+@pytest.mark.parametrize("forged", [envelope(version=0), envelope()[:-1], envelope(body=b"")[:40]])
+def test_an_envelope_that_cannot_be_is_damage(forged):
+    with pytest.raises(CorruptionError):
+        decode_record(sealed(forged), 7)
+
+
+def test_a_body_that_is_no_array_is_damage():
+    with pytest.raises(CorruptionError, match="array"):
+        decode_record(sealed(envelope(body=b"\x01")), 7).fields()
+
+
+def test_a_record_is_bounded(monkeypatch):
+    monkeypatch.setattr(record, "RECORD_SIZE_BYTES_MAX", 100)
+    with pytest.raises(LimitError) as caught:
+        encoded(ROWS)
+    assert caught.value.limit == 100
+
+
+@pytest.mark.parametrize(("number", "data"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")])
+def test_varints_are_pinned(number, data):
+    assert varint(number).hex() == data
+
+
+# --- redaction --------------------------------------------------------------------
+
+CHECKPOINT = cbor.encode([1, *[None] * 15, [bytes(20)]])
+
+
+def checkpoint():
+    return encode_record(2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=CHECKPOINT, nodes=ROWS, flags=FLAG_CONTINUES)
+
+
+@pytest.mark.parametrize("alive", [None, [0, 1], [0], [1], []])
+def test_redacting_keeps_the_chain(alive):
+    data, chain = checkpoint()
+    redacted = redact_record(data, 7, 1, alive=alive)
+    decoded = decode_record(redacted, 7)
+    assert record_chain_digest(redacted, decoded) == chain
+    assert decoded.flags & FLAG_REDACTED
+    assert decoded.flags & FLAG_CONTINUES
+    assert bool(decoded.flags & FLAG_VACUUMED) == (alive in ([0], [1], []))
+    assert decoded.redacted().thread == 1
+    assert decoded.redacted().borrowed == [bytes(20)]
+
+
+def test_redacting_twice_comes_to_redacting_once():
+    data, _chain = checkpoint()
+    once = redact_record(data, 7, 1, alive=[1])
+    assert redact_record(redact_record(data, 7, 1, alive=None), 7, 1, alive=[1]) == once
+    assert redact_record(once, 7, 1, alive=[1]) == once
+
+
+def test_what_was_vacuumed_is_gone_and_the_rest_is_where_it_was():
+    data, _chain = checkpoint()
+    redacted = redact_record(data, 7, 1, alive=[1])
+    assert b"abc" not in redacted
+    kind, node, at, content_size, total_size = kernels.record_node(redacted, 1)
+    assert (kind, node) == (ROWS[1].type, ROWS[1].digest)
+    assert redacted[at : at + total_size] == ROWS[1].data
+    assert content_size == ROWS[1].content_size
+    assert len(redact_record(data, 7, 1, alive=[])) < len(redacted)
+
+
+def test_a_record_that_was_not_redacted_does_not_pass_for_one():
+    data, _chain = checkpoint()
+    with pytest.raises(CorruptionError):
+        decode_record(data, 7).redacted()
