@@ -119,12 +119,6 @@ typedef struct {
 typedef struct {
     uint64_t lsn;
     uint64_t time_us;
-    uint64_t parent_branch;
-    uint64_t parent_version;
-    uint64_t jump_branch;
-    uint64_t jump_version;
-    uint64_t depth;
-    uint64_t jump_depth;
 } sl_version_entry;
 
 /* cbor.c: the profile of FORMAT.md 7 */
@@ -179,8 +173,7 @@ int sl_union(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, s
 
 /* version_index.c: version pages (FORMAT.md 6) */
 int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
-                   uint32_t parent_branch, uint32_t parent_version, uint32_t jump_branch, uint32_t jump_version,
-                   uint32_t depth, uint32_t jump_depth, sl_output *out);
+                   sl_output *out);
 int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
 int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);

@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-enum { PAGE_HEAD_SIZE = 8, PAGE_ENTRY_SIZE = 40, PAGE_VERSIONS = 32 };
+enum { PAGE_HEAD_SIZE = 8, PAGE_ENTRY_SIZE = 16, PAGE_VERSIONS = 32 };
 
 typedef struct {
     const uint8_t *entries;
@@ -32,10 +32,8 @@ static const uint8_t *entry_at(const page_view *view, uint32_t index)
 }
 
 int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
-                   uint32_t parent_branch, uint32_t parent_version, uint32_t jump_branch, uint32_t jump_version,
-                   uint32_t depth, uint32_t jump_depth, sl_output *out)
+                   sl_output *out)
 {
-    const uint32_t words[6] = {parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth};
     sl_writer writer = sl_writer_of(out);
     page_view view = {NULL, version, 0};
     if (size > 0) {
@@ -57,9 +55,6 @@ int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t 
     }
     sl_put_be(&writer, lsn, 8);
     sl_put_be(&writer, time_us, 8);
-    for (size_t i = 0; i < 6; i++) {
-        sl_put_be(&writer, words[i], 4);
-    }
     return sl_finish(&writer, writer.at, out);
 }
 
@@ -69,10 +64,7 @@ int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_
     SL_REQUIRE(page_open(page, size, &view));
     SL_REQUIRE(version >= view.first && version - view.first < view.count);
     const uint8_t *at = entry_at(&view, version - view.first);
-    *entry = (sl_version_entry){
-        sl_load_be(at, 8),      sl_load_be(at + 8, 8),  sl_load_be(at + 16, 4), sl_load_be(at + 20, 4),
-        sl_load_be(at + 24, 4), sl_load_be(at + 28, 4), sl_load_be(at + 32, 4), sl_load_be(at + 36, 4),
-    };
+    *entry = (sl_version_entry){sl_load_be(at, 8), sl_load_be(at + 8, 8)};
     return SL_OK;
 }
 

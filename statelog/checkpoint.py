@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import UsageError
 from statelog.format import cbor
-from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor, depth_of
+from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
 from statelog.log.batch import Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
@@ -116,10 +116,10 @@ class Checkpoint:
         event = self._event
         place = Place(event.branch, event.version)
         with self._session.read() as view:
-            depth = depth_of(view, event.thread, place) - generations
-            if depth < 0:
+            depth = event.depth - generations
+            found = ancestor_at_depth(view, event.thread, place, depth) if depth >= 0 else None
+            if found is None:
                 return None
-            found = ancestor_at_depth(view, event.thread, place, depth)
             return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
 
     def common_ancestor(self, other: Checkpoint) -> Checkpoint | None:
@@ -134,9 +134,7 @@ class Checkpoint:
             message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
             raise UsageError(message)
         with self._session.read() as view:
-            found = common_ancestor(
-                view, event.thread, Place(event.branch, event.version), Place(theirs.branch, theirs.version)
-            )
+            found = common_ancestor(view, event.thread, event, theirs)
             if found is None:
                 return None
             return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
@@ -161,8 +159,5 @@ def read_checkpoint(
 
 def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:
     """Return a version's event, digest and entry, None if there is no such version."""
-    entry = view.entry(thread, branch, version) if version >= 0 else None
-    if entry is None:
-        return None
-    event = view.checkpoint_of(thread, branch, version)
-    return None if event is None else Head(event, event.digest, entry)
+    event = view.checkpoint_of(thread, branch, version) if version >= 0 else None
+    return None if event is None else Head(event, event.digest)

@@ -36,8 +36,6 @@ BATCH_DELETE: Final = b"\xfe"
 BATCH_PUT: Final = b"\xff"
 """After an element in a batch of ``tail_merge`` on a set: put it."""
 
-NO_VERSION: Final = 0xFFFFFFFF
-"""In a ``VersionEntry``: there is no parent, or no jump."""
 
 _SCRATCH_SIZE_BYTES: Final = 64 * 1024
 """Output room of most calls: a root is below 32 KiB unless its keys are of the largest."""
@@ -649,16 +647,10 @@ _page_find_time: Callable[..., int] = lib.sl_page_find_time
 
 
 class VersionEntry(NamedTuple):
-    """One version of a branch in its page (FORMAT.md 6); ``NO_VERSION`` stands for none."""
+    """Entry of a version page: the record of a version, and its time."""
 
     lsn: int
     time_us: int
-    parent_branch: int
-    parent_version: int
-    jump_branch: int
-    jump_version: int
-    depth: int
-    jump_depth: int
 
 
 def page_append(payload: bytes, version: int, entry: VersionEntry) -> bytes:
@@ -689,7 +681,7 @@ def page_read(payload: bytes, version: int) -> VersionEntry:
     status = _page_read(payload, len(payload), version, scratch.version_entry)
     if status != _OK:
         _fail(status, "version page")
-    entry = tuple.__new__(VersionEntry, _unpack_numbers(scratch.numbers, 8))
+    entry = tuple.__new__(VersionEntry, _unpack_numbers(scratch.numbers, 2))
     _pool.append(scratch)
     return entry
 

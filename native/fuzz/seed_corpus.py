@@ -94,7 +94,7 @@ def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
 def page(first: int, count: int) -> bytes:
     """A version page with times 1, 2, 3, ..."""
     entries = b"".join(
-        (n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") + n.to_bytes(4, "big") * 6 for n in range(count)
+        (n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") for n in range(count)
     )
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
@@ -123,7 +123,7 @@ def corpus() -> dict[str, bytes]:
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
     seeds["page/empty"] = b"\x05"
     seeds["page/one"] = b"\x01" + page(64, 1)
-    seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(40) + page(32, 1)[8:]
+    seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(16) + page(32, 1)[8:]
     seeds["page/full"] = b"\x1f" + page(0, 32)
     return seeds
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.log.events import NONE_U32
-
 if TYPE_CHECKING:
-    from statelog.kernels import VersionEntry
+    from statelog.log.events import CheckpointEvent
     from statelog.log.view import View
 
 
@@ -18,41 +16,55 @@ class Place(NamedTuple):
     version: int
 
 
-def _entry(view: View, thread: int, place: Place) -> VersionEntry:
-    return view.require_entry(thread, place.branch, place.version)
+def _event(view: View, thread: int, place: Place) -> CheckpointEvent | None:
+    """Return a checkpoint, None if it has expired."""
+    return view.checkpoint_of(thread, place.branch, place.version)
 
 
-def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Place:
-    """Return the ancestor of a checkpoint that has `depth` ancestors itself (at most its own depth)."""
-    entry = _entry(view, thread, place)
-    while entry.depth > depth:
-        if entry.jump_branch != NONE_U32 and entry.jump_depth >= depth:
-            place = Place(entry.jump_branch, entry.jump_version)
-        else:
-            place = Place(entry.parent_branch, entry.parent_version)
-        entry = _entry(view, thread, place)
-    return place
+def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Place | None:
+    """Return the ancestor of a checkpoint that has `depth` ancestors itself (at most its own depth).
+
+    None if it, or all ways to it, have expired.
+    """
+    event = _event(view, thread, place)
+    while event is not None and event.depth > depth:
+        jump, parent = _jump(event), _parent(event)
+        found = None
+        if jump is not None and event.jump_depth >= depth:
+            found = _event(view, thread, jump)
+            place = jump
+        if found is None and parent is not None:
+            found = _event(view, thread, parent)
+            place = parent
+        event = found
+    return None if event is None else place
 
 
-def depth_of(view: View, thread: int, place: Place) -> int:
-    """Return how many ancestors a checkpoint has."""
-    return _entry(view, thread, place).depth
+def _parent(event: CheckpointEvent) -> Place | None:
+    if event.parent_branch is None or event.parent_version is None:
+        return None
+    return Place(event.parent_branch, event.parent_version)
 
 
-def common_ancestor(view: View, thread: int, a: Place, b: Place) -> Place | None:
-    """Return the last checkpoint that both come from (or are), None if there is none."""
-    depth = min(depth_of(view, thread, a), depth_of(view, thread, b))
-    a = ancestor_at_depth(view, thread, a, depth)
-    b = ancestor_at_depth(view, thread, b, depth)
-    while a != b:
-        left, right = _entry(view, thread, a), _entry(view, thread, b)
-        if NONE_U32 in (left.parent_branch, right.parent_branch):
+def _jump(event: CheckpointEvent) -> Place | None:
+    if event.jump_branch is None or event.jump_version is None:
+        return None
+    return Place(event.jump_branch, event.jump_version)
+
+
+def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: CheckpointEvent) -> Place | None:
+    """Return the last checkpoint that both come from (or are), None if there is none, or not any more."""
+    depth = min(left.depth, right.depth)
+    a = ancestor_at_depth(view, thread, Place(left.branch, left.version), depth)
+    b = ancestor_at_depth(view, thread, Place(right.branch, right.version), depth)
+    while a is not None and b is not None and a != b:
+        ours, theirs = _event(view, thread, a), _event(view, thread, b)
+        if ours is None or theirs is None:
             return None
-        # Of equal depth, both jump equally far: to different places, so past nothing they share.
-        jumps = (Place(left.jump_branch, left.jump_version), Place(right.jump_branch, right.jump_version))
-        if left.jump_branch != NONE_U32 and jumps[0] != jumps[1]:
+        # Of equal depth, both jump equally far: where to different places, past nothing they share.
+        jumps = _jump(ours), _jump(theirs)
+        if None not in jumps and ours.jump_depth == theirs.jump_depth and jumps[0] != jumps[1]:
             a, b = jumps
         else:
-            a = Place(left.parent_branch, left.parent_version)
-            b = Place(right.parent_branch, right.parent_version)
-    return a
+            a, b = _parent(ours), _parent(theirs)
+    return a if a is not None and a == b else None

@@ -30,14 +30,13 @@ from statelog.tree.node import Node, Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from statelog.kernels import VersionEntry
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import Transaction
     from statelog.storage.transactions import WriteTransaction
 
 
-ENTRIES_MAX = 8192
-"""Version entries in memory: a jump pointer mostly leads to a recent one."""
+EVENTS_MAX = 4096
+"""Events of checkpoints in memory: a jump pointer mostly leads to a recent one."""
 
 
 class LogEnd(NamedTuple):
@@ -53,7 +52,6 @@ class Head(NamedTuple):
 
     event: CheckpointEvent
     digest: bytes
-    entry: VersionEntry
 
 
 class _Staged(NamedTuple):
@@ -92,7 +90,7 @@ class Batch:
         self.view = View(self)
         self.identities: dict[bytes, bytes] = {}
         self.forgotten: set[int] = set()
-        self.entries: dict[tuple[int, int, int], VersionEntry] = {}
+        self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
 
     # --- reading ---------------------------------------------------------------
 
@@ -170,15 +168,15 @@ class Batch:
         event = self.view.checkpoint_of(thread, branch, version) if version >= 0 else None
         if event is None:
             return None
-        return Head(event, event.digest, self.view.require_entry(thread, branch, version))
+        return Head(event, event.digest)
 
-    def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
-        """Return a version's entry, recent ones from memory; None if it has expired."""
-        found = self.entries.get((thread, branch, version))
+    def event(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
+        """Return a version's event, recent ones from memory; None if it has expired."""
+        found = self.events.get((thread, branch, version))
         if found is None:
             head = self._new_heads.get((thread, branch))
-            found = head.entry if head is not None and head.event.version == version else None
-        return self.view.entry(thread, branch, version) if found is None else found
+            found = head.event if head is not None and head.event.version == version else None
+        return self.view.checkpoint_of(thread, branch, version) if found is None else found
 
     # --- staging ---------------------------------------------------------------
 

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import ClosedError
-from statelog.log.batch import ENTRIES_MAX, Batch, Head, LogEnd, read_log_end
+from statelog.log.batch import EVENTS_MAX, Batch, Head, LogEnd, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.kernels import VersionEntry
+    from statelog.log.events import CheckpointEvent
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
     from statelog.storage.environment import Environment
@@ -32,7 +32,7 @@ class _WriteState:
     transaction, and in the next number if this one is known to have committed.
     """
 
-    __slots__ = ("end", "entries", "heads", "identities", "is_committed", "transaction", "transaction_id")
+    __slots__ = ("end", "events", "heads", "identities", "is_committed", "transaction", "transaction_id")
 
     def __init__(self, transaction: WriteTransaction, end: LogEnd) -> None:
         self.transaction: WriteTransaction | None = transaction
@@ -40,7 +40,7 @@ class _WriteState:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
         self.identities: dict[bytes, bytes] = {}
-        self.entries: dict[tuple[int, int, int], VersionEntry] = {}
+        self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
         self.is_committed = False
 
     def is_valid_in(self, transaction: WriteTransaction) -> bool:
@@ -121,7 +121,7 @@ class Engine:
             state = _WriteState(transaction, read_log_end(transaction))
         batch = Batch(transaction, self.cache, state.end, state.heads)
         batch.identities = state.identities
-        batch.entries = state.entries
+        batch.events = state.events
         result = work(batch)
         self._state = None  # until all of it is in
         batch.apply(transaction)
@@ -131,11 +131,11 @@ class Engine:
         state.heads.update(heads)
         if batch.forgotten:
             state.heads.clear()
-            state.entries.clear()
-        if len(state.entries) > ENTRIES_MAX:
-            state.entries.clear()
+            state.events.clear()
+        if len(state.events) > EVENTS_MAX:
+            state.events.clear()
         for (thread, branch), head in heads.items():
-            state.entries[(thread, branch, head.event.version)] = head.entry
+            state.events[(thread, branch, head.event.version)] = head.event
         state.transaction = transaction
         state.transaction_id = transaction.id
         state.is_committed = False

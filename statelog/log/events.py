@@ -20,7 +20,6 @@ from statelog.format.record import (
 )
 
 MAIN = "main"
-NONE_U32 = 0xFFFFFFFF
 NOTHING_BORROWED = b"\x80"
 
 

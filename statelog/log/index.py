@@ -9,7 +9,6 @@ from statelog.format import cbor, keys
 from statelog.kernels import VersionEntry
 from statelog.log.events import (
     MAIN,
-    NONE_U32,
     NOTHING_BORROWED,
     CheckpointEvent,
     DeleteEvent,
@@ -112,18 +111,9 @@ def _put_branch(index: IndexWriter, thread: int, row: BranchRow) -> None:
     index.put_index(keys.encode_branch_key(thread, row.number), encode_branch(row))
 
 
-def apply_checkpoint(index: IndexWriter, event: CheckpointEvent) -> VersionEntry:
-    """Enter a checkpoint: all of its entry stands in the event, so that it needs no other record."""
-    entry = VersionEntry(
-        event.lsn,
-        event.time_us,
-        NONE_U32 if event.parent_branch is None else event.parent_branch,
-        NONE_U32 if event.parent_version is None else event.parent_version,
-        NONE_U32 if event.jump_branch is None else event.jump_branch,
-        NONE_U32 if event.jump_version is None else event.jump_version,
-        event.depth,
-        event.jump_depth,
-    )
+def apply_checkpoint(index: IndexWriter, event: CheckpointEvent) -> None:
+    """Enter a checkpoint: its entry follows from its own record, and needs no other."""
+    entry = VersionEntry(event.lsn, event.time_us)
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     page = index.get_index(key) or b""
     index.put_index(key, kernels.page_append(page, event.version, entry))
@@ -131,7 +121,6 @@ def apply_checkpoint(index: IndexWriter, event: CheckpointEvent) -> VersionEntry
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))
     if event.borrowed != NOTHING_BORROWED:
         apply_borrowed(index, cbor.decode(event.borrowed))
-    return entry
 
 
 def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:

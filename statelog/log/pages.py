@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _HEAD = struct.Struct(">II")
-_ENTRY_SIZE_BYTES = 40
+_ENTRY_SIZE_BYTES = 16
 
 
 def without_versions(payload: bytes, versions: Collection[int]) -> bytes:

@@ -32,7 +32,6 @@ from statelog.format.record import (
 from statelog.limits import NAME_SIZE_BYTES_MAX, VERSIONS_MAX
 from statelog.log.batch import Head
 from statelog.log.events import (
-    NONE_U32,
     NOTHING_BORROWED,
     CheckpointEvent,
     DeleteEvent,
@@ -276,21 +275,21 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
     """
     if parent is None:
         return None, None, 0, 0
-    event, entry = parent.event, parent.entry
-    if entry.jump_branch != NONE_U32:
-        far = batch.entry(thread, entry.jump_branch, entry.jump_version)
-        if far is not None and entry.depth - entry.jump_depth == entry.jump_depth - far.jump_depth:
-            if far.jump_branch != NONE_U32:
-                return far.jump_branch, far.jump_version, entry.depth + 1, far.jump_depth
-            return entry.jump_branch, entry.jump_version, entry.depth + 1, entry.jump_depth
-    return event.branch, event.version, entry.depth + 1, entry.depth
+    event = parent.event
+    if event.jump_branch is not None and event.jump_version is not None:
+        far = batch.event(thread, event.jump_branch, event.jump_version)
+        if far is not None and event.depth - event.jump_depth == event.jump_depth - far.jump_depth:
+            if far.jump_branch is not None:
+                return far.jump_branch, far.jump_version, event.depth + 1, far.jump_depth
+            return event.jump_branch, event.jump_version, event.depth + 1, event.jump_depth
+    return event.branch, event.version, event.depth + 1, event.depth
 
 
 def _stage_checkpoint(batch: Batch, type_: int, event: CheckpointEvent, rows: Sequence[NodeRow]) -> Head:
     body = encode_checkpoint_body(event, event.lsn)
     batch.append(type_, event.time_us, body, event.thread, rows)
-    entry = apply_checkpoint(batch, event)
-    head = Head(event, event.digest, entry)
+    apply_checkpoint(batch, event)
+    head = Head(event, event.digest)
     batch.set_head(event.thread, event.branch, head)
     return head
 

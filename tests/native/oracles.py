@@ -704,14 +704,14 @@ def union(a: bytes, b: bytes) -> bytes:
 
 # --- version pages (section 6) ------------------------------------------------------------------------
 
-PAGE_ENTRY = struct.Struct(">QQIIIIII")
+PAGE_ENTRY = struct.Struct(">QQ")
 
 
 def page_parse(payload: bytes) -> tuple[int, list[tuple[int, ...]]]:
     reader = Reader(payload, 0, len(payload))
     first, count = reader.number(4), reader.number(4)
     require(1 <= count <= 32 and (first + count - 1) // 32 == first // 32)
-    entries = [PAGE_ENTRY.unpack(reader.take(40)) for _ in range(count)]
+    entries = [PAGE_ENTRY.unpack(reader.take(16)) for _ in range(count)]
     reader.finish()
     return first, entries
 

@@ -191,7 +191,7 @@ class Examiner:
     # --- one image ------------------------------------------------------------------
 
     def _look(self, image: Image, generator: random.Random) -> Finding:
-        log = _own_log()
+        log = own_log()
         with log.paused():
             self._put(image, generator)
             return look(
@@ -211,7 +211,7 @@ class Examiner:
 
     def _look_twice(self, tally: Tally, task: Task, image: Image, generator: random.Random) -> Finding:
         """Look at an image, recorded, and at images of that recording."""
-        log = _own_log()
+        log = own_log()
         with log.paused():
             remove_all(self._directory)
             image.write(self._directory)
@@ -280,7 +280,8 @@ def _shorten(text: str) -> str:
 
 
 @cache
-def _own_log() -> ShimLog:
+def own_log() -> ShimLog:
+    """Return the log of this process."""
     log = ShimLog.attached()
     assert log is not None, "a worker that examines is itself recorded"
     return log
@@ -288,7 +289,7 @@ def _own_log() -> ShimLog:
 
 @cache
 def _examiner(recording: Path) -> Examiner:
-    with _own_log().paused():
+    with own_log().paused():
         return Examiner(pickle.loads(recording.read_bytes()))  # noqa: S301 - written by our own parent
 
 

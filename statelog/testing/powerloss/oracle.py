@@ -67,12 +67,14 @@ class Expectation:
         lanes: of the recording.
         chain: digest of the chain of records by LSN, from the end of the recording; None if it is not known.
         may_lose_last: whether a cut may take the last commit of each lane ("batched").
+        ignored: threads that may be there or not.
 
     """
 
     lanes: tuple[Lane, ...]
     chain: Mapping[int, str] | None
     may_lose_last: bool
+    ignored: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ def _look_inside(
         problem = problem or "a commit after the cut did nothing"
     if reopens or on_step is not None:
         problem = problem or _look_again(store, contents, on_step)
-    after, amid, difference = _place(contents, expectation.lanes)
+    after, amid, difference = _place(without_threads(contents, expectation.ignored), expectation.lanes)
     return Finding(problem, exists, after, amid, difference)
 
 
@@ -227,7 +229,7 @@ def _check_commit(before: Contents, after: Contents) -> str:
     mine = frozenset({AFTER})
     if _of_threads(before, mine) == _of_threads(after, mine):
         return "a commit after the cut did nothing"
-    others_before, others_after = (_without_threads(each, mine) for each in (before, after))
+    others_before, others_after = (without_threads(each, mine) for each in (before, after))
     if others_before != others_after:
         return f"a commit after the cut changed other things: {describe_difference(others_after, others_before)}"
     return ""
@@ -246,7 +248,7 @@ def _place(
             difference = difference or describe_difference(mine, lane.steps[-1])
     known = [lane.threads for lane in lanes if lane.threads is not None]
     if known and len(known) == len(lanes):
-        rest = _without_threads(contents, frozenset().union(*known))
+        rest = without_threads(contents, frozenset().union(*known))
         if rest:
             after = [frozenset() for _ in lanes]
             difference = f"{min(rest)} should not be there"
@@ -259,7 +261,8 @@ def _of_threads(contents: Contents, threads: frozenset[str]) -> Contents:
     return {name: fact for name, fact in contents.items() if name in names or name.startswith(beginnings)}
 
 
-def _without_threads(contents: Contents, threads: frozenset[str]) -> Contents:
+def without_threads(contents: Contents, threads: frozenset[str]) -> Contents:
+    """Return the facts that are not about some threads."""
     theirs = _of_threads(contents, threads)
     return {name: fact for name, fact in contents.items() if name not in theirs}
 

@@ -170,8 +170,9 @@ def _do_lane(
     contents = [read_contents(session.store, threads=threads)]
     for position, step in enumerate(steps, 1):
         mark(f"begin {number} {position}".encode())
-        session.do(step)
+        refused = session.do(step)
         mark(f"done {number} {position}".encode())
+        assert refused is None or isinstance(step, Operation), refused
         contents.append(read_contents(session.store, threads=threads))
         if model is not None:
             model = _do_to_model(step, model, workload)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import statelog
 from statelog import reducers
+from statelog.errors import StatelogError
 from statelog.testing.history import Commit, Fork, Operation, Rollback, Tag, Together, Untag, perform
 
 if TYPE_CHECKING:
@@ -116,8 +117,17 @@ class Session:
         self._opener = opener
         self.store = opener(path, **self._options)
 
-    def do(self, step: Step) -> None:
-        """Do one step. Operations that are refused are passed over, as by `perform`."""
+    def do(self, step: Step) -> type[StatelogError] | None:
+        """Do one step; return the class of the exception that refused it, None if it was done."""
+        if isinstance(step, Operation):
+            return perform(step, self.store, schema=self._schema)
+        try:
+            self._maintain(step)
+        except StatelogError as error:
+            return type(error)
+        return None
+
+    def _maintain(self, step: Step) -> None:
         match step:
             case Reopen():
                 self.store.close()
@@ -130,8 +140,6 @@ class Session:
                 self.store.delete_thread(step.thread)
             case RebuildIndex():
                 self.store.rebuild_index()
-            case _:
-                perform(step, self.store, schema=self._schema)
 
     def close(self) -> None:
         """Close the store."""

@@ -1,0 +1,303 @@
+"""Events out of encoded bodies that nobody vouches for.
+
+`log.events` decodes bodies of our own records. Here they may come from a stranger: before a body
+is decoded its shape is checked on the encoded bytes, so that no count or nesting in it makes
+memory grow beyond its own size, and every field is of its type and within its bounds. Metadata
+stays encoded: it may hold values whose codec is not known here, and is not ours to interpret.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from statelog import kernels
+from statelog.errors import CorruptionError
+from statelog.format import cbor
+from statelog.format.record import (
+    DIGEST_SIZE_BYTES,
+    FLAG_CONTINUES,
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    TYPE_CHECKPOINT,
+    TYPE_DELETE,
+    TYPE_FORK,
+    TYPE_NAMES,
+    TYPE_POLICY,
+    TYPE_ROLLBACK,
+    TYPE_SCHEMA,
+    TYPE_TAG,
+    TYPE_THREAD,
+    Record,
+    Redacted,
+)
+from statelog.limits import (
+    CHANNELS_MAX,
+    METADATA_SIZE_BYTES_MAX,
+    NAME_SIZE_BYTES_MAX,
+    THREAD_ID_SIZE_BYTES_MAX,
+    VERSIONS_MAX,
+)
+from statelog.log.events import (
+    CheckpointEvent,
+    DeleteEvent,
+    Event,
+    ForkEvent,
+    PolicyEvent,
+    SchemaEvent,
+    TagEvent,
+    ThreadEvent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Field = Callable[[bytes], Any]
+    """Returns the value of an encoded field; raises `_WrongFieldError` if it is of another type or out of bounds."""
+
+_FIELDS_MAX = 32
+_SPEC_SIZE_BYTES_MAX = 4096
+_BORROWED_MAX = 1 << 20
+_LSN_MAX = 1 << 62
+_POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
+_NULL = b"\xf6"
+_FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
+
+
+class _WrongFieldError(Exception):
+    """A field that is not what it has to be; never leaves this module."""
+
+
+# --- fields -----------------------------------------------------------------------
+
+
+def _head(item: bytes) -> tuple[int, int]:
+    """Return (major type, argument) of an item that was checked."""
+    info = item[0] & 31
+    argument = info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
+    return item[0] >> 5, argument
+
+
+def children(item: bytes, count_max: int) -> list[bytes]:
+    """Return the children of a list or dict (its keys and values in turn), if they are not too many.
+
+    Args:
+        item: checked CBOR.
+        count_max: of elements, or of pairs.
+
+    """
+    major, argument = _head(item)
+    if major not in (4, 5) or argument > count_max:
+        raise _WrongFieldError
+    _kind, at, ends = kernels.cbor_split(item)
+    found = []
+    for end in ends:
+        found.append(item[at:end])
+        at = end
+    return found
+
+
+def _number(maximum: int) -> Field:
+    def read(item: bytes) -> int:
+        major, argument = _head(item)
+        if major != 0 or argument > maximum:
+            raise _WrongFieldError
+        return argument
+
+    return read
+
+
+def _text(size_bytes_max: int, *, size_bytes_min: int = 1) -> Field:
+    def read(item: bytes) -> str:
+        major, argument = _head(item)
+        if major != 3 or not size_bytes_min <= argument <= size_bytes_max:
+            raise _WrongFieldError
+        return item[len(item) - argument :].decode()
+
+    return read
+
+
+def _digest(item: bytes) -> bytes:
+    if item[0] != 0x40 | DIGEST_SIZE_BYTES:
+        raise _WrongFieldError
+    return item[1:]
+
+
+def optional(field: Field) -> Field:
+    """Return a field that may also be null."""
+
+    def read(item: bytes) -> Any:
+        return None if item == _NULL else field(item)
+
+    return read
+
+
+def _metadata(item: bytes) -> bytes:
+    if item[0] >> 5 != 5 or len(item) > METADATA_SIZE_BYTES_MAX:
+        raise _WrongFieldError
+    return item
+
+
+def _names(item: bytes) -> bytes:
+    """Channel names, as they stand."""
+    if item[0] >> 5 != 4:
+        raise _WrongFieldError
+    for child in children(item, CHANNELS_MAX):
+        NAME(child)
+    return item
+
+
+def _digests(item: bytes) -> bytes:
+    if item[0] >> 5 != 4:
+        raise _WrongFieldError
+    for child in children(item, _BORROWED_MAX):
+        _digest(child)
+    return item
+
+
+def _specs(item: bytes) -> dict[str, str]:
+    if item[0] >> 5 != 5:
+        raise _WrongFieldError
+    parts = children(item, CHANNELS_MAX)
+    return {NAME(parts[at]): _SPEC(parts[at + 1]) for at in range(0, len(parts), 2)}
+
+
+def _policy(item: bytes) -> dict[str, Any]:
+    if item[0] >> 5 != 5:
+        raise _WrongFieldError
+    policy = {}
+    parts = children(item, len(_POLICY_KEYS))
+    for at in range(0, len(parts), 2):
+        key, value = NAME(parts[at]), parts[at + 1]
+        if key not in _POLICY_KEYS or (value[0] not in (0xF4, 0xF5, 0xF6) and value[0] >> 5 != 0):
+            raise _WrongFieldError
+        policy[key] = cbor.decode(value)
+    return policy
+
+
+LSN = _number(_LSN_MAX)
+VERSION = _number(VERSIONS_MAX)
+NODE = _number((1 << 32) - 1)
+NAME = _text(NAME_SIZE_BYTES_MAX)
+THREAD_ID = _text(THREAD_ID_SIZE_BYTES_MAX)
+SPECS: Field = _specs
+METADATA: Field = _metadata
+NAMES: Field = _names
+DIGEST: Field = _digest
+POLICY: Field = _policy
+_SPEC = _text(_SPEC_SIZE_BYTES_MAX, size_bytes_min=0)
+
+_CHECKPOINT: tuple[Field, ...] = (
+    LSN,  # thread
+    VERSION,  # branch
+    VERSION,
+    optional(VERSION),  # parent branch
+    optional(VERSION),  # parent version
+    optional(DIGEST),
+    optional(VERSION),  # jump branch
+    optional(VERSION),  # jump version
+    VERSION,  # depth
+    VERSION,  # jump depth
+    DIGEST,  # root
+    LSN,
+    NODE,
+    optional(NAME),  # id
+    METADATA,
+    NAMES,
+    _digests,
+)
+
+_BODIES: dict[int, tuple[Field, ...]] = {
+    TYPE_THREAD: (THREAD_ID, SPECS),
+    TYPE_CHECKPOINT: _CHECKPOINT,
+    TYPE_ROLLBACK: (*_CHECKPOINT, LSN),
+    TYPE_FORK: (LSN, VERSION, NAME, VERSION, VERSION),
+    TYPE_SCHEMA: (LSN, SPECS),
+    TYPE_TAG: (LSN, NAME, LSN),
+    TYPE_DELETE: (LSN, DIGEST),
+    TYPE_POLICY: (LSN, POLICY),
+}
+_REDACTED: tuple[Field, ...] = (LSN, DIGEST, optional(DIGEST), _digests)
+
+
+# --- bodies -----------------------------------------------------------------------
+
+
+def read_fields(item: bytes, fields: Sequence[Field]) -> list[Any]:
+    """Return the fields of an encoded array, each of its type.
+
+    Raises:
+        CorruptionError: the item is malformed, or a field is not what it has to be.
+
+    """
+    kernels.cbor_check(item)
+    parts = split_array(item)
+    if len(parts) != len(fields):
+        message = f"{len(parts)} fields instead of {len(fields)}"
+        raise CorruptionError(message)
+    values = []
+    for index, (part, field) in enumerate(zip(parts, fields, strict=True)):
+        try:
+            values.append(field(part))
+        except _WrongFieldError:
+            message = f"field {index} is not what it has to be"
+            raise CorruptionError(message) from None
+    return values
+
+
+def split_array(item: bytes) -> list[bytes]:
+    """Return the encoded fields of an array that was checked."""
+    try:
+        if item[0] >> 5 == 4:
+            return children(item, _FIELDS_MAX)
+    except _WrongFieldError:
+        pass
+    message = "it is no array of fields"
+    raise CorruptionError(message)
+
+
+def read_event(record: Record) -> Event | Redacted:
+    """Return the event of a record whose checksum holds, or what is left of a redacted one.
+
+    Raises:
+        CorruptionError: type, flags or body are not such as FORMAT.md allows. Facts: lsn.
+
+    """
+    if record.type not in TYPE_NAMES:
+        _refuse(record, f"it has the unknown type {record.type}")
+    if record.flags & ~_FLAGS or (record.flags & FLAG_VACUUMED and not record.flags & FLAG_REDACTED):
+        _refuse(record, f"it has flags {record.flags:#x}")
+    try:
+        if record.flags & FLAG_REDACTED:
+            thread, body, nodes, borrowed = read_fields(record.body, _REDACTED)
+            if bool(record.flags & FLAG_VACUUMED) != (nodes is not None):
+                _refuse(record, "its flags do not fit its redacted body")
+            return Redacted(thread, body, nodes, cbor.decode(borrowed))
+        values = read_fields(record.body, _BODIES[record.type])
+    except CorruptionError as error:
+        if "lsn" in error.facts:
+            raise
+        _refuse(record, error.message)
+    return _make_event(record, values)
+
+
+def _make_event(record: Record, values: list[Any]) -> Event:
+    if record.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+        target = values.pop() if record.type == TYPE_ROLLBACK else 0
+        if record.type == TYPE_ROLLBACK and not target:
+            _refuse(record, "it rolls back to nothing")
+        values[11] = values[11] or record.lsn
+        return CheckpointEvent._make([*values, target, record.lsn, record.time_us])
+    kinds: dict[int, Callable[..., Event]] = {
+        TYPE_THREAD: ThreadEvent,
+        TYPE_FORK: ForkEvent,
+        TYPE_SCHEMA: SchemaEvent,
+        TYPE_TAG: TagEvent,
+        TYPE_DELETE: DeleteEvent,
+        TYPE_POLICY: PolicyEvent,
+    }
+    return kinds[record.type](*values)
+
+
+def _refuse(record: Record, what: str) -> NoReturn:
+    message = f"record {record.lsn}: {what}"
+    raise CorruptionError(message, lsn=record.lsn)

@@ -1,0 +1,285 @@
+"""The frames an export is made of: written front to back, read front to back, believed only when checked.
+
+EXPORT.md draws them. A reader trusts nothing: a frame's size is bounded by its kind, bytes are
+taken from the source piece by piece as they come, and a frame that is moved, repeated, left out or
+changed does not fit its checksum. Every error says at which byte of the stream.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from xxhash import xxh3_64
+
+from statelog import kernels
+from statelog.errors import CorruptionError, FormatError, UsageError
+from statelog.format import cbor
+from statelog.format.header import STORE_ID_SIZE_BYTES
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
+
+MAGIC = b"\x89STLGX\r\n"
+"""No text, and a transfer that takes it for text damages it at once."""
+
+EXPORT_FORMAT = 1
+
+HEADER = 0x48
+RECORD = 0x52
+NODE = 0x4E
+EVENT = 0x45
+TRAILER = 0x5A
+
+LOG = "log"
+THREADS = "threads"
+
+_NAME = "statelog export"
+_SMALL_SIZE_BYTES_MAX = 4096
+_EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
+"""65,536 channels with their names and reducers, twice."""
+
+_SIZE_BYTES_MAX = {
+    HEADER: _SMALL_SIZE_BYTES_MAX,
+    RECORD: RECORD_SIZE_BYTES_MAX + 8,
+    NODE: VALUE_SIZE_BYTES_MAX + _SMALL_SIZE_BYTES_MAX,
+    EVENT: _EVENT_SIZE_BYTES_MAX,
+    TRAILER: _SMALL_SIZE_BYTES_MAX,
+}
+_PIECE_SIZE_BYTES = 1024 * 1024
+"""Asked for at once: a size that is claimed and not there costs no more memory than this."""
+
+_HEAD = struct.Struct(">BI")
+_CHECK_SIZE_BYTES = 8
+
+
+class Target(Protocol):
+    """Where an export is written to: a binary file, a pipe, a socket's file."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write bytes; the number written, where not all may be."""
+
+
+class Source(Protocol):
+    """Where an export is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most so many bytes; none at the end."""
+
+
+class Frame(NamedTuple):
+    """A frame whose checksum holds, and where in the stream it begins."""
+
+    kind: int
+    payload: bytes
+    offset: int
+
+
+class Header(NamedTuple):
+    """What an export says of itself.
+
+    Attributes:
+        kind: `LOG` or `THREADS`.
+        store_id: of the store it was made of.
+        since: LSN behind which it begins; 0 but for an incremental one.
+        chain: chain digest of that record.
+        last: the store's last LSN when it was made; for progress only.
+
+    """
+
+    kind: str
+    store_id: bytes
+    since: int
+    chain: bytes
+    last: int
+
+
+class FrameWriter:
+    """Writes an export to a target, which need not be able to seek."""
+
+    def __init__(self, target: Target, header: Header) -> None:
+        self.size_bytes = 0
+        self._target = target
+        self._frames = 0
+        self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
+        self._write(MAGIC)
+        fields = {
+            "magic": _NAME,
+            "format": EXPORT_FORMAT,
+            "kind": header.kind,
+            "store_id": header.store_id,
+            "since": header.since,
+            "chain": header.chain,
+            "last": header.last,
+        }
+        self.put(HEADER, cbor.encode(fields))
+
+    def put(self, kind: int, payload: bytes) -> None:
+        """Write a frame."""
+        head = _HEAD.pack(kind, len(payload))
+        state = xxh3_64(head, seed=self._frames)
+        state.update(payload)
+        self._write(head + payload + state.digest() if len(payload) < _PIECE_SIZE_BYTES else head)
+        if len(payload) >= _PIECE_SIZE_BYTES:
+            self._write(payload)
+            self._write(state.digest())
+        self._frames += 1
+
+    def finish(self, *, last: int, chain: bytes) -> None:
+        """Write the trailer: without it an export is cut off.
+
+        Args:
+            last: LSN of the last record exported, or looked at.
+            chain: its chain digest.
+
+        """
+        fields = {"frames": self._frames, "last": last, "chain": chain, "digest": self._digest.digest()}
+        self.put(TRAILER, cbor.encode(fields))
+
+    def _write(self, data: bytes) -> None:
+        self._digest.update(data)
+        self.size_bytes += len(data)
+        written = self._target.write(data)
+        while isinstance(written, int) and written < len(data):  # a raw file takes what it can
+            data = data[written:]
+            written = self._target.write(data)
+
+
+class FrameReader:
+    """Reads an export, from its first byte on.
+
+    Attributes:
+        header: what the export says of itself.
+        offset: bytes read so far.
+        trailer: what stands at the end, once it has been reached.
+
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Read magic and header.
+
+        Raises:
+            FormatError: not an export, or of a newer format. Facts: offset, needed, supported.
+            CorruptionError: the header is damaged. Facts: offset.
+            UsageError: the source gives text, not bytes.
+
+        """
+        self.offset = 0
+        self.trailer: dict[str, Any] = {}
+        self._source = source
+        self._frames = 0
+        self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
+        if self._take(len(MAGIC), "its first bytes", magic=True) != MAGIC:
+            message = "this is no export of a statelog store"
+            raise FormatError(message, offset=0, needed=None, supported=EXPORT_FORMAT)
+        frame = self._read_frame()
+        if frame.kind != HEADER:
+            self.refuse(frame.offset, "it does not begin with a header")
+        self.header = _decode_header(self, frame)
+
+    def read(self) -> Frame | None:
+        """Return the next frame; None at the end, once that has been found to be the whole.
+
+        Raises:
+            CorruptionError: a frame is damaged, or the stream ends before its end. Facts: offset.
+
+        """
+        digest = self._digest.copy()
+        frame = self._read_frame()
+        if frame.kind == HEADER:
+            self.refuse(frame.offset, "a second header")
+        if frame.kind != TRAILER:
+            return frame
+        fields = self.decode_small(frame, {"frames": int, "last": int, "chain": bytes, "digest": bytes})
+        if fields["frames"] != self._frames - 1 or fields["digest"] != digest.digest():
+            self.refuse(frame.offset, "its end does not fit what stands before")
+        if self._source.read(1):
+            self.refuse(self.offset, "it goes on behind its end")
+        self.trailer = fields
+        return None
+
+    def refuse(self, offset: int, what: str) -> NoReturn:
+        """Raise CorruptionError for what is wrong at a byte of the stream."""
+        message = f"the export is damaged at byte {offset}: {what}"
+        raise CorruptionError(message, offset=offset)
+
+    def decode_small(self, frame: Frame, types: dict[str, type]) -> dict[str, Any]:
+        """Return the fields of a header or trailer, of these types and no others."""
+        try:
+            kernels.cbor_check(frame.payload)
+            fields = cbor.decode(frame.payload)
+        except CorruptionError:
+            self.refuse(frame.offset, "a frame whose fields cannot be read")
+        is_whole = isinstance(fields, dict) and fields.keys() == types.keys()
+        if not is_whole or any(type(fields[name]) is not kind for name, kind in types.items()):
+            self.refuse(frame.offset, "a frame with other fields than it has to have")
+        assert isinstance(fields, dict)
+        return fields
+
+    def _read_frame(self) -> Frame:
+        offset = self.offset
+        head = self._take(_HEAD.size, "a frame")
+        kind, size = _HEAD.unpack(head)
+        if size > _SIZE_BYTES_MAX.get(kind, -1):
+            what = f"a frame of {size} bytes" if kind in _SIZE_BYTES_MAX else f"a frame of unknown kind {kind:#04x}"
+            self.refuse(offset, what)
+        payload = self._take(size, f"a frame of {size} bytes")
+        state = xxh3_64(head, seed=self._frames)
+        state.update(payload)
+        if self._take(_CHECK_SIZE_BYTES, "a frame") != state.digest():
+            self.refuse(offset, "the checksum of a frame does not hold")
+        self._frames += 1
+        return Frame(kind, payload, offset)
+
+    def _take(self, size: int, what: str, *, magic: bool = False) -> bytes:
+        """Read exactly so many bytes, piece by piece."""
+        pieces = []
+        left = size
+        while left:
+            piece = self._source.read(min(left, _PIECE_SIZE_BYTES))
+            if not isinstance(piece, bytes | bytearray | memoryview) or len(piece) > left:
+                message = "an export is read from a file that is open in binary mode"
+                raise UsageError(message)
+            if not piece:
+                if magic:
+                    break
+                self.refuse(self.offset, f"it ends within {what}")
+            pieces.append(bytes(piece))
+            self._digest.update(piece)
+            self.offset += len(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _decode_header(reader: FrameReader, frame: Frame) -> Header:
+    _check_format(frame)
+    fields = reader.decode_small(
+        frame,
+        {"magic": str, "format": int, "kind": str, "store_id": bytes, "since": int, "chain": bytes, "last": int},
+    )
+    is_sound = (
+        fields["kind"] in (LOG, THREADS)
+        and len(fields["chain"]) == DIGEST_SIZE_BYTES
+        and len(fields["store_id"]) == STORE_ID_SIZE_BYTES
+        and 0 <= fields["since"] <= fields["last"] < 1 << 62
+    )
+    if not is_sound:
+        reader.refuse(frame.offset, "its header says what cannot be")
+    return Header(fields["kind"], fields["store_id"], fields["since"], fields["chain"], fields["last"])
+
+
+def _check_format(frame: Frame) -> None:
+    """Refuse a newer format before anything else of its header is looked at."""
+    try:
+        kernels.cbor_check(frame.payload)
+        fields = cbor.decode(frame.payload)
+    except CorruptionError:
+        return
+    if not isinstance(fields, dict) or fields.get("magic") != _NAME:
+        message = "this is no export of a statelog store"
+        raise FormatError(message, offset=frame.offset, needed=None, supported=EXPORT_FORMAT)
+    needed = fields.get("format")
+    if type(needed) is int and needed != EXPORT_FORMAT:
+        message = f"the export has format {needed}; this release reads format {EXPORT_FORMAT}"
+        raise FormatError(message, offset=frame.offset, needed=needed, supported=EXPORT_FORMAT)
+

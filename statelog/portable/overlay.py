@@ -1,0 +1,118 @@
+"""Records and index changes on their way into one transaction, readable as if they were in.
+
+As `log.batch.Batch`, for records that are there already in bytes: what is staged here keeps
+the LSN, time and chain it came with, or was given by who stages it. Nothing is written before
+all of it has been found right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.format import keys
+from statelog.format.record import FLAG_VACUUMED, Record, Redacted
+from statelog.log.events import Event, ThreadEvent
+from statelog.log.index import apply_borrowed, apply_event, apply_nodes, apply_redacted
+from statelog.log.view import Transaction, View, ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.portable.nodes import Row
+    from statelog.storage.transactions import WriteTransaction
+
+_PAGES = b"v"
+_PAGE_PREFIX_SIZE_BYTES = len(keys.encode_page_prefix(0, 0))
+
+
+class Overlay:
+    """Staged records and index payloads over a transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.view = View(self)
+        self._transaction = transaction
+        self._end = transaction.last_lsn()
+        self._records: list[bytes] = []
+        self._payloads: dict[bytes, bytes | None] = {}
+        self._last_pages: dict[bytes, bytes] = {}
+        """Greatest staged version page of each branch: by far the most asked for, and never deleted here."""
+
+    # --- reading ------------------------------------------------------------------
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return a payload, staged ones first."""
+        if key in self._payloads:
+            return self._payloads[key]
+        return self._transaction.get_index(key)
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return a record, staged or not."""
+        if lsn > self._end:
+            index = lsn - self._end - 1
+            return memoryview(self._records[index]) if index < len(self._records) else None
+        return self._transaction.get_log(lsn)
+
+    def last_lsn(self) -> int:
+        """Return the last LSN, staged ones included."""
+        return self._end + len(self._records)
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return the greatest key with a prefix."""
+        if prefix[:1] == _PAGES and len(prefix) == _PAGE_PREFIX_SIZE_BYTES:
+            key = self._last_pages.get(prefix)
+            payload = None if key is None else self._payloads[key]
+            if key is not None and payload is not None:  # staged pages are not below those that are there
+                return key, payload
+            return self._transaction.last_index(prefix)
+        return next(self.scan_index(prefix, reverse=True), None)
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, from a key on, ascending or descending."""
+        merged = dict(self._transaction.scan_index(prefix))
+        for key, payload in self._payloads.items():
+            if key.startswith(prefix):
+                if payload is None:
+                    merged.pop(key, None)
+                else:
+                    merged[key] = payload
+        yield from ordered(merged, start, reverse=reverse)
+
+    # --- staging ------------------------------------------------------------------
+
+    def put_index(self, key: bytes, payload: bytes) -> None:
+        """Stage a payload."""
+        self._payloads[key] = payload
+        if key[:1] == _PAGES:
+            prefix = key[:_PAGE_PREFIX_SIZE_BYTES]
+            self._last_pages[prefix] = max(key, self._last_pages.get(prefix, b""))
+
+    def delete_index(self, key: bytes) -> None:
+        """Stage a deletion."""
+        self._payloads[key] = None
+        if key[:1] == _PAGES:
+            self._last_pages.pop(key[:_PAGE_PREFIX_SIZE_BYTES], None)
+
+    def stage(self, data: bytes, record: Record, event: Event | Redacted, rows: list[Row]) -> None:
+        """Stage a record, and what it does to the index."""
+        lsn = record.lsn
+        assert lsn == self.last_lsn() + 1
+        thread = lsn if isinstance(event, ThreadEvent) else event.thread
+        facts = [(row.type, row.digest, row.content_size, data[row.at] if row.type else 0) for row in rows]
+        apply_nodes(self, lsn, thread, facts)
+        if isinstance(event, Redacted):
+            apply_borrowed(self, event.borrowed)
+            is_vacuumed = bool(record.flags & FLAG_VACUUMED)
+            apply_redacted(self, lsn, thread, is_vacuumed=is_vacuumed, holds_nodes=any(row.type for row in rows))
+        else:
+            apply_event(self, event, lsn)
+        self._records.append(data)
+
+    def flush(self, transaction: WriteTransaction) -> None:
+        """Put everything staged into the transaction this stands over."""
+        for offset, data in enumerate(self._records):
+            transaction.put_log(self._end + offset + 1, data)
+        for key, payload in sorted(self._payloads.items()):
+            if payload is None:
+                transaction.delete_index(key)
+            else:
+                transaction.put_index(key, payload)

@@ -1,0 +1,249 @@
+"""Every exception: where it stands, what it carries, and that something raises it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import statelog
+from statelog import errors, reducers
+
+GROUPS = {
+    errors.UsageError: 2,
+    errors.ConflictError: 4,
+    errors.LimitError: 5,
+    errors.FormatError: 6,
+    errors.CorruptionError: 7,
+    errors.StorageError: 8,
+    errors.AccessError: 10,
+}
+CLASSES = [
+    each for _name, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.StatelogError)
+]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_belongs_to_one_group_by_what_the_caller_does_next(kind):
+    if kind is not errors.StatelogError:
+        assert len([group for group in GROUPS if issubclass(kind, group)]) == 1
+
+
+@pytest.mark.parametrize(("group", "code"), GROUPS.items())
+def test_groups_have_exit_codes_of_their_own(group, code):
+    assert group.exit_code == code
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_facts_are_attributes_and_survive_copies_and_pickles(kind):
+    error = kind("a message", thread="t", actual_version=5)
+    for same in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(same) is kind
+        assert (str(same), same.message) == ("a message", "a message")
+        assert (same.thread, same.actual_version) == ("t", 5)
+        assert same.facts == {"thread": "t", "actual_version": 5}
+
+
+def test_errors_are_also_what_python_would_raise():
+    assert issubclass(errors.NotFoundError, LookupError)
+    assert issubclass(errors.ReducerTypeError, TypeError)
+    assert issubclass(errors.ValueTypeError, TypeError)
+    assert issubclass(errors.ValidationError, ValueError)
+    assert issubclass(errors.LimitError, ValueError)
+
+
+# --- something raises each ----------------------------------------------------------
+
+
+def usage(store):
+    store.thread("")
+
+
+def closed(store):
+    store.close()
+    store.thread("t")
+
+
+def forked(store):
+    store._engine.environment.process_id += 1
+    try:
+        store.thread("t")
+    finally:
+        store._engine.environment.process_id -= 1
+
+
+def read_only(store):
+    store.close()
+    with statelog.open(store.path, read_only=True) as opened:
+        opened.thread("t").commit({"x": 1})
+
+
+def thread_not_found(store):
+    store.thread("t").at(0)
+
+
+def thread_deleted(store):
+    store.thread("t").commit({"x": 1})
+    store.delete_thread("t")
+    store.thread("t").commit({"x": 2})
+
+
+def branch_not_found(store):
+    store.thread("t", branch="no such branch")
+
+
+def checkpoint_not_found(store):
+    store.thread("t").commit({"x": 1})
+    store.thread("t").at(5)
+
+
+def expired(store):
+    thread = store.thread("t")
+    first = thread.commit({"x": list(range(1000))})
+    thread.commit({"x": 1})
+    state = first.state
+    store.retain(keep_last=1)
+    store._engine.cache.clear()
+    list(state["x"])
+
+
+def store_not_found(store):
+    statelog.open(store.path.with_name("no such file"), create=False)
+
+
+def schema(store):
+    store.thread("t", schema={"x": reducers.add}).commit({"x": 1})
+    store.thread("t", schema={"x": reducers.append})
+
+
+def channel(store):
+    store.thread("t", schema={"x": reducers.add}).commit({"y": 1})
+
+
+def reducer_type(store):
+    thread = store.thread("t", schema={"x": reducers.add})
+    thread.commit({"x": 1})
+    thread.commit({"x": "text"})
+
+
+def value_type(store):
+    store.thread("t").commit({"x": object()})
+
+
+def validation(store):
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("State", x=(int, 0))
+    store.thread("t", schema=model).commit({"x": "no number"})
+
+
+def conflict(store):
+    store.thread("t").commit({"x": 1}, expected_version=3)
+
+
+def already_exists(store):
+    store.thread("t").commit({"x": 1}, id="mine")
+    store.thread("t").commit({"x": 2}, id="mine")
+
+
+def limit(store):
+    store.thread("t" * 401)
+
+
+def store_full(store):
+    path = store.path.with_name("small.state")
+    with statelog.open(path, max_size_bytes=1 << 20) as small:
+        small.thread("t").commit({"x": os.urandom(2 << 20)})
+
+
+def wrong_format(store):
+    path = store.path.with_name("foreign.txt")
+    path.write_text("this is no store\n" * 100)
+    statelog.open(path)
+
+
+def corruption(store):
+    store.thread("t").commit({"x": 1})
+    path = store.path
+    store.close()
+    path.write_bytes(path.read_bytes()[:5000])
+    statelog.open(path)
+
+
+def storage(store):
+    path = store.path.with_name("moved.state")
+    moved = statelog.open(path)
+    path.rename(path.with_name("elsewhere.state"))
+    try:
+        statelog.open(path)
+    finally:
+        moved.close()
+
+
+RAISERS = {
+    errors.UsageError: usage,
+    errors.ClosedError: closed,
+    errors.ForkedError: forked,
+    errors.ReadOnlyError: read_only,
+    errors.ThreadNotFoundError: thread_not_found,
+    errors.ThreadDeletedError: thread_deleted,
+    errors.BranchNotFoundError: branch_not_found,
+    errors.CheckpointNotFoundError: checkpoint_not_found,
+    errors.ExpiredError: expired,
+    errors.StoreNotFoundError: store_not_found,
+    errors.SchemaError: schema,
+    errors.ChannelError: channel,
+    errors.ReducerTypeError: reducer_type,
+    errors.ValueTypeError: value_type,
+    errors.ValidationError: validation,
+    errors.ConflictError: conflict,
+    errors.AlreadyExistsError: already_exists,
+    errors.LimitError: limit,
+    errors.StoreFullError: store_full,
+    errors.FormatError: wrong_format,
+    errors.CorruptionError: corruption,
+    errors.StorageError: storage,
+}
+ELSEWHERE = {
+    errors.StatelogError: "the root",
+    errors.NotFoundError: "raised by subclasses only",
+    errors.CommitOutcomeUnknownError: "tests/storage/test_commit.py",
+    errors.StoreLockedError: "tests/storage/test_locks.py",
+    errors.AccessError: "tests/storage/test_environment.py",
+}
+
+
+@pytest.mark.parametrize(("kind", "act"), RAISERS.items(), ids=lambda part: part.__name__)
+def test_every_error_is_raised_by_something(path, kind, act):
+    with statelog.open(path) as store, pytest.raises(kind) as caught:
+        act(store)
+    assert type(caught.value) is kind
+    assert caught.value.message
+
+
+def test_no_error_is_without_a_test():
+    assert set(CLASSES) == RAISERS.keys() | ELSEWHERE.keys()
+    here = Path(__file__).parent.parent
+    for kind, where in ELSEWHERE.items():
+        if where.startswith("tests/"):
+            assert kind.__name__ in (here / where).read_text()
+
+
+def test_messages_are_one_line_for_a_person(store):
+    thread = store.thread("ticket-42")
+    thread.commit({"x": 1})
+    for act in (
+        lambda: thread.at(9),
+        lambda: thread.at(datetime(1980, 1, 1, tzinfo=UTC)),
+        lambda: thread.commit({"x": 1}, expected_version=7),
+        lambda: thread.commit({"x": object()}),
+        lambda: store.thread("no such").at(0),
+    ):
+        with pytest.raises(errors.StatelogError) as caught:
+            act()
+        assert "\n" not in str(caught.value)
+        assert 10 < len(str(caught.value)) < 200
