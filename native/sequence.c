@@ -92,6 +92,33 @@ int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_si
     return SL_OK;
 }
 
+/* --- fingerprints in a row ------------------------------------------------------------------------ */
+
+int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint, size_t start)
+{
+    size_t count = size / 2;
+    uint16_t wanted;
+    uint8_t big_endian[2] = {(uint8_t)(fingerprint >> 8), (uint8_t)fingerprint};
+    memcpy(&wanted, big_endian, 2);
+    enum { BLOCK = 256 }; /* without a way out of it, so that the compiler compares many at a time */
+    for (size_t i = start; i < count;) {
+        size_t end = count - i < BLOCK ? count : i + BLOCK;
+        unsigned hits = 0;
+        for (size_t j = i; j < end; j++) {
+            uint16_t print;
+            memcpy(&print, prints + 2 * j, 2);
+            hits += print == wanted;
+        }
+        for (size_t j = i; hits > 0 && j < end; j++) {
+            if (memcmp(prints + 2 * j, big_endian, 2) == 0) {
+                return (int64_t)j;
+            }
+        }
+        i = end;
+    }
+    return -1;
+}
+
 /* --- strings -------------------------------------------------------------------------------------- */
 
 /* Size of the piece that begins at `data`, or 0 if none closes within `size` bytes. */

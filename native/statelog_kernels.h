@@ -152,6 +152,7 @@ int sl_tail_append(const uint8_t *data, size_t size, size_t content_size, uint64
 int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_size, const uint8_t *locators,
                   size_t locators_size, uint64_t count, sl_boundary *closes, size_t closes_capacity,
                   uint64_t *closes_count);
+int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint, size_t start); /* -1: none */
 int sl_blob_cuts(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity, uint64_t *count);
 
 /* map.c: dicts and sets by key */

@@ -354,6 +354,7 @@ _fingerprint_find: Callable[..., int] = lib.sl_fingerprint_find
 _tail_append: Callable[..., int] = lib.sl_tail_append
 _boundaries: Callable[..., int] = lib.sl_boundaries
 _blob_cuts: Callable[..., int] = lib.sl_blob_cuts
+_prints_find: Callable[..., int] = lib.sl_prints_find
 
 
 def find_position(
@@ -439,6 +440,11 @@ def boundaries(kind: int, level: int, entries: bytes, locators: bytes, count: in
     if status != _OK:
         _fail(status, "run of entries")
     return _unpack_numbers(ffi.cast("uint64_t *", closes), 3 * found[0]) if found[0] else []
+
+
+def prints_find(prints: bytes, fingerprint: int, start: int) -> int:
+    """Return the first index from ``start`` on of a 16-bit fingerprint in an array of them, or -1."""
+    return _prints_find(prints, len(prints), fingerprint, start)
 
 
 def blob_cuts(data: bytes) -> list[int]:

@@ -196,6 +196,12 @@ _ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
 }
 
 
+def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:
+    if type(value) is list:  # its items are what is merged
+        return [cbor.encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
+    return cbor.encode(value, path=path)
+
+
 def _shape_append(_reducer: Reducer, value: Any, path: str) -> list[bytes]:
     return [cbor.encode(value, path=path)]
 
@@ -253,6 +259,7 @@ def _mismatch(reducer: Reducer, value: object, path: str, wanted: str) -> Reduce
 
 
 _SHAPED: dict[str, Callable[[Reducer, Any, str], Any]] = {
+    "add": _shape_add,
     "append": _shape_append,
     "extend": _shape_extend,
     "union": _shape_union,

@@ -18,6 +18,7 @@ from statelog.errors import (
 from statelog.format import cbor, keys
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import writer
+from statelog.log.batch import Head
 from statelog.log.events import MAIN
 from statelog.mount import mounted
 from statelog.mutable import Loaded, plain
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from statelog.log.batch import Batch, Head
+    from statelog.log.batch import Batch
     from statelog.log.view import View
     from statelog.log.writer import Write
     from statelog.mount import Mount
@@ -157,8 +158,8 @@ class Thread:
             if not self._resolve(view):
                 return None
             thread, branch = self._ids(view)
-            head = read_head(view, thread, branch, view.head_version(thread, branch))
-        return None if head is None else self._wrap(head)
+            event = view.head_checkpoint(thread, branch)
+        return None if event is None else self._wrap(Head(event, event.digest))
 
     @property
     def state(self) -> MapView:

@@ -25,7 +25,7 @@ from statelog.format.record import (
 from statelog.log.index import apply_nodes
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
-from statelog.tree.node import Node, Workspace
+from statelog.tree.node import Node, Workspace, is_shared_widely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +52,8 @@ class Head(NamedTuple):
 
     event: CheckpointEvent
     digest: bytes
+    page: bytes | None = None
+    """The version page it stands on, if this process has just written it."""
 
 
 class _Staged(NamedTuple):
@@ -164,11 +166,8 @@ class Batch:
         found = self._new_heads.get((thread, branch)) or self._known_heads.get((thread, branch))
         if found is not None:
             return found
-        version = self.view.head_version(thread, branch)
-        event = self.view.checkpoint_of(thread, branch, version) if version >= 0 else None
-        if event is None:
-            return None
-        return Head(event, event.digest)
+        event = self.view.head_checkpoint(thread, branch)
+        return None if event is None else Head(event, event.digest)
 
     def event(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
         """Return a version's event, recent ones from memory; None if it has expired."""
@@ -191,8 +190,9 @@ class Batch:
 
     def append(self, type_: int, time_us: int, body: bytes, thread: int, rows: Sequence[NodeRow] = ()) -> None:
         """Stage a record of a thread; its nodes enter the index here."""
-        facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]
-        apply_nodes(self, self.next_lsn(), thread, facts)
+        if any([is_shared_widely(row.type, row.content_size, row.data[0]) for row in rows]):
+            facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]
+            apply_nodes(self, self.next_lsn(), thread, facts)
         self._staged.append(_Staged(type_, time_us, body, rows))
 
     def put_index(self, key: bytes, payload: bytes) -> None:
@@ -256,5 +256,5 @@ class Batch:
         lsn = self._end.lsn
         for staged in self._staged:
             lsn += 1
-            for number, row in enumerate(staged.rows):
-                self._cache.put(lsn, number, Node(row.data, row.content_size, lsn))
+            if staged.rows:
+                self._cache.put_rows(lsn, staged.rows)

@@ -111,16 +111,29 @@ def _put_branch(index: IndexWriter, thread: int, row: BranchRow) -> None:
     index.put_index(keys.encode_branch_key(thread, row.number), encode_branch(row))
 
 
-def apply_checkpoint(index: IndexWriter, event: CheckpointEvent) -> None:
-    """Enter a checkpoint: its entry follows from its own record, and needs no other."""
+def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | None = None) -> bytes:
+    """Enter a checkpoint: its entry follows from its own record, and needs no other.
+
+    Args:
+        index: where to.
+        event: the checkpoint.
+        page: the version page it belongs on, if known; read if None.
+
+    Returns:
+        The page with it.
+
+    """
     entry = VersionEntry(event.lsn, event.time_us)
     key = keys.encode_page_key(event.thread, event.branch, event.version)
-    page = index.get_index(key) or b""
-    index.put_index(key, kernels.page_append(page, event.version, entry))
+    if page is None:
+        page = index.get_index(key) or b""
+    page = kernels.page_append(page, event.version, entry)
+    index.put_index(key, page)
     if event.id is not None:
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))
     if event.borrowed != NOTHING_BORROWED:
         apply_borrowed(index, cbor.decode(event.borrowed))
+    return page
 
 
 def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:

@@ -12,6 +12,8 @@ from statelog.tree.node import Node, node_digest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from statelog.format.record import NodeRow
+
     from statelog.log.view import Transaction
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
@@ -33,15 +35,25 @@ class NodeCache:
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
         self._half = size_bytes_max // 2
-        self._young: dict[tuple[int, int], Node] = {}
-        self._old: dict[tuple[int, int], Node] = {}
+        # Records written by this process, whole; and nodes read, one by one.
+        self._young: dict[int, Sequence[NodeRow]] = {}
+        self._old: dict[int, Sequence[NodeRow]] = {}
+        self._young_nodes: dict[tuple[int, int], Node] = {}
+        self._old_nodes: dict[tuple[int, int], Node] = {}
         self._size = 0
 
     def get(self, lsn: int, number: int) -> Node | None:
         """Return a node if it is remembered."""
-        found = self._young.get((lsn, number))
+        for generation in (self._young, self._old):
+            rows = generation.get(lsn)
+            if rows is not None and number < len(rows):
+                row = rows[number]
+                if generation is self._old:
+                    self.put_rows(lsn, rows)
+                return Node(row.data, row.content_size, lsn)
+        found = self._young_nodes.get((lsn, number))
         if found is None:
-            found = self._old.get((lsn, number))
+            found = self._old_nodes.get((lsn, number))
             if found is not None:
                 self.put(lsn, number, found)
         return found
@@ -51,14 +63,29 @@ class NodeCache:
         size = len(node.data) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
+        self._grow(size)
+        self._young_nodes[lsn, number] = node
+
+    def put_rows(self, lsn: int, rows: Sequence[NodeRow]) -> None:
+        """Remember all nodes of a record just written: one entry, since they were made together."""
+        size = sum([len(row.data) + _OVERHEAD_BYTES for row in rows])
+        if size > self._half // 8:
+            return
+        self._grow(size)
+        self._young[lsn] = rows
+
+    def _grow(self, size: int) -> None:
         self._size += size
         if self._size > self._half:
-            self._old, self._young, self._size = self._young, {}, size
-        self._young[(lsn, number)] = node
+            self._old, self._young = self._young, {}
+            self._old_nodes, self._young_nodes = self._young_nodes, {}
+            self._size = size
 
     def clear(self) -> None:
         """Forget everything."""
-        self._young, self._old, self._size = {}, {}, 0
+        self._young, self._old = {}, {}
+        self._young_nodes, self._old_nodes = {}, {}
+        self._size = 0
 
 
 def read_node(

@@ -126,6 +126,15 @@ class View:
             return kernels.page_range(found[1])[1]
         return self.branch(thread, branch).base_version if branch else -1
 
+    def head_checkpoint(self, thread: int, branch: int) -> CheckpointEvent | None:
+        """Return the last checkpoint of a branch, by one look at its last page."""
+        found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
+        if found is None:
+            version = self.branch(thread, branch).base_version if branch else -1
+            return self.checkpoint_of(thread, branch, version) if version >= 0 else None
+        version = kernels.page_range(found[1])[1]
+        return self._checked(thread, version, kernels.page_read(found[1], version))
+
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         """Return the entry of a version as `branch` sees it, None if there is none."""
         branch = self.owner(thread, branch, version)
@@ -235,8 +244,9 @@ class View:
     def checkpoint_of(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
         """Return the checkpoint a version names; checks that the record agrees with the index."""
         entry = self.entry(thread, branch, version)
-        if entry is None:
-            return None
+        return None if entry is None else self._checked(thread, version, entry)
+
+    def _checked(self, thread: int, version: int, entry: VersionEntry) -> CheckpointEvent:
         event = self.checkpoint(entry.lsn)
         if event.thread != thread or event.version != version or event.time_us != entry.time_us:
             message = f"record {entry.lsn} is not version {version} of thread {thread}, as the index says"

@@ -153,7 +153,8 @@ def commit(
         raise deleted_error(thread_id)
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
-    _check_id(batch, thread_id, thread, checkpoint_id)
+    if checkpoint_id is not None:
+        _check_id(batch, thread_id, thread, checkpoint_id)
     borrowed: list[bytes] = []
     workspace = batch.workspace(thread, borrowed)
     if head is None:
@@ -174,7 +175,7 @@ def commit(
     event = _checkpoint_event(batch, thread, branch, version + 1, head, located, checkpoint_id, metadata, written, 0)
     if borrowed:
         event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
-    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, workspace.rows)
+    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, workspace.rows, head)
 
 
 def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]) -> mapping.Batch:
@@ -218,9 +219,7 @@ def check_version(thread_id: str, expected: int | None, actual: int) -> None:
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
 
 
-def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str | None) -> None:
-    if checkpoint_id is None:
-        return
+def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
         message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
@@ -285,13 +284,18 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
     return event.branch, event.version, event.depth + 1, event.depth
 
 
-def _stage_checkpoint(batch: Batch, type_: int, event: CheckpointEvent, rows: Sequence[NodeRow]) -> Head:
+def _stage_checkpoint(
+    batch: Batch, type_: int, event: CheckpointEvent, rows: Sequence[NodeRow], head: Head | None
+) -> Head:
     body = encode_checkpoint_body(event, event.lsn)
     batch.append(type_, event.time_us, body, event.thread, rows)
-    apply_checkpoint(batch, event)
-    head = Head(event, event.digest)
-    batch.set_head(event.thread, event.branch, head)
-    return head
+    page = None
+    if head is not None and head.event.branch == event.branch and event.version % keys.VERSIONS_PER_PAGE:
+        page = head.page
+    page = apply_checkpoint(batch, event, page)
+    made = Head(event, event.digest, page)
+    batch.set_head(event.thread, event.branch, made)
+    return made
 
 
 def rollback(
@@ -321,7 +325,7 @@ def rollback(
         _NOTHING_WRITTEN,
         old.lsn,
     )
-    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, ())
+    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, (), head)
 
 
 def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, int]) -> int:

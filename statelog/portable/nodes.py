@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
     Read = Callable[[int, bytes, int, int], Node]
     """Type, digest, LSN and number to node."""
+    Identity = Callable[[int, int], bytes]
+    """LSN and number to type and digest, joined; empty where there is no such node."""
 
-_SEAMS_MAX = 65_536
+_SEAMS_SIZE_BYTES_MAX = 16 * 1024 * 1024
+_OVERHEAD_BYTES = 300
 _TYPES = range(1, 5)
 _MAJOR_TEXT = 3
 
@@ -73,6 +76,7 @@ class Seams:
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Seam] = OrderedDict()
+        self._size_bytes = 0
 
     def learn(self, type_: int, digest: bytes, node: bytes, content_size: int) -> Seam:
         """Return the seam of a chunk or piece that was checked, and remember it."""
@@ -81,9 +85,12 @@ class Seams:
         else:
             kind, level = node[0], node[1]
             seam = Seam(kind, level, kernels.chunk_summary(node, content_size, kind, digest))
-        self._known[digest] = seam
-        if len(self._known) > _SEAMS_MAX:
-            self._known.popitem(last=False)
+        if digest not in self._known:
+            self._known[digest] = seam
+            self._size_bytes += len(seam.entry) + _OVERHEAD_BYTES
+            while self._size_bytes > _SEAMS_SIZE_BYTES_MAX:
+                _digest, oldest = self._known.popitem(last=False)
+                self._size_bytes -= len(oldest.entry) + _OVERHEAD_BYTES
         return seam
 
     def of(self, ref: Ref, read: Read) -> Seam:
@@ -91,7 +98,8 @@ class Seams:
         seam = self._known.get(ref.digest)
         if seam is None:
             node = read(*ref)
-            seam = self.learn(ref.type, ref.digest, node.data, node.content_size)
+            return self.learn(ref.type, ref.digest, node.data, node.content_size)
+        self._known.move_to_end(ref.digest)
         return seam
 
 
@@ -114,7 +122,7 @@ def check_content(type_: int, digest: bytes, node: bytes, content_size: int) -> 
 
 
 def check_refs(
-    type_: int, node: bytes, content_size: int, lsn: int, identity: Callable[[int, int], bytes], seams: Seams, read: Read
+    type_: int, node: bytes, content_size: int, lsn: int, *, identity: Identity, seams: Seams, read: Read
 ) -> None:
     """Check the inside of a node (T4), and that each ref leads to what it names (T5).
 
@@ -123,7 +131,7 @@ def check_refs(
         node: content and locators.
         content_size: of the content.
         lsn: of its record: what locators with LSN 0 mean.
-        identity: type and digest of the node at (LSN, number), empty if there is none.
+        identity: of the node at a place.
         seams: what chunks are to the level above.
         read: reads a node that was checked.
 
@@ -144,7 +152,7 @@ def _check_seams(type_: int, node: bytes, content_size: int, refs: list[Ref], se
     kind = node[0]
     level = node[1] if type_ == CHUNK else 0
     if type_ == ROOT:
-        _check_spine(node, content_size, iter(refs), seams, read)
+        _check_spine(node, content_size, iter(refs), read)
         if kind in STRINGS:
             return
     table = kernels.entries_table(node, content_size, 0, is_root=type_ == ROOT, kind=kind)
@@ -161,7 +169,7 @@ def _check_seams(type_: int, node: bytes, content_size: int, refs: list[Ref], se
             raise CorruptionError(message)
 
 
-def _check_spine(node: bytes, content_size: int, refs: Iterator[Ref], seams: Seams, read: Read) -> None:
+def _check_spine(node: bytes, content_size: int, refs: Iterator[Ref], read: Read) -> None:
     """Check the open levels of a root: of its kind, one below the other, as much under each as it says."""
     head = kernels.root_read(node, content_size, 0)
     below = 0

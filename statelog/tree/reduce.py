@@ -22,6 +22,7 @@ from statelog.tree.node import Slot, Workspace
 from statelog.tree.tree import STRINGS
 from statelog.tree.value import (
     add_root,
+    container_head,
     container_kind,
     encode_slot,
     is_tree,
@@ -48,8 +49,13 @@ def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: byt
     return encode_slot(workspace, item, top=True, key=key)
 
 
-def add(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
-    """Sum numbers, concatenate lists, tuples, str and bytes, as `operator.add`."""
+def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -> Slot:
+    """Sum numbers, concatenate lists (given by their items), tuples, str and bytes, as `operator.add`."""
+    if isinstance(item, list):
+        kind = kernels.KIND_LIST if current is None else _kind(workspace, current)
+        if kind == kernels.KIND_LIST:
+            return sequence.append(workspace, current or _EMPTY_LIST, item)
+        item = container_head(kernels.KIND_LIST, len(item)) + b"".join(item)
     if current is None:
         return encode_slot(workspace, item, top=True)
     if not is_tree(current):

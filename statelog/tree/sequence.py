@@ -105,7 +105,7 @@ class Identities:
         position = -1
         while True:
             if prints is not None:
-                position = _find_aligned(prints, wanted, position + 1)
+                position = kernels.prints_find(prints, wanted, position + 1)
             else:
                 position = kernels.fingerprint_find(
                     node.data,
@@ -118,10 +118,8 @@ class Identities:
                 return position
 
     def _is_at(self, node: Node, level: int, position: int, identity: bytes) -> bool:
-        for run in self._tree.runs_below(node, level, position, position + 1):
-            item = read_item(self._tree.workspace, self._tree.slot(run.node, run.table, run.start))
-            return identity_of(item, self._key_item) == identity
-        return False
+        slot = self._tree.at_below(node, level, position)
+        return identity_of(read_item(self._tree.workspace, slot), self._key_item) == identity
 
     def _prints(self, node: Node, level: int, digest: bytes | None) -> bytes:
         """Return the fingerprints of all items below a node of level >= 1, joined once."""
@@ -146,17 +144,6 @@ class Identities:
                 self._cache.clear()
             self._cache[digest] = joined
         return joined
-
-
-def _find_aligned(prints: bytes, wanted: int, start: int) -> int:
-    """Return the first index from `start` on of a 16-bit number in an array of them, or -1."""
-    pattern = wanted.to_bytes(2, "big")
-    at = prints.find(pattern, 2 * start)
-    while at % 2 == 1:  # -1 is odd as well, and ends below
-        if at < 0:
-            return -1
-        at = prints.find(pattern, at + 1)
-    return at // 2
 
 
 IDENTITY_CACHE_ENTRIES_MAX = 4096

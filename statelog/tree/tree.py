@@ -115,13 +115,17 @@ class Tree:
         """Return the slot at a position below `count`, reading one path."""
         for level, covered, group in self.groups():
             if position < covered:
-                node, offset = self._descend(group, level, position)
-                _i, _o, slot_at, end, lsn, number = kernels.find_position(
-                    *node, is_root=node is self.node, kind=self.head.kind, position=offset
-                )
-                return Slot(node.data[slot_at:end], lsn, number)
+                return self.at_below(group, level, position)
             position -= covered
         raise IndexError(position)
+
+    def at_below(self, node: Node, level: int, position: int) -> Slot:
+        """Return the slot at a position relative to a node, reading one path."""
+        node, offset = self._descend(node, level, position)
+        _index, _offset, slot_at, end, lsn, number = kernels.find_position(
+            *node, is_root=node is self.node, kind=self.head.kind, position=offset
+        )
+        return Slot(node.data[slot_at:end], lsn, number)
 
     def _descend(self, node: Node, level: int, position: int) -> tuple[Node, int]:
         while level:

@@ -264,3 +264,11 @@ def test_append_beyond_64_bits_of_count_is_refused():
     content = b"\x00" + covered + b"\x01" + covered + bytes(20) + b"\x00"
     with pytest.raises(CorruptionError):
         kernels.tail_append(content + b"\1\1", len(content), 1, b"\x05", b"", 1)
+
+
+@relaxed
+@given(st.lists(st.integers(0, 300), max_size=700), st.integers(0, 300), st.integers(0, 710))
+def test_fingerprints_in_a_row_are_found_where_they_first_are(prints, wanted, start):
+    data = b"".join(number.to_bytes(2, "big") for number in prints)
+    expected = next((i for i in range(start, len(prints)) if prints[i] == wanted), -1)
+    assert kernels.prints_find(data, wanted, start) == expected
