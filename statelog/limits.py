@@ -48,6 +48,11 @@ MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3
 MAX_SIZE_BYTES_MIN = 1024 * 1024
 """Below this the first commits already fail."""
 
+QUOTA_RESERVE_SHARE = 16
+QUOTA_RESERVE_BYTES_MIN = 256 * 1024
+"""This share of the quota, and at least so much (but at most a quarter), is left to retention and deletion:
+rewriting records takes pages before it frees any, also in a store that is full."""
+
 READERS_MAX = 1022
 """Concurrent read transactions over all processes: one page table of 64-byte slots, 64 KiB."""
 

@@ -80,6 +80,6 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
         writer.delete_thread(batch, thread, thread_id)
         return thread, lsns
 
-    thread, lsns = engine.write(work)
+    thread, lsns = engine.write(work, may_use_reserve=True)
     engine.collectors.pop(thread, None)
     return erase_records(engine, thread, lsns)

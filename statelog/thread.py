@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -236,8 +237,10 @@ class Thread:
             )
 
         outcome = self._session.write(work)
-        self._learn()
-        self._session.after_commit(outcome.head)
+        # The commit is durable: whatever fails from here on must not look as if it were not.
+        with contextlib.suppress(Exception):
+            self._learn()
+            self._session.after_commit(outcome.head)
         return Checkpoint(self._session, self._id, outcome)
 
     def _prepare(self, writes: tuple[Mapping[str, Any], ...]) -> list[Write]:

@@ -55,10 +55,10 @@ def view_values(workspace: Workspace, slots: list[Slot]) -> list[Any]:
 
 def find_text(tree: Tree, key: object) -> Slot | None:
     """Return the slot under a key of a stored dict; None for what is no key, or not there."""
-    if type(key) is not str:
+    if not isinstance(key, str):
         return None
     try:
-        item = cbor.encode(key)
+        item = cbor.encode(str.__str__(key))
     except ValueTypeError:  # a lone surrogate: never stored
         return None
     return tree.find(item)[1]

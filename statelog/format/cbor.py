@@ -182,9 +182,18 @@ def _encode_elements(prefix: bytes, value: set[Any] | frozenset[Any], depth: int
         raise _Refused
     items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
     # A NaN is unequal to itself, so it can be in a set twice: equal bytes, no telling them apart.
-    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or b"\xf9\x7e\x00" in items or _has_twins(items):
+    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or _has_twins(items) or any(map(_holds_nan, value)):
         raise _Refused
     return prefix + head(4, len(items)) + b"".join(items)
+
+
+def _holds_nan(element: object) -> bool:
+    """Whether a set element is or holds a NaN, of float or Decimal."""
+    if isinstance(element, tuple | frozenset):
+        return any(map(_holds_nan, element))
+    if isinstance(element, float):
+        return math.isnan(element)
+    return isinstance(element, Decimal) and element.is_nan()
 
 
 def _has_twins(items: list[bytes]) -> bool:
@@ -331,7 +340,7 @@ def _locate_key(key: object, path: str) -> None:
 
 def _locate_element(value: set[Any] | frozenset[Any], path: str, depth: int) -> None:
     for element in value:
-        if isinstance(element, float) and math.isnan(element):
+        if _holds_nan(element):
             _refuse(path, element, " NaN in a set (NaN is not equal to itself)")
         _locate(element, f"{path}{{{repr(element)[:40]}}}", depth + 1)
         if len(_encoders[type(element)](element, depth + 1)) > KEY_SIZE_BYTES_MAX:
@@ -370,6 +379,9 @@ _DECODERS = {
 
 def decode(data: bytes | memoryview) -> Any:
     """Return the value of one item written by `encode`.
+
+    Trusts its input to be one item of the profile: it comes from where a digest, checksum or seal was
+    checked. Bytes of any other origin go through `kernels.cbor_check` first.
 
     Raises:
         CorruptionError: the bytes are no item of the profile.

@@ -46,6 +46,7 @@ BORROWED_FIELD = 16
 FLAG_CONTINUES = 1
 FLAG_VACUUMED = 2
 FLAG_REDACTED = 4
+_FLAGS_KNOWN = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
 
 _CHECKSUM = struct.Struct(">Q")
 _ROW = struct.Struct(">B20sII")
@@ -239,6 +240,9 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     if version > FORMAT_VERSION:
         message = f"record {lsn}: format {version}, this statelog reads up to {FORMAT_VERSION}"
         raise FormatError(message, needed=version, supported=FORMAT_VERSION)
+    if flags & ~_FLAGS_KNOWN or (flags & FLAG_VACUUMED and not flags & FLAG_REDACTED):
+        message = f"record {lsn}: flags {flags:#06x} are not of format {version}"
+        raise CorruptionError(message, lsn=lsn)
     if stored_lsn != lsn or body_size > size - ENVELOPE_SIZE_BYTES or version == 0:
         message = f"record {lsn}: its envelope says LSN {stored_lsn}, body of {body_size} bytes"
         raise CorruptionError(message, lsn=lsn)

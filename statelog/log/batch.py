@@ -25,7 +25,7 @@ from statelog.format.record import (
 from statelog.log.index import apply_nodes
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
-from statelog.tree.node import Node, Workspace, is_shared_widely
+from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -188,9 +188,18 @@ class Batch:
         last = self._staged[-1].time_us if self._staged else self._end.time_us
         return max(time.time_ns() // 1000, last + 1)
 
-    def append(self, type_: int, time_us: int, body: bytes, thread: int, rows: Sequence[NodeRow] = ()) -> None:
-        """Stage a record of a thread; its nodes enter the index here."""
-        if any([is_shared_widely(row.type, row.content_size, row.data[0]) for row in rows]):
+    def append(
+        self,
+        type_: int,
+        time_us: int,
+        body: bytes,
+        thread: int,
+        rows: Sequence[NodeRow] = (),
+        *,
+        has_shared: bool = False,
+    ) -> None:
+        """Stage a record of a thread; those of its nodes that are widely shared enter the index here."""
+        if has_shared:
             facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]
             apply_nodes(self, self.next_lsn(), thread, facts)
         self._staged.append(_Staged(type_, time_us, body, rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from statelog.errors import ClosedError
+from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import EVENTS_MAX, Batch, Head, LogEnd, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
@@ -92,8 +92,10 @@ class Engine:
 
         return read
 
-    def write(self, work: Callable[[Batch], T]) -> T:
+    def write(self, work: Callable[[Batch], T], *, may_use_reserve: bool = False) -> T:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable.
+
+        With `may_use_reserve` also in a store that is full, for what helps it out of that.
 
         `work` may run on another OS thread, and more than once; all it does to the world is
         to stage. What it raises, the caller gets, and nothing is written.
@@ -103,7 +105,7 @@ class Engine:
         def run(transaction: WriteTransaction) -> T:
             return self._run(transaction, work)
 
-        return self._committer.submit(run)
+        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
 
     def write_raw(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work` on a write transaction and commit it: for the care of the store, not for events."""
@@ -113,7 +115,15 @@ class Engine:
             self._state = None
             return work(transaction)
 
-        return self._committer.submit(run)
+        return self._submit_with_reserve(run)
+
+    def _submit_with_reserve(self, run: Callable[[WriteTransaction], T]) -> T:
+        """Commit; in a full store, from the reserve of its quota."""
+        try:
+            return self._committer.submit(run)
+        except StoreFullError:
+            with self.environment.reserve():
+                return self._committer.submit(run)
 
     def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:
         state = self._state

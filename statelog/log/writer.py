@@ -175,7 +175,7 @@ def commit(
     event = _checkpoint_event(batch, thread, branch, version + 1, head, located, checkpoint_id, metadata, written, 0)
     if borrowed:
         event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
-    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, workspace.rows, head)
+    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, workspace.rows, has_shared=workspace.has_shared)
 
 
 def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]) -> mapping.Batch:
@@ -193,7 +193,7 @@ def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequen
             if "channel" in error.facts:
                 raise
             message = f"channel {write.channel!r} ({write.spec}): {error.message}"
-            facts = {**error.facts, "channel": write.channel, "reducer": write.spec}
+            facts = {**error.facts, "path": write.channel, "channel": write.channel, "reducer": write.spec}
             raise type(error)(message, **facts) from error
     return sorted(slots.items())
 
@@ -285,10 +285,16 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
 
 
 def _stage_checkpoint(
-    batch: Batch, type_: int, event: CheckpointEvent, rows: Sequence[NodeRow], head: Head | None
+    batch: Batch,
+    type_: int,
+    event: CheckpointEvent,
+    head: Head | None,
+    rows: Sequence[NodeRow] = (),
+    *,
+    has_shared: bool = False,
 ) -> Head:
     body = encode_checkpoint_body(event, event.lsn)
-    batch.append(type_, event.time_us, body, event.thread, rows)
+    batch.append(type_, event.time_us, body, event.thread, rows, has_shared=has_shared)
     page = None
     if head is not None and head.event.branch == event.branch and event.version % keys.VERSIONS_PER_PAGE:
         page = head.page
@@ -325,7 +331,7 @@ def rollback(
         _NOTHING_WRITTEN,
         old.lsn,
     )
-    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, (), head)
+    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, head)
 
 
 def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, int]) -> int:

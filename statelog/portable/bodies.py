@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     Field = Callable[[bytes], Any]
     """Returns the value of an encoded field; raises `_WrongFieldError` if it is of another type or out of bounds."""
 
+METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
 _FIELDS_MAX = 32
 _SPEC_SIZE_BYTES_MAX = 4096
 _BORROWED_MAX = 1 << 20
@@ -131,6 +132,12 @@ def optional(field: Field) -> Field:
     return read
 
 
+def _boolean(item: bytes) -> bool:
+    if item not in (b"\xf4", b"\xf5"):
+        raise _WrongFieldError
+    return item == b"\xf5"
+
+
 def _metadata(item: bytes) -> bytes:
     if item[0] >> 5 != 5 or len(item) > METADATA_SIZE_BYTES_MAX:
         raise _WrongFieldError
@@ -184,6 +191,7 @@ METADATA: Field = _metadata
 NAMES: Field = _names
 DIGEST: Field = _digest
 POLICY: Field = _policy
+BOOLEAN: Field = _boolean
 _SPEC = _text(_SPEC_SIZE_BYTES_MAX, size_bytes_min=0)
 
 _CHECKPOINT: tuple[Field, ...] = (
@@ -229,7 +237,7 @@ def read_fields(item: bytes, fields: Sequence[Field]) -> list[Any]:
         CorruptionError: the item is malformed, or a field is not what it has to be.
 
     """
-    kernels.cbor_check(item)
+    check(item)
     parts = split_array(item)
     if len(parts) != len(fields):
         message = f"{len(parts)} fields instead of {len(fields)}"
@@ -242,6 +250,11 @@ def read_fields(item: bytes, fields: Sequence[Field]) -> list[Any]:
             message = f"field {index} is not what it has to be"
             raise CorruptionError(message) from None
     return values
+
+
+def check(item: bytes) -> None:
+    """Check that these bytes are one item of the profile. Raises CorruptionError."""
+    kernels.cbor_check(item)
 
 
 def split_array(item: bytes) -> list[bytes]:

@@ -282,4 +282,3 @@ def _check_format(frame: Frame) -> None:
     if type(needed) is int and needed != EXPORT_FORMAT:
         message = f"the export has format {needed}; this release reads format {EXPORT_FORMAT}"
         raise FormatError(message, offset=frame.offset, needed=needed, supported=EXPORT_FORMAT)
-

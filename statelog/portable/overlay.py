@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
 from statelog.log.events import Event, ThreadEvent
-from statelog.log.index import apply_borrowed, apply_event, apply_nodes, apply_redacted
+from statelog.log.index import apply_borrowed, apply_event, apply_redacted
 from statelog.log.view import Transaction, View, ordered
+from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,17 +93,19 @@ class Overlay:
         if key[:1] == _PAGES:
             self._last_pages.pop(key[:_PAGE_PREFIX_SIZE_BYTES], None)
 
-    def stage(self, data: bytes, record: Record, event: Event | Redacted, rows: list[Row]) -> None:
+    def stage(self, data: bytes, record: Record, event: Event | Redacted, rows: dict[int, Row]) -> None:
         """Stage a record, and what it does to the index."""
         lsn = record.lsn
         assert lsn == self.last_lsn() + 1
         thread = lsn if isinstance(event, ThreadEvent) else event.thread
-        facts = [(row.type, row.digest, row.content_size, data[row.at] if row.type else 0) for row in rows]
-        apply_nodes(self, lsn, thread, facts)
+        for number, row in rows.items():
+            if is_shared_widely(row.type, row.content_size, data[row.at]):
+                place = keys.Place(lsn, number, thread, is_borrowed=False)
+                self.put_index(keys.encode_digest_key(row.digest), keys.encode_place(place))
         if isinstance(event, Redacted):
             apply_borrowed(self, event.borrowed)
             is_vacuumed = bool(record.flags & FLAG_VACUUMED)
-            apply_redacted(self, lsn, thread, is_vacuumed=is_vacuumed, holds_nodes=any(row.type for row in rows))
+            apply_redacted(self, lsn, thread, is_vacuumed=is_vacuumed, holds_nodes=bool(rows))
         else:
             apply_event(self, event, lsn)
         self._records.append(data)

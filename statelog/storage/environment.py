@@ -25,7 +25,12 @@ from statelog.errors import (
     StorageError,
     UsageError,
 )
-from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
+from statelog.limits import (
+    MAX_SIZE_BYTES_DEFAULT,
+    MAX_SIZE_BYTES_MIN,
+    QUOTA_RESERVE_BYTES_MIN,
+    QUOTA_RESERVE_SHARE,
+)
 from statelog.storage import registry
 from statelog.storage.commit import Committer
 from statelog.storage.failures import error_code, translate_lmdb
@@ -36,6 +41,8 @@ from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from statelog.storage.statistics import EnvironmentStatistics
     from statelog.storage.transactions import WriteTransaction
 
@@ -347,6 +354,35 @@ class Environment:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         return False
 
+    @property
+    def commit_size_bytes_max(self) -> int:
+        """Size up to which commits may grow the file: the quota without its reserve."""
+        reserve = max(self.max_size_bytes // QUOTA_RESERVE_SHARE, QUOTA_RESERVE_BYTES_MIN)
+        return self.max_size_bytes - min(reserve, self.max_size_bytes // 4)
+
+    @contextlib.contextmanager
+    def reserve(self) -> Iterator[None]:
+        """Let write transactions use the whole quota for a while.
+
+        Raises:
+            UsageError: a transaction of this process stays open.
+        """
+        self._set_map_size(self.max_size_bytes)
+        try:
+            yield
+        finally:
+            # LMDB takes no less than what is in use: then nothing grows, and what is freed serves commits.
+            self._set_map_size(self.commit_size_bytes_max)
+
+    def _set_map_size(self, size_bytes: int) -> None:
+        page_size_bytes = 4096
+        with self._gate:
+            self._check_open()
+            self._shut_gate(_DRAIN_TIMEOUT_S)
+            if self.handles is not None:
+                self.handles.raw.set_mapsize(size_bytes // page_size_bytes * page_size_bytes)
+                self.gated = False
+
     def _check_open(self) -> None:
         if self.closed:
             message = f"{self.path} is closed"
@@ -399,7 +435,7 @@ class Environment:
             read_only=self.read_only,
             metasync=self.durability == "commit",
             sync=self.flush,
-            max_size_bytes=self.max_size_bytes,
+            max_size_bytes=self.commit_size_bytes_max,
             lock_timeout_s=self.lock_timeout_s,
         )
         store_id: bytes = self.header["store_id"]

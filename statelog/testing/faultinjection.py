@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RUN = "statelog.testing.faultinjection_case:run_case"
 _TIMEOUT_S = 60.0
 _LOG_BYTES = 1 << 26
-_BAD_MAX = 20
+_BAD_MAX = 500
 
 _ACTIONS: dict[Call, tuple[Action, ...]] = {
     Call.WRITE: (Action.FAIL, Action.FAIL_AFTER, Action.SHORT),

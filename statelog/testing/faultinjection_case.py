@@ -117,8 +117,8 @@ def run_case(case: Case) -> CaseResult:
     run = _Run(case, directory, result)
     try:
         run.work()
-        run.look()
         result.calls = log.calls()
+        run.look()
         if case.rounds and len(case.workload.lanes) == 1:
             run.cut()
     except _WrongError as wrong:

@@ -56,6 +56,10 @@ class Node(NamedTuple):
         return self.data[: self.content_size]
 
 
+_OWN_LOCATORS = tuple(varint(0) + varint(number) for number in range(128))
+"""Locators of the first nodes of the record being made."""
+
+
 class Slot(NamedTuple):
     """A value inside a parent: its item or a ref, and where the ref leads."""
 
@@ -71,9 +75,12 @@ class Slot(NamedTuple):
     @property
     def locators(self) -> bytes:
         """Locator bytes of the slot: none when inline."""
-        if self.data[0] < REF_BYTE_MIN:
+        data, lsn, number = self
+        if data[0] < REF_BYTE_MIN:
             return b""
-        return varint(self.lsn) + varint(self.number)
+        if not lsn and number < len(_OWN_LOCATORS):
+            return _OWN_LOCATORS[number]
+        return varint(lsn) + varint(number)
 
 
 def node_digest(type_: int, content: bytes | memoryview) -> bytes:
@@ -90,7 +97,7 @@ class Workspace:
     known one lies. LSN 0 names the record being made, its node numbers the order of `add`.
     """
 
-    __slots__ = ("_find_large", "_known", "_source", "_source_many", "has_garbage", "rows")
+    __slots__ = ("_find_large", "_known", "_source", "_source_many", "has_garbage", "has_shared", "rows")
 
     def __init__(
         self,
@@ -103,6 +110,8 @@ class Workspace:
         self._find_large = find_large
         self._known: dict[bytes, tuple[int, int]] = {}
         self.rows: list[NodeRow] = []
+        self.has_shared = False
+        """Whether one of `rows` is to be found again over the whole store."""
         self.has_garbage = False
         """Whether some of `rows` may not be reachable from what will be stored."""
 
@@ -128,9 +137,14 @@ class Workspace:
 
     def add(self, type_: int, data: bytes, content_size: int) -> tuple[bytes, int, int]:
         """Return (digest, LSN, number) of a node with this content, new or known."""
-        digest = node_digest(type_, data if content_size == len(data) else data[:content_size])
+        state = _STARTS[type_].copy()  # node_digest, without the call: this is in every commit three times
+        state.update(data if content_size == len(data) else data[:content_size])
+        digest = state.digest()
         known = self._known.get(digest)
-        if known is None and self._find_large and is_shared_widely(type_, content_size, data[0]):
+        is_shared = (content_size >= DEDUP_SIZE_BYTES_MIN or type_ == ROOT) and is_shared_widely(
+            type_, content_size, data[0]
+        )
+        if known is None and is_shared and self._find_large is not None:
             known = self._find_large(digest)
         if known is not None:
             if content_size < len(data) and not self.has_garbage:
@@ -138,6 +152,7 @@ class Workspace:
                 own = b"\x00" in data[content_size:]
                 self.has_garbage = own and any(not lsn for lsn, _number in read_locators(data, content_size))
             return digest, known[0], known[1]
+        self.has_shared = self.has_shared or is_shared
         number = len(self.rows)
         self.rows.append(NodeRow(type_, digest, data, content_size))
         self._known[digest] = (0, number)

@@ -18,7 +18,7 @@ from statelog.format.cbor import SET_PREFIX, head
 from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.builder import Builder
-from statelog.tree.node import Slot, Workspace
+from statelog.tree.node import REF_ROOT, Slot, Workspace
 from statelog.tree.tree import STRINGS
 from statelog.tree.value import (
     add_root,
@@ -52,8 +52,7 @@ def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: byt
 def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -> Slot:
     """Sum numbers, concatenate lists (given by their items), tuples, str and bytes, as `operator.add`."""
     if isinstance(item, list):
-        kind = kernels.KIND_LIST if current is None else _kind(workspace, current)
-        if kind == kernels.KIND_LIST:
+        if current is None or _is_list(workspace, current):
             return sequence.append(workspace, current or _EMPTY_LIST, item)
         item = container_head(kernels.KIND_LIST, len(item)) + b"".join(item)
     if current is None:
@@ -242,6 +241,12 @@ def _require_dict(workspace: Workspace, current: Slot, item: bytes) -> None:
     if _kind(workspace, current) != kernels.KIND_DICT or item[0] >> 5 != _MAJOR_DICT:
         message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"
         raise ReducerTypeError(message)
+
+
+def _is_list(workspace: Workspace, slot: Slot) -> bool:
+    if slot.data[:1] == REF_ROOT:
+        return root_kind(workspace, slot) == kernels.KIND_LIST
+    return container_kind(slot.data) == kernels.KIND_LIST
 
 
 def _kind(workspace: Workspace, slot: Slot) -> int:

@@ -1,0 +1,76 @@
+"""Export of the log: its records as they are, from an LSN on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.errors import CorruptionError, UsageError
+from statelog.format.record import NO_DIGEST, decode_record, record_chain_digest
+from statelog.log.reader import read_with_digest
+from statelog.log.view import missing
+from statelog.portable.frames import LOG, RECORD, FrameWriter, Header
+from statelog.portable.reports import ExportReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.log.engine import Engine
+    from statelog.portable.frames import Target
+
+_PAGE_SIZE_BYTES = 1024 * 1024
+_PAGE_RECORDS = 1024
+_ROUNDS_MAX = 8
+"""Records that are committed meanwhile are exported too, and those that are committed meanwhile, so often."""
+
+
+def export_log(
+    engine: Engine, target: Target, *, since: int = 0, progress: Callable[[int, int], None] | None = None
+) -> ExportReport:
+    """Write all records above an LSN; see `Store.export`.
+
+    Raises:
+        UsageError: the log does not reach to `since`.
+        CorruptionError: a record is damaged: it is not exported, nor anything behind it.
+
+    """
+    with engine.read() as view:
+        last = view.transaction.last_lsn()
+        if since > last:
+            message = f"the log ends at LSN {last}: there is nothing since {since}"
+            raise UsageError(message, since=since, last_lsn=last)
+        chain = read_with_digest(view, since)[1] if since else NO_DIGEST
+    writer = FrameWriter(target, Header(LOG, engine.environment.store_id, since, chain, last))
+    at = since
+    for _ in range(_ROUNDS_MAX):
+        for lsn, data in pages(engine, at, last):
+            record = decode_record(data, lsn)
+            if record.previous_chain != chain:
+                message = f"record {lsn} does not continue the chain"
+                raise CorruptionError(message, lsn=lsn)
+            chain = record_chain_digest(data, record)
+            writer.put(RECORD, data)
+            if progress is not None and (lsn % 256 == 0 or lsn == last):
+                progress(lsn - since, last - since)
+        at = last
+        with engine.read() as view:
+            last = view.transaction.last_lsn()
+        if last == at:
+            break
+    writer.finish(last=at, chain=chain)
+    return ExportReport(LOG, at - since, None, since, at, writer.size_bytes)
+
+
+def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (LSN, record) of the records after an LSN up to another; no transaction is held meanwhile."""
+    while after < last:
+        page: list[tuple[int, bytes]] = []
+        size_bytes = 0
+        with engine.read() as view:
+            while after < last and size_bytes < _PAGE_SIZE_BYTES and len(page) < _PAGE_RECORDS:
+                after += 1
+                data = view.transaction.get_log(after)
+                if data is None:
+                    raise missing("record", after)
+                page.append((after, bytes(data)))
+                size_bytes += len(data)
+        yield from page

@@ -1,0 +1,268 @@
+"""Import of a log: records are checked one by one, and become the records of the store, LSN for LSN.
+
+The store is new, or holds the beginning of the very log that comes: then the import goes on where
+the log ends. Which is so when the chain digests agree at that record, since each stands for all before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog import kernels
+from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError
+from statelog.format.record import FLAG_CONTINUES, Record, Redacted, decode_record, record_chain_digest
+from statelog.log.batch import LogEnd, read_log_end
+from statelog.log.events import CheckpointEvent, Event
+from statelog.log.reader import read_with_digest
+from statelog.portable.bodies import read_event
+from statelog.portable.events import TIME_US_MAX, check_event, check_root
+from statelog.portable.frames import LOG, RECORD
+from statelog.portable.nodes import Row, Seams, check_content, check_refs, read_rows
+from statelog.portable.overlay import Overlay
+from statelog.portable.reports import ImportReport
+from statelog.tree.node import CHUNK, PIECE, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import Transaction
+    from statelog.portable.frames import Frame, FrameReader
+    from statelog.storage.transactions import WriteTransaction
+
+BATCH_SIZE_BYTES = 4 * 1024 * 1024
+BATCH_RECORDS = 512
+"""One transaction of the import takes so much, and goes on to the end of the last one of the source..."""
+
+BATCH_STRETCH = 16
+"""... but to at most so many times as much."""
+
+
+class _Checked(NamedTuple):
+    data: bytes
+    record: Record
+    event: Event | Redacted
+    rows: dict[int, Row]
+    chain: bytes
+    offset: int
+
+
+class LogImporter:
+    """One import of a log into one store."""
+
+    def __init__(self, engine: Engine, reader: FrameReader, progress: Callable[[int, int], None] | None) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._progress = progress
+        with engine.read() as view:
+            self._start = self._end = read_log_end(view.transaction)
+        self._chain = reader.header.chain
+        self._lsn = reader.header.since
+        self._time_us = 0
+        self._batch: list[_Checked] = []
+        self._batch_size_bytes = 0
+        self._seams = Seams()
+        self._added = 0
+
+    def run(self) -> ImportReport:
+        """Import to the end.
+
+        Raises:
+            ConflictError: the store's log is not the beginning of the one that comes.
+            CorruptionError, FormatError: the export is damaged, or newer. Facts: offset, lsn (the
+                last record that was imported). What was found right before is in the store.
+
+        """
+        self._check_start()
+        try:
+            while (frame := self._reader.read()) is not None:
+                self._take(frame)
+        except (CorruptionError, FormatError) as error:
+            self._flush(whole_only=True)
+            message = f"{error.message}; the store has what comes before, up to LSN {self._end.lsn}"
+            raise type(error)(message, **{**error.facts, "lsn": self._end.lsn}) from error
+        self._check_trailer()
+        self._flush(whole_only=False)
+        read = self._lsn - self._reader.header.since
+        return ImportReport(LOG, read, self._added, (), self._end.lsn, self._reader.offset)
+
+    # --- where it joins -------------------------------------------------------------
+
+    def _check_start(self) -> None:
+        header = self._reader.header
+        if header.since > self._start.lsn:
+            message = (
+                f"the export begins behind LSN {header.since}, the store ends at {self._start.lsn}:"
+                f" it takes an export since {self._start.lsn} or before"
+            )
+            raise ConflictError(message, since=header.since, last_lsn=self._start.lsn)
+        self._check_joint(header.since, header.chain)
+
+    def _check_joint(self, lsn: int, chain: bytes) -> None:
+        """Check that the store's record has this chain digest: then all before are the same, too."""
+        if not 0 < lsn <= self._start.lsn:
+            return
+        if lsn == self._start.lsn:
+            held = self._start.chain
+        else:
+            with self._engine.read() as view:
+                held = read_with_digest(view, lsn)[1]
+        if held != chain:
+            message = (
+                f"the store is no earlier state of the one that was exported: they differ at LSN {lsn} or before;"
+                " an export of threads goes into any store"
+            )
+            raise ConflictError(message, lsn=lsn)
+
+    def _check_trailer(self) -> None:
+        trailer = self._reader.trailer
+        if trailer["last"] != self._lsn or trailer["chain"] != self._chain:
+            self._reader.refuse(self._reader.offset, "its end does not fit its records")
+        self._check_joint(min(self._lsn, self._start.lsn), self._chain if self._lsn <= self._start.lsn else b"")
+
+    # --- one record -----------------------------------------------------------------
+
+    def _take(self, frame: Frame) -> None:
+        """Check a record by itself and in the chain, and keep it for the next transaction."""
+        if frame.kind != RECORD:
+            self._reader.refuse(frame.offset, "a frame that has no place in an export of a log")
+        lsn = self._lsn + 1
+        try:
+            record = decode_record(frame.payload, lsn)
+            event = read_event(record)
+            rows = read_rows(frame.payload, record)
+            chain = record_chain_digest(frame.payload, record)
+        except StatelogError as error:
+            raise self._damaged(frame.offset, error) from error
+        if record.previous_chain != self._chain:
+            self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
+        if not self._time_us < record.time_us <= TIME_US_MAX:
+            self._reader.refuse(frame.offset, f"the time of record {lsn} cannot be")
+        self._lsn, self._chain, self._time_us = lsn, chain, record.time_us
+        if lsn <= self._start.lsn:
+            if lsn == self._start.lsn:
+                self._check_joint(lsn, chain)
+        else:
+            self._batch.append(_Checked(frame.payload, record, event, rows, chain, frame.offset))
+            self._batch_size_bytes += len(frame.payload)
+            self._flush_if_full(record)
+        if self._progress is not None and lsn % 256 == 0:
+            header = self._reader.header
+            self._progress(lsn - header.since, max(header.last, lsn) - header.since)
+
+    def _damaged(self, offset: int, error: StatelogError) -> CorruptionError | FormatError:
+        message = f"the export is damaged at byte {offset}: {error.message}"
+        kind = FormatError if isinstance(error, FormatError) else CorruptionError
+        return kind(message, **{**error.facts, "offset": offset})
+
+    # --- one transaction --------------------------------------------------------------
+
+    def _flush_if_full(self, record: Record) -> None:
+        fill = max(self._batch_size_bytes / BATCH_SIZE_BYTES, len(self._batch) / BATCH_RECORDS)
+        if fill >= BATCH_STRETCH or (fill >= 1 and not record.flags & FLAG_CONTINUES):
+            self._flush(whole_only=False)
+
+    def _flush(self, *, whole_only: bool) -> None:
+        """Check the records at hand against the store, and commit them.
+
+        Args:
+            whole_only: leave out the beginning of a transaction whose end has not come.
+
+        """
+        batch, self._batch, self._batch_size_bytes = self._batch, [], 0
+        while whole_only and batch and batch[-1].record.flags & FLAG_CONTINUES:
+            batch.pop()
+        if not batch:
+            return
+        sound = self._check_nodes(batch)
+
+        def work(transaction: WriteTransaction) -> LogEnd:
+            if read_log_end(transaction) != self._end:
+                message = "another writer has committed to the store while it was being imported into"
+                raise ConflictError(message, lsn=self._end.lsn)
+            overlay = Overlay(transaction)
+            for checked in sound:
+                self._stage(overlay, checked)
+            overlay.flush(transaction)
+            last = sound[-1]
+            return LogEnd(last.record.lsn, last.chain, last.record.time_us)
+
+        if self._end.lsn and batch[0].record.time_us <= self._end.time_us:
+            self._reader.refuse(batch[0].offset, f"the time of record {batch[0].record.lsn} cannot be")
+        self._end = self._engine.write_raw(work)
+        self._added += len(sound)
+
+    def _stage(self, overlay: Overlay, checked: _Checked) -> None:
+        try:
+            if not isinstance(checked.event, Redacted):
+                check_event(overlay.view, checked.event, checked.record.lsn)
+            overlay.stage(checked.data, checked.record, checked.event, checked.rows)
+        except StatelogError as error:
+            raise self._damaged(checked.offset, error) from error
+
+    def _check_nodes(self, batch: list[_Checked]) -> list[_Checked]:
+        """Check every node of the batch, each ref against the store and the records before."""
+        with self._engine.read() as view:
+            nodes = _Nodes(view.transaction, {checked.record.lsn: checked for checked in batch})
+            for checked in batch:
+                try:
+                    nodes.check(checked, self._seams)
+                except StatelogError as error:
+                    raise self._damaged(checked.offset, error) from error
+        return batch
+
+
+class _Nodes:
+    """Nodes of the store, and of records on their way into it."""
+
+    def __init__(self, transaction: Transaction, staged: dict[int, _Checked]) -> None:
+        self._transaction = transaction
+        self._staged = staged
+        self._lsn = 0
+        """Of the record being checked: later ones are not to be seen."""
+
+    def check(self, checked: _Checked, seams: Seams) -> None:
+        """Check the nodes of one record, all before it being checked."""
+        self._lsn = lsn = checked.record.lsn
+        for number, row in checked.rows.items():
+            node = checked.data[row.at : row.at + row.total_size]
+            try:
+                check_content(row.type, row.digest, node, row.content_size)
+                check_refs(row.type, node, row.content_size, lsn, identity=self.identity, seams=seams, read=self.read)
+                if row.type in (CHUNK, PIECE):
+                    seams.learn(row.type, row.digest, node, row.content_size)
+            except CorruptionError as error:
+                message = f"record {lsn}, node {number}: {error.message}"
+                raise CorruptionError(message, lsn=lsn, node=number) from error
+        if isinstance(checked.event, CheckpointEvent):
+            check_root(checked.event, identity=self.identity, read=self.read)
+
+    def identity(self, lsn: int, number: int) -> bytes:
+        """Return type and digest of a node, empty if there is none."""
+        row = self._row(lsn, number)
+        return b"" if row is None or not row[0] else bytes((row[0],)) + row[1]
+
+    def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        """Return a node whose identity was asked for before."""
+        row = self._row(lsn, number)
+        assert row is not None
+        assert row[:2] == (type_, digest)
+        _type, _digest, at, content_size, total_size = row
+        staged = self._staged.get(lsn)
+        data = staged.data if staged is not None else self._transaction.get_log(lsn)
+        assert data is not None
+        return Node(bytes(data[at : at + total_size]), content_size, lsn)
+
+    def _row(self, lsn: int, number: int) -> tuple[int, bytes, int, int, int] | None:
+        if lsn > self._lsn:
+            return None
+        staged = self._staged.get(lsn)
+        if staged is not None:
+            return staged.rows.get(number)
+        data = self._transaction.get_log(lsn)
+        if data is None:
+            return None
+        try:
+            return kernels.record_node(data, number)
+        except CorruptionError:
+            return None

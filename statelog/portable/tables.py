@@ -1,0 +1,76 @@
+"""Rows of fixed width by number, on disk: what an import or export remembers of millions of nodes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_BUFFER_SIZE_BYTES = 64 * 1024
+
+
+class Table:
+    """Rows in an unnamed temporary file, gone with it. A row never written is zeros."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._file = tempfile.TemporaryFile(prefix="statelog-")  # noqa: SIM115 - closed by `close`
+        self._descriptor = self._file.fileno()
+        self._count = 0
+        self._flushed = 0
+        self._buffer = bytearray()
+        """Rows from `_flushed` on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, row: bytes) -> int:
+        """Add a row, and return its number."""
+        assert len(row) == self._width
+        self._buffer += row
+        self._count += 1
+        if len(self._buffer) >= _BUFFER_SIZE_BYTES:
+            self._flush()
+        return self._count - 1
+
+    def extend(self, count: int) -> int:
+        """Add rows of zeros, which take no room before they are written, and return the number of the first."""
+        first = self._count
+        self._flush()
+        self._count = self._flushed = first + count
+        return first
+
+    def put(self, number: int, row: bytes) -> None:
+        """Write a row that was added before."""
+        assert number < self._count
+        assert len(row) == self._width
+        at = (number - self._flushed) * self._width
+        if at >= 0:
+            self._buffer[at : at + self._width] = row
+        else:
+            os.pwrite(self._descriptor, row, number * self._width)
+
+    def get(self, number: int) -> bytes:
+        """Return a row that was added before."""
+        assert 0 <= number < self._count
+        at = (number - self._flushed) * self._width
+        if at >= 0:
+            return bytes(self._buffer[at : at + self._width])
+        return os.pread(self._descriptor, self._width, number * self._width).ljust(self._width, b"\0")
+
+    def _flush(self) -> None:
+        if self._buffer:
+            os.pwrite(self._descriptor, self._buffer, self._flushed * self._width)
+            self._flushed = self._count
+            self._buffer.clear()

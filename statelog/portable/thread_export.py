@@ -1,0 +1,293 @@
+"""Export of threads: their events, each behind the nodes that its state needs and that did not come yet.
+
+What is written does not depend on where things lie in this store: nodes and events are numbered in
+the order in which they come. Nodes are taken from wherever they lie, other threads' records and
+those of expired versions included; events of expired versions are gone, and left out.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.errors import CorruptionError, ExpiredError, ThreadDeletedError, ThreadNotFoundError
+from statelog.format.record import (
+    ENVELOPE_SIZE_BYTES,
+    FLAG_CONTINUES,
+    FLAG_REDACTED,
+    NO_DIGEST,
+    TYPE_DELETE,
+    TYPE_ROLLBACK,
+    TYPE_THREAD,
+    Record,
+    Redacted,
+    decode_record,
+)
+from statelog.log.events import CheckpointEvent, Event, ForkEvent, PolicyEvent, SchemaEvent, TagEvent, ThreadEvent
+from statelog.log.view import missing
+from statelog.portable.bodies import read_event
+from statelog.portable.frames import EVENT, NODE, THREADS, FrameWriter, Header
+from statelog.portable.reports import ExportReport
+from statelog.portable.tables import Table
+from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, encode_event, encode_node
+from statelog.tree.check import check_node
+from statelog.tree.node import ROOT, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import View
+    from statelog.portable.frames import Target
+
+CARRIED_SIZE_BYTES = 64 * 1024 * 1024
+"""So much of nodes goes with one event; what is more goes before it, with carriers."""
+
+_PAGE_RECORDS = 4096
+_PAGE_SIZE_BYTES = 4 * 1024 * 1024
+_REMEMBERED_MAX = 65_536
+_NUMBER = struct.Struct(">Q")
+_ENVELOPE = struct.Struct(">8xBBH")
+
+
+class _Ref(NamedTuple):
+    type: int
+    digest: bytes
+    lsn: int
+    number: int
+
+
+def export_threads(
+    engine: Engine, target: Target, thread_ids: list[str], *, progress: Callable[[int, int], None] | None = None
+) -> ExportReport:
+    """Write some threads; see `Store.export`.
+
+    Raises:
+        ThreadNotFoundError: there is none of an id; nothing has been written then. Facts: thread.
+        CorruptionError: a record or node is damaged.
+
+    """
+    with engine.read() as view:
+        last = view.transaction.last_lsn()
+        threads = {_find_thread(view, thread_id) for thread_id in thread_ids}
+    writer = FrameWriter(target, Header(THREADS, engine.environment.store_id, 0, NO_DIGEST, last))
+    with ExitStack() as closing:
+        exporter = _Exporter(engine, writer, last, closing)
+        previous: tuple[Record, Event] | None = None
+        for record, event in _events(engine, threads, last, progress):
+            if previous is not None:
+                exporter.put(*previous, is_followed=record.lsn == previous[0].lsn + 1)
+            previous = record, event
+        if previous is not None:
+            exporter.put(*previous, is_followed=False)
+        count = exporter.events
+    writer.finish(last=last, chain=NO_DIGEST)
+    return ExportReport(THREADS, count, len(threads), 0, last, writer.size_bytes)
+
+
+def _find_thread(view: View, thread_id: str) -> int:
+    lsn = view.thread_lsn(thread_id)
+    if lsn is None:
+        if view.is_deleted(thread_id):
+            message = f"thread {thread_id!r} was deleted"
+            raise ThreadDeletedError(message, thread=thread_id)
+        message = f"there is no thread {thread_id!r}"
+        raise ThreadNotFoundError(message, thread=thread_id)
+    return lsn
+
+
+def _events(
+    engine: Engine, threads: set[int], last: int, progress: Callable[[int, int], None] | None
+) -> Iterator[tuple[Record, Event]]:
+    """Yield what is left of the threads' records, in order. For that the log is looked through, record heads only."""
+    after = min(threads, default=last + 1) - 1
+    while after < last:
+        page: list[tuple[int, bytes]] = []
+        size_bytes = 0
+        with engine.read() as view:
+            stop = min(after + _PAGE_RECORDS, last)
+            while after < stop and size_bytes < _PAGE_SIZE_BYTES:
+                after += 1
+                data = view.transaction.get_log(after)
+                if data is None:
+                    raise missing("record", after)
+                if _thread_of(data, after) in threads:
+                    page.append((after, bytes(data)))
+                    size_bytes += len(data)
+        for lsn, record_data in page:
+            record = decode_record(record_data, lsn)
+            event = read_event(record)
+            if not isinstance(event, Redacted):
+                yield record, event
+        if progress is not None:
+            progress(after, last)
+
+
+def _thread_of(data: memoryview, lsn: int) -> int:
+    """Return the thread that a record is about, from its first bytes; 0 for one that has nothing to say."""
+    if len(data) < ENVELOPE_SIZE_BYTES:
+        message = f"record {lsn}: {len(data)} bytes are less than an envelope"
+        raise CorruptionError(message, lsn=lsn)
+    _version, type_, flags = _ENVELOPE.unpack_from(data)
+    if flags & FLAG_REDACTED or type_ == TYPE_DELETE:
+        return 0
+    if type_ == TYPE_THREAD:
+        return lsn
+    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # behind the head of the array
+    info = item[0] & 31 if item else 0
+    return info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
+
+
+class _Exporter:
+    """Numbers nodes and events, and writes each once."""
+
+    def __init__(self, engine: Engine, writer: FrameWriter, last: int, closing: ExitStack) -> None:
+        self.events = 0
+        self._engine = engine
+        self._writer = writer
+        self._threads: dict[int, int] = {}
+        self._nodes = 0
+        self._carried_size_bytes = 0
+        self._continues = False
+        self._events_by_lsn = closing.enter_context(Table(_NUMBER.size))
+        """LSN -> number of its event, plus one."""
+        self._events_by_lsn.extend(last + 1)
+        self._blocks = closing.enter_context(Table(_NUMBER.size))
+        """LSN -> where the numbers of its nodes begin in the next table, plus one."""
+        self._blocks.extend(last + 1)
+        self._numbers = closing.enter_context(Table(_NUMBER.size))
+        """Place of a node -> its number, plus one."""
+        self._remembered: dict[tuple[int, int], int] = {}
+
+    def put(self, record: Record, event: Event, *, is_followed: bool) -> None:
+        """Write an event, and before it the nodes that its state needs.
+
+        Args:
+            record: that of the event.
+            event: of one of the threads.
+            is_followed: whether the next record is exported, too.
+
+        """
+        lsn = record.lsn
+        if isinstance(event, ThreadEvent):
+            self._threads[lsn] = len(self._threads)
+        thread = self._threads[lsn if isinstance(event, ThreadEvent) else event.thread]
+        if isinstance(event, CheckpointEvent):
+            root = _Ref(ROOT, event.root_digest, event.root_lsn, event.root_node)
+            try:
+                self._put_nodes(root, Exported(TYPE_CARRIER, thread, lsn, record.time_us, self._continues, []))
+            except ExpiredError:
+                with self._engine.read() as view:
+                    if view.record(lsn).flags & FLAG_REDACTED:  # by a retention that runs meanwhile
+                        return
+                raise
+        self._continues = is_followed and bool(record.flags & FLAG_CONTINUES)
+        fields = self._fields(record, event)
+        self._put_event(Exported(record.type, thread, lsn, record.time_us, self._continues, fields))
+        self._events_by_lsn.put(lsn, _NUMBER.pack(self.events))
+
+    # --- events ---------------------------------------------------------------------
+
+    def _put_event(self, event: Exported) -> None:
+        self._writer.put(EVENT, encode_event(event))
+        self.events += 1
+        self._carried_size_bytes = 0
+
+    def _fields(self, record: Record, event: Event) -> list[object]:
+        if isinstance(event, CheckpointEvent):
+            checkpoint = self._checkpoint(event)
+            return list(checkpoint) if record.type == TYPE_ROLLBACK else list(checkpoint[:-1])
+        if isinstance(event, ThreadEvent):
+            return [event.thread_id, event.specs]
+        if isinstance(event, ForkEvent):
+            return [event.branch, event.name, event.parent_branch, event.base_version]
+        if isinstance(event, SchemaEvent):
+            return [event.specs]
+        if isinstance(event, TagEvent):  # one that was moved to what has expired names nothing any more
+            return [event.name, self._number_of_event(event.target) if event.target else None]
+        assert isinstance(event, PolicyEvent)
+        return [event.policy]
+
+    def _checkpoint(self, event: CheckpointEvent) -> ExportedCheckpoint:
+        parent = None
+        if event.parent_branch is not None and event.parent_version is not None:
+            with self._engine.read() as view:
+                entry = view.entry(event.thread, event.parent_branch, event.parent_version)
+            parent = None if entry is None else self._number_of_event(entry.lsn)
+        root = self._number_of(event.root_lsn, event.root_node)
+        assert root is not None
+        return ExportedCheckpoint(
+            event.branch,
+            event.version,
+            parent,
+            event.parent_branch,
+            event.parent_version,
+            event.parent_digest,
+            event.jump_branch,
+            event.jump_version,
+            event.depth,
+            event.jump_depth,
+            root,
+            event.id,
+            event.metadata,
+            event.written,
+            self._number_of_event(event.target) if event.target else None,
+        )
+
+    def _number_of_event(self, lsn: int) -> int | None:
+        if lsn >= len(self._events_by_lsn):
+            return None
+        number: int = _NUMBER.unpack(self._events_by_lsn.get(lsn))[0]
+        return number - 1 if number else None
+
+    # --- nodes ----------------------------------------------------------------------
+
+    def _put_nodes(self, root: _Ref, carrier: Exported) -> None:
+        """Write what is below a root and did not come yet, children first, and at last the root."""
+        pending = [(root, False)]
+        while pending:
+            ref, is_expanded = pending.pop()
+            if self._number_of(ref.lsn, ref.number) is not None:
+                continue
+            node = self._engine.read_node(*ref)
+            children = [_Ref(*child) for child in check_node(ref.type, node.data, node.content_size, ref.lsn)]
+            if not is_expanded:
+                missing_ones = [child for child in children if self._number_of(child.lsn, child.number) is None]
+                if missing_ones:
+                    pending.append((ref, True))
+                    pending += [(child, False) for child in reversed(missing_ones)]
+                    continue
+            if self._carried_size_bytes >= CARRIED_SIZE_BYTES:
+                self._put_event(carrier)
+            self._put_node(ref, node, children)
+
+    def _put_node(self, ref: _Ref, node: Node, children: list[_Ref]) -> None:
+        numbers = [self._number_of(child.lsn, child.number) for child in children]
+        payload = encode_node(ref.type, node.content, [number for number in numbers if number is not None])
+        self._writer.put(NODE, payload)
+        self._carried_size_bytes += len(payload)
+        block: int = _NUMBER.unpack(self._blocks.get(ref.lsn))[0]
+        if not block:
+            block = self._numbers.extend(self._node_count(ref.lsn)) + 1
+            self._blocks.put(ref.lsn, _NUMBER.pack(block))
+        self._numbers.put(block - 1 + ref.number, _NUMBER.pack(self._nodes + 1))
+        self._nodes += 1
+
+    def _node_count(self, lsn: int) -> int:
+        with self._engine.read() as view:
+            return view.record(lsn).node_count
+
+    def _number_of(self, lsn: int, number: int) -> int | None:
+        """Return the number of a node in the stream, None if it did not come yet."""
+        found = self._remembered.get((lsn, number))
+        if found is not None:
+            return found
+        block: int = _NUMBER.unpack(self._blocks.get(lsn))[0]
+        found = _NUMBER.unpack(self._numbers.get(block - 1 + number))[0] if block else 0
+        if not found:
+            return None
+        if len(self._remembered) >= _REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[(lsn, number)] = found - 1
+        return found - 1

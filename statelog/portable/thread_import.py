@@ -1,0 +1,298 @@
+"""Import of threads into any store: every node is checked by its digest, every event where it stands.
+
+A thread that is not in the store is written anew, with LSNs of this store. One that is there is taken
+for an earlier import of the same, cut off or complete: event by event it must be what the
+stream says, and the import goes on where it ends. So an import may be repeated, and a longer
+export of the same threads brings what is new.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from statelog.errors import CorruptionError, FormatError, StatelogError, ThreadDeletedError
+from statelog.format.record import TYPE_CHECKPOINT, TYPE_ROLLBACK, TYPE_THREAD, Redacted, decode_record
+from statelog.limits import VALUE_SIZE_BYTES_MAX
+from statelog.log.events import CheckpointEvent
+from statelog.log.retention import thread_records
+from statelog.portable.bodies import read_event
+from statelog.portable.events import TIME_US_MAX
+from statelog.portable.frames import EVENT, NODE, THREADS
+from statelog.portable.log_import import BATCH_RECORDS, BATCH_SIZE_BYTES, BATCH_STRETCH
+from statelog.portable.nodes import Seams, check_content, check_refs, read_rows
+from statelog.portable.reports import ImportReport
+from statelog.portable.tables import Table
+from statelog.portable.thread_events import TYPE_CARRIER, decode_event, decode_node
+from statelog.portable.thread_export import CARRIED_SIZE_BYTES
+from statelog.portable.thread_writing import (
+    EVENT_SIZE_BYTES,
+    PLACE_SIZE_BYTES,
+    EventRow,
+    Group,
+    Place,
+    Remembered,
+    StagedNode,
+    Writing,
+    conflict,
+    event_row,
+    make_event,
+)
+from statelog.tree.node import CHUNK, PIECE, Node, node_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.engine import Engine
+    from statelog.portable.frames import Frame, FrameReader
+    from statelog.portable.thread_events import Exported
+    from statelog.storage.transactions import WriteTransaction
+
+_GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
+"""Nodes of one event: whoever exports sends them in portions."""
+
+_NODE_TYPES = range(1, 5)
+
+
+class _Thread:
+    """A thread of the stream, and what the store has of it."""
+
+    __slots__ = ("existing", "heads", "id", "lsn", "matched")
+
+    def __init__(self, thread_id: str, lsn: int, existing: list[int]) -> None:
+        self.id = thread_id
+        self.lsn = lsn
+        self.existing = existing
+        """LSNs of its records from an earlier import."""
+        self.matched = 0
+        """How many of them have come."""
+        self.heads: dict[int, int] = {}
+        """Branch to its last version, as this import left it."""
+
+
+class ThreadImporter:
+    """One import of threads into one store."""
+
+    def __init__(self, engine: Engine, reader: FrameReader, progress: Callable[[int, int], None] | None) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._progress = progress
+        self._threads: list[_Thread] = []
+        self._nodes: list[StagedNode] = []
+        self._nodes_size_bytes = 0
+        self._groups: list[Group] = []
+        self._groups_size_bytes = 0
+        self._staged: dict[int, StagedNode] = {}
+        self._seams = Seams()
+        self._events = 0
+        self._added = 0
+        self._last_lsn = 0
+        with engine.read() as view:
+            self._last_lsn = view.transaction.last_lsn()
+
+    def run(self) -> ImportReport:
+        """Import to the end.
+
+        Raises:
+            ConflictError: a thread of this id is in the store, with another history. Facts: thread.
+            ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread.
+            CorruptionError, FormatError: the export is damaged, or newer. Facts: offset. What was
+                found right before is in the store.
+
+        """
+        with ExitStack() as closing:
+            self._places = closing.enter_context(Table(PLACE_SIZE_BYTES))
+            self._rows = closing.enter_context(Table(EVENT_SIZE_BYTES))
+            self._remembered = Remembered(self._place, self._event, self._thread_lsn)
+            while (frame := self._reader.read()) is not None:
+                try:
+                    self._take(frame)
+                except (CorruptionError, FormatError) as error:
+                    raise self._damaged(frame.offset, error) from error
+            if self._nodes:
+                self._reader.refuse(self._reader.offset, "nodes that belong to no event")
+            self._flush()
+        ids = tuple(thread.id for thread in self._threads)
+        return ImportReport(THREADS, self._events, self._added, ids, self._last_lsn, self._reader.offset)
+
+    def _damaged(self, offset: int, error: StatelogError) -> CorruptionError | FormatError:
+        if "offset" in error.facts and "damaged at byte" in error.message:
+            return error  # type: ignore[return-value]  # it says so already
+        message = f"the export is damaged at byte {offset}: {error.message}"
+        kind = FormatError if isinstance(error, FormatError) else CorruptionError
+        return kind(message, **{**error.facts, "offset": offset})
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == NODE:
+            self._take_node(frame.payload)
+        elif frame.kind == EVENT:
+            self._take_event(frame)
+        else:
+            self._reader.refuse(frame.offset, "a frame that has no place in an export of threads")
+
+    # --- nodes ----------------------------------------------------------------------
+
+    def _take_node(self, payload: bytes) -> None:
+        """Check a node, its refs among those that came before, and keep it for the next event."""
+        type_, data, content_size = decode_node(payload)
+        if type_ not in _NODE_TYPES:
+            message = f"a node of type {type_}"
+            raise CorruptionError(message)
+        digest = node_digest(type_, data[:content_size])
+        check_content(type_, digest, data, content_size)
+        check_refs(type_, data, content_size, 0, identity=self._identity, seams=self._seams, read=self._read)
+        if type_ in (CHUNK, PIECE):
+            self._seams.learn(type_, digest, data, content_size)
+        number = self._places.append(Place(type_, digest, 0, 0, 0).encode())
+        node = StagedNode(number, type_, digest, data, content_size)
+        self._nodes.append(node)
+        self._staged[number] = node
+        self._nodes_size_bytes += len(data)
+        if self._nodes_size_bytes > _GROUP_SIZE_BYTES_MAX:
+            message = f"{self._nodes_size_bytes} bytes of nodes for one event"
+            raise CorruptionError(message)
+
+    def _identity(self, lsn: int, number: int) -> bytes:
+        if lsn or number >= len(self._places):
+            return b""
+        return self._places.get(number)[:21]
+
+    def _read(self, type_: int, digest: bytes, _lsn: int, number: int) -> Node:
+        staged = self._staged.get(number)
+        if staged is not None:
+            return Node(staged.data, staged.content_size, 0)
+        place = self._place(number)
+        return self._engine.read_node(type_, digest, place.lsn, place.number)
+
+    def _place(self, number: int) -> Place:
+        if number >= len(self._places):
+            message = f"node {number} did not come yet"
+            raise CorruptionError(message)
+        return Place.decode(self._places.get(number))
+
+    # --- events ---------------------------------------------------------------------
+
+    def _take_event(self, frame: Frame) -> None:
+        event = decode_event(frame.payload)
+        if not 0 < event.time_us <= TIME_US_MAX or not event.lsn:
+            message = f"an event at LSN {event.lsn}, time {event.time_us}"
+            raise CorruptionError(message)
+        if event.type == TYPE_THREAD:
+            self._begin_thread(event)
+        elif event.thread >= len(self._threads):
+            message = f"an event of thread {event.thread}, which did not begin yet"
+            raise CorruptionError(message)
+        nodes, self._nodes, size_bytes, self._nodes_size_bytes = self._nodes, [], self._nodes_size_bytes, 0
+        group = Group(self._events, event, nodes, frame.offset)
+        self._events += 1
+        self._rows.append(bytes(EVENT_SIZE_BYTES))
+        thread = self._threads[event.thread]
+        if thread.matched < len(thread.existing):
+            self._flush()
+            self._match(thread, group)
+        else:
+            self._groups.append(group)
+            self._groups_size_bytes += size_bytes + len(frame.payload)
+            fill = max(self._groups_size_bytes / BATCH_SIZE_BYTES, len(self._groups) / BATCH_RECORDS)
+            if fill >= BATCH_STRETCH or (fill >= 1 and not event.continues):
+                self._flush()
+        if self._progress is not None and self._events % 256 == 0:
+            self._progress(event.lsn, max(self._reader.header.last, event.lsn))
+
+    def _begin_thread(self, event: Exported) -> None:
+        if event.thread != len(self._threads):
+            message = f"thread {event.thread} does not come next"
+            raise CorruptionError(message)
+        thread_id = event.fields[0]
+        if any(thread.id == thread_id for thread in self._threads):
+            message = f"thread {thread_id!r} begins again"
+            raise CorruptionError(message)
+        with self._engine.read() as view:
+            if view.is_deleted(thread_id):
+                message = f"thread {thread_id!r} was deleted from this store"
+                raise ThreadDeletedError(message, thread=thread_id)
+            lsn = view.thread_lsn(thread_id) or 0
+            existing = thread_records(view, lsn) if lsn else []
+        self._threads.append(_Thread(thread_id, lsn, existing))
+
+    def _thread_lsn(self, number: int) -> int:
+        return self._threads[number].lsn
+
+    def _event(self, number: int) -> EventRow:
+        return EventRow.decode(self._rows.get(number))
+
+    # --- what is there already ------------------------------------------------------
+
+    def _match(self, thread: _Thread, group: Group) -> None:
+        """Check that a record of the store is what an event would have become, and note where its nodes lie."""
+        lsn = thread.existing[thread.matched]
+        with self._engine.read() as view:
+            writing = Writing(view.transaction, self._remembered)
+            data = view.transaction.get_log(lsn)
+            assert data is not None
+            record = decode_record(data, lsn)
+            held = read_event(record)
+            here = {row.digest: number for number, row in read_rows(data, record).items()}
+            if isinstance(held, Redacted) != (group.event.type == TYPE_CARRIER):
+                raise conflict(thread.id, f"record {lsn} of the store has another history, or has expired")
+            if not writing.find_nodes(group, lsn, thread.lsn, here):
+                raise conflict(thread.id, f"nodes of record {lsn} are no longer in the store")
+            expected = make_event(writing, group, lsn, record.time_us, thread.lsn)
+            if isinstance(held, CheckpointEvent) and isinstance(expected, CheckpointEvent):
+                expected = expected._replace(borrowed=held.borrowed)
+            if not isinstance(held, Redacted) and held != expected:
+                raise conflict(thread.id, f"the store has a thread of this id, which differs from record {lsn} on")
+            row = event_row(group.event, expected, lsn, writing)
+        self._settle(writing.places, {group.number: row})
+        thread.matched += 1
+        if isinstance(held, CheckpointEvent):
+            thread.heads[held.branch] = held.version
+
+    # --- one transaction --------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Commit the events at hand."""
+        groups, self._groups, self._groups_size_bytes = self._groups, [], 0
+        if not groups:
+            return
+
+        def work(transaction: WriteTransaction) -> Writing:
+            writing = Writing(transaction, self._remembered)
+            self._check_heads(writing, groups)
+            for group in groups:
+                try:
+                    writing.add(group, is_last=group is groups[-1])
+                except CorruptionError as error:
+                    raise self._damaged(group.offset, error) from error
+            self._last_lsn = writing.flush(transaction)
+            return writing
+
+        writing = self._engine.write_raw(work)
+        for number, lsn in writing.threads.items():
+            self._threads[number].lsn = lsn
+        self._settle(writing.places, writing.events)
+        for group in groups:
+            if group.event.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+                branch, version = group.event.fields[:2]
+                self._threads[group.event.thread].heads[branch] = version
+        self._added += len(groups)
+
+    def _check_heads(self, writing: Writing, groups: list[Group]) -> None:
+        """Refuse to go on with a thread that someone else has begun, or committed to."""
+        for number in {group.event.thread for group in groups}:
+            thread = self._threads[number]
+            if not thread.lsn:
+                if writing.view.thread_lsn(thread.id) is not None:
+                    raise conflict(thread.id, "another writer has begun a thread of this id")
+                continue
+            for branch, version in thread.heads.items():
+                if writing.view.head_version(thread.lsn, branch) != version:
+                    raise conflict(thread.id, "another writer has committed to it")
+
+    def _settle(self, places: dict[int, Place], events: dict[int, EventRow]) -> None:
+        """Remember where things are, now that they are there."""
+        for number, place in places.items():
+            self._places.put(number, place.encode())
+            self._staged.pop(number, None)
+        for number, row in events.items():
+            self._rows.put(number, row.encode())

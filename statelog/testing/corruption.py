@@ -1,0 +1,366 @@
+"""Damage a store file in every way, and measure who notices: opening, `verify`, reads.
+
+What is promised: damage that changes what a user reads is found by opening or `verify`; a read of damaged content
+raises CorruptionError, and never returns something else; a reader in a child process that dies is found damage, too.
+Damage that changes nothing is explained by where it fell (`HARMLESS`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.testing.corruption_case import MAX_SIZE_BYTES, DamageResult, Patch, look_at
+from statelog.testing.corruption_pages import PAGE_SIZE_BYTES, PageMap
+from statelog.testing.history import Commit, Fork, Rollback, Tag
+from statelog.testing.powerloss.recorder import log_directory
+from statelog.testing.powerloss.workers import Died, WorkerPool, worker_count
+from statelog.testing.powerloss.workloads import SCHEMA, Retain, Session, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_RUN = "statelog.testing.corruption:run_batch"
+_BATCH = 25
+_TIMEOUT_S = 300.0
+_BAD_MAX = 100
+_USED_OF = 8
+"""One damage in so many that nobody noticed is committed to and looked at again."""
+
+HARMLESS: dict[str, str] = {
+    "free page": "holds nothing: LMDB writes it before it reads it",
+    "stale meta page": "of the commit before the last: not read, and overwritten by the next commit",
+    "unused rest": "behind a meta page: never read",
+    "unused gap": "between the pointers and the nodes of a page: never read",
+    "unused tail": "behind a long value: never read",
+    "padding": "two bytes of a page's head that LMDB does not use",
+    "padding of nodes": "nodes begin at even places",
+    "page number": "a page's own number, used when it is replaced, not when it is read",
+    "page flags": "of the flags of a page only some are looked at",
+    "node flags": "of the flags of a node only two mean something here",
+    "bounds": "a page's upper bound matters when something is added to it",
+    "address": "a fixed address of the map, which is not used",
+    "map size": "LMDB takes the larger of this and what is asked for",
+    "count of pages": "a statistic, or used when a long value is replaced",
+    "count of entries": "a statistic",
+    "depth": "bounds a walk that ends at a leaf anyway",
+    "page size": "of a table: only the main one's is used",
+    "flags": "of a table: only some are looked at",
+    "transaction id": "of a stale page; or one that still makes its page the live one",
+    "last page": "where new pages begin, as long as they begin behind the last one",
+    "key before the first child": "the first key of a branch page is never compared",
+    "key": "a separator of a branch page may be any key between two pages' keys",
+    "size of a key": "of a branch page's first key",
+    "root": "of a stale page, or an empty table",
+}
+"""Why a flip changes nothing, by the part of the page, or the page, that it fell into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What was done to a file, and where.
+
+    Attributes:
+        kind: "flip", "byte", "zero", "cut", "swap", "copy".
+        place: for flips and bytes, what the byte was for; else the kind.
+        patches: the bytes.
+
+    """
+
+    kind: str
+    place: str
+    patches: tuple[Patch, ...]
+
+
+@dataclass(slots=True)
+class DamageCounts:
+    """What came of one kind of damage, or damage in one kind of place.
+
+    Attributes:
+        done: how often it was done.
+        refused: the file did not open.
+        named: `verify` named it.
+        killed: it ended the process that verified.
+        harmless: nothing changed for any reader.
+        missed: something changed for a reader, and neither opening nor `verify` noticed.
+        spread: it was harmless until the store was committed to.
+
+    """
+
+    done: int = 0
+    refused: int = 0
+    named: int = 0
+    killed: int = 0
+    harmless: int = 0
+    missed: int = 0
+    spread: int = 0
+
+    @property
+    def changed(self) -> int:
+        """How often something changed for a reader."""
+        return self.done - self.harmless
+
+    def take(self, result: DamageResult) -> None:
+        """Add one result."""
+        look = result.verifying
+        self.done += 1
+        self.refused += bool(look.refused)
+        self.killed += look.end != "done"
+        self.named += look.end == "done" and not look.refused and look.problems > 0
+        self.harmless += not result.is_visible
+        self.missed += result.is_visible and not result.is_found
+        self.spread += result.later is not None and _has_spread(result)
+
+
+def _has_spread(result: DamageResult) -> bool:
+    later = result.later
+    return later is not None and bool(
+        later.end != "done" or later.refused or later.problems or later.damaged or later.absent or later.wrong or later.leaked
+    )
+
+
+@dataclass(slots=True)
+class CorruptionReport:
+    """What damage came to.
+
+    Attributes:
+        by_kind: counts by kind of damage.
+        by_place: counts of flips by place.
+        damaged_reads: reads that raised CorruptionError; of those that named where: `placed_reads`.
+        placed_reads: see there.
+        absent_reads: reads that said that something is not there.
+        killed_readers: processes that died reading.
+        wrong: reads that returned something else than what was written.
+        leaked: reads that raised something else than an error of statelog's.
+        hung: processes that did not end.
+        missed: damage a reader sees, and opening and `verify` do not.
+        unexplained: places of harmless flips that `HARMLESS` does not explain.
+        bad: some of all that.
+        duration_s: of it all.
+
+    """
+
+    by_kind: dict[str, DamageCounts] = field(default_factory=dict)
+    by_place: dict[str, DamageCounts] = field(default_factory=dict)
+    damaged_reads: int = 0
+    placed_reads: int = 0
+    absent_reads: int = 0
+    killed_readers: int = 0
+    wrong: int = 0
+    leaked: int = 0
+    hung: int = 0
+    missed: int = 0
+    unexplained: Counter[str] = field(default_factory=Counter)
+    bad: list[str] = field(default_factory=list)
+    duration_s: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """How many files were damaged."""
+        return sum(counts.done for counts in self.by_kind.values())
+
+    @property
+    def rate(self) -> float:
+        """Of the damage that a reader can see, the part that opening or `verify` found."""
+        changed = sum(counts.changed for counts in self.by_kind.values())
+        return 1.0 if changed == 0 else 1 - self.missed / changed
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was read, nothing missed, nothing left unexplained."""
+        return not (self.wrong or self.leaked or self.hung or self.missed or self.unexplained)
+
+    def take(self, damage: Damage, result: DamageResult) -> None:
+        """Add what came of one damage."""
+        self.by_kind.setdefault(damage.kind, DamageCounts()).take(result)
+        if damage.kind == "flip":
+            self.by_place.setdefault(damage.place, DamageCounts()).take(result)
+            if not result.is_visible and not result.is_found and not is_explained(damage.place):
+                self.unexplained[damage.place] += 1
+        reading, verifying = result.reading, result.verifying
+        self.damaged_reads += reading.damaged
+        self.placed_reads += reading.placed
+        self.absent_reads += len(reading.absent)
+        self.killed_readers += reading.end not in {"done", "hung"}
+        self.hung += (reading.end == "hung") + (verifying.end == "hung")
+        self.wrong += len(reading.wrong)
+        self.leaked += len(reading.leaked) + len(verifying.leaked)
+        missed = result.is_visible and not result.is_found
+        self.missed += missed
+        is_bad = missed or reading.wrong or reading.leaked or verifying.leaked or "hung" in {reading.end, verifying.end}
+        if is_bad and len(self.bad) < _BAD_MAX:
+            self.bad.append(describe(damage, result))
+
+
+def describe(damage: Damage, result: DamageResult) -> str:
+    """Return a damage and what came of it, in one line."""
+    where = ", ".join(f"{patch.offset}: {'cut' if patch.cut else patch.data[:8].hex()}" for patch in damage.patches[:2])
+    reading = result.reading
+    found = result.verifying.refused or result.verifying.first or result.verifying.end
+    seen = [*reading.wrong, *reading.leaked, *result.verifying.leaked, *(f"absent: {each}" for each in reading.absent)]
+    first = seen[0] if seen else reading.end if reading.end != "done" else f"{reading.damaged} damaged"
+    return f"{damage.kind} at {where} ({damage.place}): verify: {found}; reader: {first}"
+
+
+def is_explained(place: str) -> bool:
+    """Tell whether `HARMLESS` says why a flip at a place may change nothing."""
+    page, _, part = place.partition(": ")
+    return page in HARMLESS or part in HARMLESS or part.rpartition(": ")[2] in HARMLESS
+
+
+# --- files and damage -------------------------------------------------------------
+
+
+def sample_steps() -> tuple[Step, ...]:
+    """Return what makes a small store with everything in it: trees, long strings, branches, tags, free pages."""
+
+    def commit(thread: str, number: int, size: int) -> Commit:
+        message = {"id": number, "text": f"message {number} " * size, "seen": {"a", number}, "at": (number, 2.5, None)}
+        return Commit(thread, ({"messages": [message], "findings": [f"{number}"] * size, "total": number},))
+
+    return (
+        *(commit("a", number, 3) for number in range(4)),
+        Commit("b", ({"notes": {f"key {n}": f"value {n}" * 9 for n in range(40)}},), metadata={"step": "b"}),
+        *(commit("b", number, 20) for number in range(3)),
+        Commit("long", ({"findings": ["x" * 30_000], "notes": {"bytes": bytes(range(256)) * 12}},)),
+        Tag("a", "good", 1),
+        Fork("a", "side", at=2, update={"total": 5}),
+        Rollback("b", 0),
+        Retain(2, threads="b"),
+        commit("a", 9, 5),
+    )
+
+
+def make_sample() -> bytes:
+    """Return a small store file."""
+    with tempfile.TemporaryDirectory(dir=log_directory()) as temporary:
+        path = Path(temporary) / "sample.state"
+        session = Session(path, {"max_size_bytes": MAX_SIZE_BYTES}, SCHEMA)
+        for step in sample_steps():
+            session.do(step)
+        session.close()
+        return path.read_bytes()
+
+
+def flips(data: bytes, count: int, generator: random.Random, *, even: bool) -> Iterator[Damage]:
+    """Yield single flipped bits.
+
+    Args:
+        data: the file.
+        count: how many.
+        generator: picks them.
+        even: every kind of place as often as any other, however few bytes it has; else every byte.
+
+    """
+    pages = PageMap(data)
+    places = list(pages.offsets().values())
+    for _ in range(count):
+        offset = generator.choice(generator.choice(places)) if even else generator.randrange(len(data))
+        flipped = bytes((data[offset] ^ 1 << generator.randrange(8),))
+        yield Damage("flip", str(pages.place(offset)), (Patch(offset, flipped),))
+
+
+def larger_damage(data: bytes, count: int, generator: random.Random) -> Iterator[Damage]:
+    """Yield bytes overwritten, runs and pages zeroed, files cut off, pages swapped and copied."""
+    pages = len(data) // PAGE_SIZE_BYTES
+
+    def page(number: int) -> bytes:
+        return data[number * PAGE_SIZE_BYTES : (number + 1) * PAGE_SIZE_BYTES]
+
+    for number in range(count):
+        one, other = generator.sample(range(pages), 2)
+        at, to = one * PAGE_SIZE_BYTES, other * PAGE_SIZE_BYTES
+        offset = generator.randrange(len(data))
+        damages = (
+            Damage("byte", "", (Patch(offset, generator.randbytes(1)),)),
+            Damage("zero run", "", (Patch(offset, bytes(min(generator.randrange(1, 64), len(data) - offset))),)),
+            Damage("garbage", "", (Patch(offset, generator.randbytes(min(16, len(data) - offset))),)),
+            Damage("zero page", "", (Patch(at, bytes(PAGE_SIZE_BYTES)),)),
+            Damage("cut", "", (Patch(at if number % 2 else offset, b"", cut=True),)),
+            Damage("swap", "", (Patch(at, page(other)), Patch(to, page(one)))),
+            Damage("copy", "", (Patch(at, page(other)),)),
+        )
+        yield damages[number % len(damages)]
+
+
+# --- the run ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some damage to one file, for one call of a worker."""
+
+    sample: Path
+    directory: Path
+    damages: tuple[Damage, ...]
+    seed: int
+
+
+def run_batch(batch: Batch) -> list[DamageResult]:
+    """Do every damage of a batch in this process, each to a new copy."""
+    data = batch.sample.read_bytes()
+    path = batch.directory / f"damaged-{os.getpid()}.state"
+    generator = random.Random(batch.seed)  # noqa: S311 - the same every time
+    return [look_at(data, path, each.patches, use=generator.randrange(_USED_OF) == 0) for each in batch.damages]
+
+
+def check_corruption(
+    *,
+    flip_count: int = 2000,
+    larger_count: int = 350,
+    seed: int = 0,
+    directory: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CorruptionReport:
+    """Damage a store file again and again.
+
+    Args:
+        flip_count: single bits flipped; one half anywhere, the other evenly over all kinds of places.
+        larger_count: other damage.
+        seed: of what is chosen.
+        directory: for the files; in memory if left out.
+        workers: processes; as many as there are processors if left out.
+        progress: called with damage done and in all.
+
+    """
+    started = time.monotonic()
+    report = CorruptionReport()
+    generator = random.Random(seed)  # noqa: S311 - the same every time
+    data = make_sample()
+    damages = [
+        *flips(data, flip_count // 2, generator, even=False),
+        *flips(data, flip_count - flip_count // 2, generator, even=True),
+        *larger_damage(data, larger_count, generator),
+    ]
+    with ExitStack() as stack:
+        where = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory or log_directory())))
+        sample = where / "sample"
+        sample.write_bytes(data)
+        batches = list(_batches(damages, sample, where))
+        pool = stack.enter_context(WorkerPool([None] * (workers or worker_count())))
+        done = 0
+        for batch, results in pool.map(_RUN, batches, timeout_s=_TIMEOUT_S):
+            if isinstance(results, Died):
+                report.leaked += 1
+                report.bad.append(f"a worker died: {results.reason}")
+                continue
+            for damage, result in zip(batch.damages, results, strict=True):
+                report.take(damage, result)
+            done += len(results)
+            if progress is not None:
+                progress(done, len(damages))
+    report.duration_s = time.monotonic() - started
+    return report
+
+
+def _batches(damages: Sequence[Damage], sample: Path, directory: Path) -> Iterator[Batch]:
+    for start in range(0, len(damages), _BATCH):
+        yield Batch(sample, directory, tuple(damages[start : start + _BATCH]), start)
