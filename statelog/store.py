@@ -15,7 +15,7 @@ from statelog.log.times import to_datetime
 from statelog.retain import delete_thread, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.statistics import StoreStatistics, collect
-from statelog.storage.environment import LOCK_TIMEOUT_DEFAULT_S, Environment
+from statelog.storage.environment import Environment
 from statelog.thread import Thread
 from statelog.transaction import Transaction, transaction
 from statelog.tree.node import Workspace
@@ -262,7 +262,7 @@ def open(
     create: bool = True,
     durability: Literal["commit", "batched"] = "commit",
     max_size_bytes: int | None = None,
-    lock_timeout_s: float = LOCK_TIMEOUT_DEFAULT_S,
+    lock_timeout_s: float | None = None,
 ) -> Store:
     """Open a store, creating it if need be.
 
@@ -275,7 +275,8 @@ def open(
             two. A killed process loses nothing in either.
         max_size_bytes: the file never grows beyond it (default 256 GiB). Where several processes
             give different ones, the largest counts.
-        lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit.
+        lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
+            (default 10).
 
     Raises:
         StoreNotFoundError: no such file, and `create` is False or `read_only` True.
@@ -290,6 +291,6 @@ def open(
         create=create,
         durability=durability,
         max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
-        lock_timeout_s=lock_timeout_s,
+        **({} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}),
     )
     return Store(Engine(environment))

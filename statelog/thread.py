@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from statelog.checkpoint import Checkpoint, read_head
 from statelog.errors import (
     BranchNotFoundError,
     CheckpointNotFoundError,
-    LimitError,
     ThreadNotFoundError,
     UsageError,
 )
-from statelog.format import cbor, keys
-from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+from statelog.format import keys
 from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.events import MAIN
@@ -28,9 +24,10 @@ from statelog.schema import Schema, normalise_update, reconcile
 from statelog.session import Outcome
 from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
+from statelog.writes import check_thread_id, encode_metadata, written_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
@@ -61,7 +58,7 @@ class Thread:
     """
 
     def __init__(self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN) -> None:
-        _check_thread_id(thread_id)
+        check_thread_id(thread_id)
         self._session = session
         self._id = thread_id
         self._branch = branch
@@ -220,7 +217,7 @@ class Thread:
     ) -> Checkpoint:
         """Commit writes that are prepared already (internal)."""
         metadata_item = encode_metadata(metadata)
-        written = _written_item(prepared)
+        written = written_item(prepared)
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids_for_writing(batch)
@@ -311,7 +308,7 @@ class Thread:
         """
         prepared = self._prepare((update,)) if update is not None else []
         metadata_item = encode_metadata(metadata)
-        written = _written_item(prepared)
+        written = written_item(prepared)
 
         def work(batch: Batch) -> None:
             thread, branch = self._ids(batch.view)
@@ -481,43 +478,6 @@ class Thread:
         else changed in the meantime raises ConflictError, one that nobody else touched does not.
         """
         return mounted(self, metadata)
-
-
-def _check_thread_id(thread_id: str) -> None:
-    if not isinstance(thread_id, str) or not thread_id:
-        message = f"a thread id is a text of at least one character, not {thread_id!r}"
-        raise UsageError(message)
-    try:
-        size = len(thread_id.encode())
-    except UnicodeEncodeError:
-        message = f"the thread id {thread_id!r} holds a lone surrogate"
-        raise UsageError(message) from None
-    if size > THREAD_ID_SIZE_BYTES_MAX:
-        message = f"a thread id of {size} bytes, at most {THREAD_ID_SIZE_BYTES_MAX} are allowed"
-        raise LimitError(message, actual=size, limit=THREAD_ID_SIZE_BYTES_MAX)
-
-
-def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
-    """Return metadata's item."""
-    if metadata is None:
-        return b"\xa0"
-    if not isinstance(metadata, Mapping):
-        message = f"metadata is a dict, not {type(metadata).__name__}"
-        raise UsageError(message)
-    item = cbor.encode(dict(metadata), path="metadata")
-    if len(item) > METADATA_SIZE_BYTES_MAX:
-        message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
-        raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
-    return item
-
-
-def _written_item(prepared: list[Write]) -> bytes:
-    return _encode_names(tuple([write.channel for write in prepared]))
-
-
-@lru_cache(maxsize=1024)
-def _encode_names(names: tuple[str, ...]) -> bytes:
-    return cbor.encode(sorted(set(names)))
 
 
 def _no_branch(thread_id: str, branch: str) -> BranchNotFoundError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
+    from statelog.log.view import Transaction as ReadableTransaction
     from statelog.log.view import View
 
 T = TypeVar("T")
@@ -30,33 +31,44 @@ _PROVISIONAL_LSN = 1 << 62
 """Rehearsed records are numbered from here, so that none is taken for a record others commit meanwhile."""
 
 
-class _Snapshots:
-    """Reads for a rehearsal: each in a transaction of its own, so that none lasts."""
+class _Snapshot:
+    """What a rehearsal reads: one moment of the store for each operation, and none in between."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._open: ReadableTransaction | None = None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Read one moment of the store for a while; within such a while, the same."""
+        if self._open is not None:
+            yield
+            return
+        with self._engine.read() as view:
+            self._open = view.transaction
+            try:
+                yield
+            finally:
+                self._open = None
+
+    def _transaction(self) -> ReadableTransaction:
+        assert self._open is not None
+        return self._open
 
     def get_index(self, key: bytes) -> bytes | None:
-        with self._engine.read() as view:
-            return view.transaction.get_index(key)
+        return self._transaction().get_index(key)
 
     def get_log(self, lsn: int) -> memoryview | None:
-        with self._engine.read() as view:
-            record = view.transaction.get_log(lsn)
-            return None if record is None else memoryview(bytes(record))
+        return self._transaction().get_log(lsn)
 
     def last_lsn(self) -> int:
-        with self._engine.read() as view:
-            return view.transaction.last_lsn()
+        return self._transaction().last_lsn()
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        with self._engine.read() as view:
-            return view.transaction.last_index(prefix)
+        return self._transaction().last_index(prefix)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        with self._engine.read() as view:
-            found = list(view.transaction.scan_index(prefix, start=start, reverse=reverse))
-        yield from found
+        return self._transaction().scan_index(prefix, start=start, reverse=reverse)
 
 
 class Transaction:
@@ -73,7 +85,8 @@ class Transaction:
         self._is_open = True
         self._is_abandoned = False
         end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
-        self._rehearsal = Batch(_Snapshots(engine), NodeCache(), end, {})
+        self._snapshot = _Snapshot(engine)
+        self._rehearsal = Batch(self._snapshot, NodeCache(), end, {})
 
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """Return a thread whose writes belong to this transaction."""
@@ -92,7 +105,8 @@ class Transaction:
         """View the state as the transaction has it so far; after its end, the store."""
         self._check_kept()
         if self._is_open:
-            yield self._rehearsal.view
+            with self._snapshot.hold():
+                yield self._rehearsal.view
         else:
             with self._engine.read() as view:
                 yield view
@@ -104,13 +118,15 @@ class Transaction:
     def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
         self._check_kept()
         if self._is_open:
-            return self._rehearsal.read_node(type_, digest, lsn, number)
+            with self._snapshot.hold():
+                return self._rehearsal.read_node(type_, digest, lsn, number)
         return self._engine.read_node(type_, digest, lsn, number)
 
     def write(self, work: Callable[[Batch], Head]) -> Outcome:
         """Rehearse, and do it again at the end."""
         self._check_open()
-        outcome = Outcome(work(self._rehearsal))
+        with self._snapshot.hold():
+            outcome = Outcome(work(self._rehearsal))
         self._operations.append((work, outcome))
         return outcome
 
@@ -120,7 +136,8 @@ class Transaction:
     def act(self, work: Callable[[Batch], T]) -> T:
         """Rehearse, and do it again at the end."""
         self._check_open()
-        result = work(self._rehearsal)
+        with self._snapshot.hold():
+            result = work(self._rehearsal)
         self._operations.append((work, None))
         return result
 

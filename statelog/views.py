@@ -222,7 +222,7 @@ class MapView(Mapping[str, Any]):
 
 
 def _copied(value: Any) -> Any:
-    return cbor.decode(cbor.encode(value)) if isinstance(value, list | dict | set) else value
+    return cbor.decode(cbor.encode(value)) if isinstance(value, list | dict | set | tuple | frozenset) else value
 
 
 def state_view(workspace: Workspace, digest: bytes, lsn: int, number: int) -> MapView:

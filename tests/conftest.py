@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -10,10 +12,23 @@ from hypothesis import HealthCheck
 
 import statelog
 
+_MEMORY = Path("/dev/shm")
+
+
+def pytest_configure(config):
+    """Put temporary stores into memory where there is room for that.
+
+    What the tests here ask of the disk a file system in memory gives too: a killed process loses
+    nothing of either. STATELOG_TEST_DISK=1 keeps them on disk; what a power cut leaves is tested on images.
+    """
+    is_usable = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and not os.environ.get("STATELOG_TEST_DISK")
+    if is_usable and shutil.disk_usage(_MEMORY).free > 2 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
 _COMMON = {
     "deadline": None,
     "print_blob": True,
-    **({"phases": (hypothesis.Phase.reuse, hypothesis.Phase.generate)} if os.environ.get("NOSHRINK") else {}),
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 hypothesis.settings.register_profile("dev", max_examples=50, **_COMMON)

@@ -443,8 +443,8 @@ def test_a_fork_whose_update_is_refused_makes_no_branch(store, thread):
 
 
 def test_a_closed_store_refuses_everything(store, thread):
-    head, state, history, log = thread.head, thread.state, thread.history(), store.log()
-    names = state["names"]
+    head, history, log = thread.head, thread.history(), store.log()
+    names = thread.state["names"]
     large = store.thread("large").commit({"x": list(range(1000))}).state["x"]
     store.close()
     store.close()
@@ -463,7 +463,6 @@ def test_a_closed_store_refuses_everything(store, thread):
         lambda: thread.mount().__enter__(),
         lambda: head.branch,
         lambda: head.state["any"],
-        lambda: state["any"],
         lambda: large[500],
         lambda: store.thread("t"),
         lambda: list(store.threads()),
@@ -472,10 +471,11 @@ def test_a_closed_store_refuses_everything(store, thread):
         store.rebuild_index,
         store.statistics,
         lambda: store.retain(keep_last=1),
-        lambda: store.transaction().__enter__(),
     ):
         with pytest.raises(ClosedError):
             act()
+    with pytest.raises(ClosedError), store.transaction() as transaction:
+        transaction.thread("t")
     assert names == ["a"]
     assert (head.version, head.metadata, head.kind) == (0, {"node": "start"}, "commit")
     assert store.closed

@@ -199,7 +199,8 @@ def test_commits_while_the_log_is_read_leave_no_gap(store):
     seen = []
     for record in store.log():
         seen.append(record.lsn)
-        thread.commit({"n": -1})
+        if len(seen) <= 100:
+            thread.commit({"n": -1})
     assert seen == list(range(1, len(seen) + 1))
     assert len(seen) >= 151
 
@@ -260,8 +261,9 @@ def test_verify_counts_what_it_saw(store):
 
 
 def test_care_reports_progress(store):
-    for number in range(600):
-        store.thread("t").commit({"n": number})
+    with store.transaction() as transaction:
+        for number in range(600):
+            transaction.thread("t").commit({"n": number})
     for act in (store.verify, store.rebuild_index):
         seen = []
         act(progress=lambda done, of: seen.append((done, of)))  # noqa: B023 - called at once

@@ -214,7 +214,15 @@ def encode_record(
     if len(rest) > RECORD_SIZE_BYTES_MAX:
         message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
-    chain = chain_digest(type_, flags, lsn, time_us, previous_chain, part_digest(body), part_digest(b"".join([row[:_IDENTITY_SIZE_BYTES] for row in table])))
+    chain = chain_digest(
+        type_,
+        flags,
+        lsn,
+        time_us,
+        previous_chain,
+        part_digest(body),
+        part_digest(b"".join([row[:_IDENTITY_SIZE_BYTES] for row in table])),
+    )
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest, chain
 
 

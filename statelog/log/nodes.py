@@ -88,9 +88,7 @@ class NodeCache:
         self._size = 0
 
 
-def read_node(
-    transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int
-) -> Node:
+def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int) -> Node:
     """Return a node; what comes from disk is hashed and compared with the digest referred to.
 
     Raises:

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog import kernels
 from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError
 from statelog.format.record import FLAG_CONTINUES, Record, Redacted, decode_record, record_chain_digest
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.events import CheckpointEvent, Event
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
-from statelog.portable.events import TIME_US_MAX, check_event, check_root
+from statelog.portable.checking import RecordChecker, is_of_content
+from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
-from statelog.portable.nodes import Row, Seams, check_content, check_refs, read_rows
+from statelog.portable.nodes import Row, Seams, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
-from statelog.tree.node import CHUNK, PIECE, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
-    from statelog.log.view import Transaction
     from statelog.portable.frames import Frame, FrameReader
     from statelog.storage.transactions import WriteTransaction
 
@@ -118,7 +116,8 @@ class LogImporter:
         trailer = self._reader.trailer
         if trailer["last"] != self._lsn or trailer["chain"] != self._chain:
             self._reader.refuse(self._reader.offset, "its end does not fit its records")
-        self._check_joint(min(self._lsn, self._start.lsn), self._chain if self._lsn <= self._start.lsn else b"")
+        if self._lsn < self._start.lsn:
+            self._check_joint(self._lsn, self._chain)
 
     # --- one record -----------------------------------------------------------------
 
@@ -133,6 +132,8 @@ class LogImporter:
             rows = read_rows(frame.payload, record)
             chain = record_chain_digest(frame.payload, record)
         except StatelogError as error:
+            if not is_of_content(error):
+                raise
             raise self._damaged(frame.offset, error) from error
         if record.previous_chain != self._chain:
             self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
@@ -174,23 +175,23 @@ class LogImporter:
             batch.pop()
         if not batch:
             return
-        sound = self._check_nodes(batch)
+        self._check_nodes(batch)
 
         def work(transaction: WriteTransaction) -> LogEnd:
             if read_log_end(transaction) != self._end:
                 message = "another writer has committed to the store while it was being imported into"
                 raise ConflictError(message, lsn=self._end.lsn)
             overlay = Overlay(transaction)
-            for checked in sound:
+            for checked in batch:
                 self._stage(overlay, checked)
             overlay.flush(transaction)
-            last = sound[-1]
+            last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
 
         if self._end.lsn and batch[0].record.time_us <= self._end.time_us:
             self._reader.refuse(batch[0].offset, f"the time of record {batch[0].record.lsn} cannot be")
         self._end = self._engine.write_raw(work)
-        self._added += len(sound)
+        self._added += len(batch)
 
     def _stage(self, overlay: Overlay, checked: _Checked) -> None:
         try:
@@ -198,71 +199,24 @@ class LogImporter:
                 check_event(overlay.view, checked.event, checked.record.lsn)
             overlay.stage(checked.data, checked.record, checked.event, checked.rows)
         except StatelogError as error:
+            if not is_of_content(error):
+                raise
             raise self._damaged(checked.offset, error) from error
 
-    def _check_nodes(self, batch: list[_Checked]) -> list[_Checked]:
+    def _check_nodes(self, batch: list[_Checked]) -> None:
         """Check every node of the batch, each ref against the store and the records before."""
+        staged = {checked.record.lsn: checked.data for checked in batch}
         with self._engine.read() as view:
-            nodes = _Nodes(view.transaction, {checked.record.lsn: checked for checked in batch})
+            get_log = view.transaction.get_log
+            checker = RecordChecker(lambda lsn: staged.get(lsn) or get_log(lsn), self._seams)
             for checked in batch:
+                checker.begin(checked.record.lsn, checked.data)
                 try:
-                    nodes.check(checked, self._seams)
+                    for number, row in checked.rows.items():
+                        checker.check(number, row)
+                    if isinstance(checked.event, CheckpointEvent):
+                        checker.check_checkpoint(checked.event)
                 except StatelogError as error:
+                    if not is_of_content(error):
+                        raise
                     raise self._damaged(checked.offset, error) from error
-        return batch
-
-
-class _Nodes:
-    """Nodes of the store, and of records on their way into it."""
-
-    def __init__(self, transaction: Transaction, staged: dict[int, _Checked]) -> None:
-        self._transaction = transaction
-        self._staged = staged
-        self._lsn = 0
-        """Of the record being checked: later ones are not to be seen."""
-
-    def check(self, checked: _Checked, seams: Seams) -> None:
-        """Check the nodes of one record, all before it being checked."""
-        self._lsn = lsn = checked.record.lsn
-        for number, row in checked.rows.items():
-            node = checked.data[row.at : row.at + row.total_size]
-            try:
-                check_content(row.type, row.digest, node, row.content_size)
-                check_refs(row.type, node, row.content_size, lsn, identity=self.identity, seams=seams, read=self.read)
-                if row.type in (CHUNK, PIECE):
-                    seams.learn(row.type, row.digest, node, row.content_size)
-            except CorruptionError as error:
-                message = f"record {lsn}, node {number}: {error.message}"
-                raise CorruptionError(message, lsn=lsn, node=number) from error
-        if isinstance(checked.event, CheckpointEvent):
-            check_root(checked.event, identity=self.identity, read=self.read)
-
-    def identity(self, lsn: int, number: int) -> bytes:
-        """Return type and digest of a node, empty if there is none."""
-        row = self._row(lsn, number)
-        return b"" if row is None or not row[0] else bytes((row[0],)) + row[1]
-
-    def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node whose identity was asked for before."""
-        row = self._row(lsn, number)
-        assert row is not None
-        assert row[:2] == (type_, digest)
-        _type, _digest, at, content_size, total_size = row
-        staged = self._staged.get(lsn)
-        data = staged.data if staged is not None else self._transaction.get_log(lsn)
-        assert data is not None
-        return Node(bytes(data[at : at + total_size]), content_size, lsn)
-
-    def _row(self, lsn: int, number: int) -> tuple[int, bytes, int, int, int] | None:
-        if lsn > self._lsn:
-            return None
-        staged = self._staged.get(lsn)
-        if staged is not None:
-            return staged.rows.get(number)
-        data = self._transaction.get_log(lsn)
-        if data is None:
-            return None
-        try:
-            return kernels.record_node(data, number)
-        except CorruptionError:
-            return None

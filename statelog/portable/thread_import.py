@@ -17,6 +17,7 @@ from statelog.limits import VALUE_SIZE_BYTES_MAX
 from statelog.log.events import CheckpointEvent
 from statelog.log.retention import thread_records
 from statelog.portable.bodies import read_event
+from statelog.portable.checking import is_of_content
 from statelog.portable.events import TIME_US_MAX
 from statelog.portable.frames import EVENT, NODE, THREADS
 from statelog.portable.log_import import BATCH_RECORDS, BATCH_SIZE_BYTES, BATCH_STRETCH
@@ -107,7 +108,9 @@ class ThreadImporter:
             while (frame := self._reader.read()) is not None:
                 try:
                     self._take(frame)
-                except (CorruptionError, FormatError) as error:
+                except StatelogError as error:
+                    if not is_of_content(error):
+                        raise
                     raise self._damaged(frame.offset, error) from error
             if self._nodes:
                 self._reader.refuse(self._reader.offset, "nodes that belong to no event")
@@ -226,6 +229,7 @@ class ThreadImporter:
     def _match(self, thread: _Thread, group: Group) -> None:
         """Check that a record of the store is what an event would have become, and note where its nodes lie."""
         lsn = thread.existing[thread.matched]
+        differs = f"the store has a thread of this id, whose record {lsn} is another"
         with self._engine.read() as view:
             writing = Writing(view.transaction, self._remembered)
             data = view.transaction.get_log(lsn)
@@ -234,14 +238,14 @@ class ThreadImporter:
             held = read_event(record)
             here = {row.digest: number for number, row in read_rows(data, record).items()}
             if isinstance(held, Redacted) != (group.event.type == TYPE_CARRIER):
-                raise conflict(thread.id, f"record {lsn} of the store has another history, or has expired")
+                raise conflict(thread.id, f"{differs}, or has expired there")
             if not writing.find_nodes(group, lsn, thread.lsn, here):
-                raise conflict(thread.id, f"nodes of record {lsn} are no longer in the store")
+                raise conflict(thread.id, differs)
             expected = make_event(writing, group, lsn, record.time_us, thread.lsn)
             if isinstance(held, CheckpointEvent) and isinstance(expected, CheckpointEvent):
                 expected = expected._replace(borrowed=held.borrowed)
             if not isinstance(held, Redacted) and held != expected:
-                raise conflict(thread.id, f"the store has a thread of this id, which differs from record {lsn} on")
+                raise conflict(thread.id, differs)
             row = event_row(group.event, expected, lsn, writing)
         self._settle(writing.places, {group.number: row})
         thread.matched += 1
@@ -262,7 +266,9 @@ class ThreadImporter:
             for group in groups:
                 try:
                     writing.add(group, is_last=group is groups[-1])
-                except CorruptionError as error:
+                except StatelogError as error:
+                    if not is_of_content(error):
+                        raise
                     raise self._damaged(group.offset, error) from error
             self._last_lsn = writing.flush(transaction)
             return writing

@@ -11,6 +11,7 @@ import time
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog import kernels
 from statelog.errors import ConflictError, CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import (
@@ -180,6 +181,7 @@ class Writing:
         else:
             if isinstance(event, CheckpointEvent):
                 event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
+                self._check_state(event, rows)
             check_event(self.view, event, lsn)
             type_, body = exported.type, encode_body(event, lsn)
         data, _chain = encode_record(
@@ -204,7 +206,12 @@ class Writing:
     def place(self, number: int) -> Place:
         """Return where a node of the stream lies."""
         found = self.places.get(number)
-        return self._remembered.place(number) if found is None else found
+        if found is None:
+            found = self._remembered.place(number)
+            if not found.lsn:
+                message = f"it refers to node {number}, which comes later"
+                raise CorruptionError(message)
+        return found
 
     def event(self, number: int) -> EventRow:
         """Return what is known of an event of the stream."""
@@ -216,6 +223,17 @@ class Writing:
         return max(min(source_us, self._now_us), self._end.time_us + 1)
 
     # --- nodes ----------------------------------------------------------------------
+
+    def _check_state(self, event: CheckpointEvent, rows: list[NodeRow]) -> None:
+        """Check that the state of a checkpoint is a dict."""
+        if event.root_lsn == event.lsn:
+            kind = rows[event.root_node].data[0]
+        else:
+            root = (ROOT, event.root_digest, event.root_lsn, event.root_node)
+            kind = read_node(self._overlay, self._cache, *root).data[0]
+        if kind != kernels.KIND_DICT:
+            message = "the state of a checkpoint is no dict"
+            raise CorruptionError(message)
 
     def _rows(self, group: Group, lsn: int, thread: int, borrowed: list[bytes]) -> list[NodeRow]:
         """Return the nodes that the record of a group has to hold, and note where all of them lie.

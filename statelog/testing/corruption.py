@@ -2,7 +2,7 @@
 
 What is promised: damage that changes what a user reads is found by opening or `verify`; a read of damaged content
 raises CorruptionError, and never returns something else; a reader in a child process that dies is found damage, too.
-Damage that changes nothing is explained by where it fell (`HARMLESS`).
+Damage that changes nothing is explained by where it fell (`HARMLESS`, `FOR_WRITERS`).
 """
 
 from __future__ import annotations
@@ -42,25 +42,30 @@ HARMLESS: dict[str, str] = {
     "unused tail": "behind a long value: never read",
     "padding": "two bytes of a page's head that LMDB does not use",
     "padding of nodes": "nodes begin at even places",
-    "page number": "a page's own number, used when it is replaced, not when it is read",
     "page flags": "of the flags of a page only some are looked at",
     "node flags": "of the flags of a node only two mean something here",
-    "bounds": "a page's upper bound matters when something is added to it",
+    "bounds": "a page's upper bound, and the lower one of a meta page, matter to writers alone",
     "address": "a fixed address of the map, which is not used",
     "map size": "LMDB takes the larger of this and what is asked for",
-    "count of pages": "a statistic, or used when a long value is replaced",
+    "count of pages": "a statistic; of a long value, used when it is replaced",
     "count of entries": "a statistic",
-    "depth": "bounds a walk that ends at a leaf anyway",
+    "depth": "of a tree whose walk ends at a leaf anyway",
     "page size": "of a table: only the main one's is used",
     "flags": "of a table: only some are looked at",
-    "transaction id": "of a stale page; or one that still makes its page the live one",
-    "last page": "where new pages begin, as long as they begin behind the last one",
+    "last page": "where new pages begin: free ones behind it are missed, no more",
     "key before the first child": "the first key of a branch page is never compared",
-    "key": "a separator of a branch page may be any key between two pages' keys",
-    "size of a key": "of a branch page's first key",
-    "root": "of a stale page, or an empty table",
+    "key": "of a branch page: any key between those of two pages parts them",
+    "size of a key": "of the first key of a branch page",
+    "main, leaf page: size of a value": "of a table's record, whose size is known",
 }
-"""Why a flip changes nothing, by the part of the page, or the page, that it fell into."""
+"""Why a flip changes nothing, for readers or writers, by the page, or the part of a page, that it fell into."""
+
+FOR_WRITERS: dict[str, str] = {
+    "free list, leaf page": "which pages may be taken: not read by readers",
+    "free list: root": "of a list that only writers read",
+    "page number": "a page's own number: used when the page is replaced, not when it is read",
+}
+"""Why a flip changes nothing for readers; but the next commits go by it, and may do damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,14 @@ class DamageCounts:
 def _has_spread(result: DamageResult) -> bool:
     later = result.later
     return later is not None and bool(
-        later.end != "done" or later.refused or later.problems or later.damaged or later.absent or later.wrong or later.leaked
+        later.end != "done"
+        or later.refused
+        or later.problems
+        or later.damaged
+        or later.absent
+        or later.wrong
+        or later.misnamed
+        or later.leaked
     )
 
 
@@ -138,10 +150,11 @@ class CorruptionReport:
         absent_reads: reads that said that something is not there.
         killed_readers: processes that died reading.
         wrong: reads that returned something else than what was written.
-        leaked: reads that raised something else than an error of statelog's.
+        misnamed: opening, `verify` and reads that raised another error of statelog's than CorruptionError.
+        leaked: those that raised something else.
         hung: processes that did not end.
         missed: damage a reader sees, and opening and `verify` do not.
-        unexplained: places of harmless flips that `HARMLESS` does not explain.
+        unexplained: places of harmless flips that neither `HARMLESS` nor `FOR_WRITERS` explains.
         bad: some of all that.
         duration_s: of it all.
 
@@ -154,6 +167,7 @@ class CorruptionReport:
     absent_reads: int = 0
     killed_readers: int = 0
     wrong: int = 0
+    misnamed: int = 0
     leaked: int = 0
     hung: int = 0
     missed: int = 0
@@ -175,7 +189,7 @@ class CorruptionReport:
     @property
     def ok(self) -> bool:
         """Whether nothing wrong was read, nothing missed, nothing left unexplained."""
-        return not (self.wrong or self.leaked or self.hung or self.missed or self.unexplained)
+        return not (self.wrong or self.misnamed or self.leaked or self.hung or self.missed or self.unexplained)
 
     def take(self, damage: Damage, result: DamageResult) -> None:
         """Add what came of one damage."""
@@ -191,10 +205,12 @@ class CorruptionReport:
         self.killed_readers += reading.end not in {"done", "hung"}
         self.hung += (reading.end == "hung") + (verifying.end == "hung")
         self.wrong += len(reading.wrong)
+        self.misnamed += len(reading.misnamed) + len(verifying.misnamed)
         self.leaked += len(reading.leaked) + len(verifying.leaked)
         missed = result.is_visible and not result.is_found
         self.missed += missed
-        is_bad = missed or reading.wrong or reading.leaked or verifying.leaked or "hung" in {reading.end, verifying.end}
+        raised = (*reading.misnamed, *reading.leaked, *verifying.misnamed, *verifying.leaked)
+        is_bad = missed or reading.wrong or raised or "hung" in {reading.end, verifying.end}
         if is_bad and len(self.bad) < _BAD_MAX:
             self.bad.append(describe(damage, result))
 
@@ -204,15 +220,16 @@ def describe(damage: Damage, result: DamageResult) -> str:
     where = ", ".join(f"{patch.offset}: {'cut' if patch.cut else patch.data[:8].hex()}" for patch in damage.patches[:2])
     reading = result.reading
     found = result.verifying.refused or result.verifying.first or result.verifying.end
-    seen = [*reading.wrong, *reading.leaked, *result.verifying.leaked, *(f"absent: {each}" for each in reading.absent)]
+    raised = (*reading.leaked, *result.verifying.leaked, *reading.misnamed, *result.verifying.misnamed)
+    seen = [*reading.wrong, *raised, *(f"absent: {each}" for each in reading.absent)]
     first = seen[0] if seen else reading.end if reading.end != "done" else f"{reading.damaged} damaged"
     return f"{damage.kind} at {where} ({damage.place}): verify: {found}; reader: {first}"
 
 
 def is_explained(place: str) -> bool:
-    """Tell whether `HARMLESS` says why a flip at a place may change nothing."""
+    """Tell whether `HARMLESS` or `FOR_WRITERS` says why a flip at a place may change nothing for a reader."""
     page, _, part = place.partition(": ")
-    return page in HARMLESS or part in HARMLESS or part.rpartition(": ")[2] in HARMLESS
+    return any(name in HARMLESS or name in FOR_WRITERS for name in (place, page, part, part.rpartition(": ")[2]))
 
 
 # --- files and damage -------------------------------------------------------------

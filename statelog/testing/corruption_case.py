@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import statelog
-from statelog.errors import CorruptionError, NotFoundError, StatelogError
+from statelog.errors import CorruptionError, FormatError, NotFoundError, StatelogError
 from statelog.testing.identity import exact_form
 from statelog.testing.powerloss.recorder import log_directory
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.store import Store
 
 MAX_SIZE_BYTES = 1 << 26
-_LOOK_TIMEOUT_S = 20
+_LOOK_TIMEOUT_S = 10
 _MEMORY_BYTES_MAX = 8 << 30
 _COMMITS_AFTER = 12
 """Enough for every free page there is to be taken once."""
@@ -63,6 +63,7 @@ class Look:
         placed: of those, how many named record and node, or key, or file.
         absent: reads that said there is no such thing.
         wrong: reads that gave something else.
+        misnamed: reads that raised another error of statelog's.
         leaked: reads that raised anything else.
 
     """
@@ -76,6 +77,7 @@ class Look:
     placed: int = 0
     absent: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    misnamed: tuple[str, ...] = ()
     leaked: tuple[str, ...] = ()
 
 
@@ -105,7 +107,13 @@ class DamageResult:
         """Whether a reader sees anything but the truth."""
         look = self.reading
         return bool(
-            look.refused or look.end != "done" or look.damaged or look.absent or look.wrong or look.leaked
+            look.refused
+            or look.end != "done"
+            or look.damaged
+            or look.absent
+            or look.wrong
+            or look.misnamed
+            or look.leaked
         )
 
 
@@ -131,7 +139,7 @@ def _reads(store: Store, truth: Truth | None) -> Iterator[tuple[str, Callable[[]
     known = truth if truth is not None else {_OUTLINE: _outline(store)}
     if truth is None:
         yield _OUTLINE, lambda: known[_OUTLINE]
-    yield "threads", lambda: exact_form([(info.id, info.branches, info.versions) for info in store.threads()])
+    yield "threads", lambda: exact_form([info.id for info in store.threads()])
     for thread, branches in known[_OUTLINE].items():
         yield f"branches of {thread}", partial(_branches, store, thread)
         yield f"tags of {thread}", partial(_tags, store, thread)
@@ -267,18 +275,24 @@ def _look_and_exit(functions: tuple[_Function, ...], path: Path, truth: Truth, w
         os._exit(code)
 
 
-def _open(path: Path, *, read_only: bool) -> Store | str:
-    """Open a store, or return how it was refused; anything but an error of statelog's counts as leaked."""
+def _open(path: Path, *, read_only: bool) -> Store | Look:
+    """Open a store, or return how it was refused."""
     try:
         return statelog.open(path, read_only=read_only, max_size_bytes=MAX_SIZE_BYTES)
+    except (CorruptionError, FormatError) as error:
+        return Look(refused=type(error).__name__)
     except StatelogError as error:
-        return type(error).__name__
+        message = f"{type(error).__name__}: {error}"
+        return Look(refused=message, misnamed=(f"open: {message}",))
+    except Exception as error:  # noqa: BLE001 - a finding
+        message = f"{type(error).__name__}: {error}"
+        return Look(refused=message, leaked=(f"open: {message}",))
 
 
 def _verify(path: Path, _truth: Truth) -> Look:
     store = _open(path, read_only=True)
-    if isinstance(store, str):
-        return Look(refused=store)
+    if isinstance(store, Look):
+        return store
     with store:
         return _verify_all(store)
 
@@ -286,8 +300,10 @@ def _verify(path: Path, _truth: Truth) -> Look:
 def _verify_all(store: Store) -> Look:
     try:
         problems = store.verify().problems
+    except CorruptionError as error:
+        return Look(problems=1, first=str(error))
     except StatelogError as error:
-        return Look(refused=type(error).__name__)
+        return Look(misnamed=(f"verify: {type(error).__name__}: {error}",), problems=1)
     except Exception as error:  # noqa: BLE001 - a finding
         return Look(leaked=(f"verify: {type(error).__name__}: {error}",), problems=1)
     return Look(problems=len(problems), first=problems[0].message if problems else "")
@@ -300,13 +316,14 @@ class _Counts:
     placed: int = 0
     absent: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    misnamed: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
 
 
 def _read(path: Path, truth: Truth) -> Look:
     store = _open(path, read_only=True)
-    if isinstance(store, str):
-        return Look(refused=store)
+    if isinstance(store, Look):
+        return store
     with store:
         return _read_all(store, truth)
 
@@ -323,6 +340,8 @@ def _read_all(store: Store, truth: Truth, *, skipped: Collection[str] = ()) -> L
             counts.placed += bool({"lsn", "node", "key", "path"} & error.facts.keys())
         except NotFoundError:
             counts.absent.append(name)
+        except StatelogError as error:
+            counts.misnamed.append(f"{name}: {type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001 - a finding
             counts.leaked.append(f"{name}: {type(error).__name__}: {error}")
         else:
@@ -331,13 +350,14 @@ def _read_all(store: Store, truth: Truth, *, skipped: Collection[str] = ()) -> L
             elif _is_part(found, truth[name]):
                 counts.absent.append(name)
             else:
-                counts.wrong.append(f"{name}: {str(found)[:300]}, not {str(truth[name])[:300]}")
+                counts.wrong.append(f"{name}: {str(found)[:3000]}, not {str(truth[name])[:3000]}")
     return Look(
         same=counts.same,
         damaged=counts.damaged,
         placed=counts.placed,
         absent=tuple(counts.absent),
         wrong=tuple(counts.wrong),
+        misnamed=tuple(counts.misnamed),
         leaked=tuple(counts.leaked),
     )
 
@@ -356,8 +376,8 @@ def _is_part(found: Any, true: Any) -> bool:
 def _use(path: Path, truth: Truth) -> Look:
     """Commit some times, and look again: damage that nobody has seen may spread."""
     store = _open(path, read_only=False)
-    if isinstance(store, str):
-        return Look(refused=store)
+    if isinstance(store, Look):
+        return store
     try:
         for number in range(_COMMITS_AFTER):
             store.thread("later").commit({"n": number, "text": f"{number}" * 3000})
@@ -368,4 +388,4 @@ def _use(path: Path, truth: Truth) -> Look:
         return Look(leaked=(f"{type(error).__name__}: {error}",))
     if problems:
         return Look(problems=len(problems), first=problems[0].message)
-    return _read_all(store, truth, skipped=("threads", "log"))  # which have grown
+    return _read_all(store, truth, skipped=("threads", "log"))  # these have grown

@@ -114,7 +114,13 @@ def standard_workloads() -> tuple[Workload, ...]:
 
     before = tuple(commit(thread, number) for thread in "ab" for number in range(5))
     together = Together((commit("a", 7), commit("b", 8), Rollback("a", 1)))
-    mixed = (commit("a", 1), Rollback("a", 2), Fork("b", "side", at=2, update={"total": 1}), together, commit("c", 3, 3000))
+    mixed = (
+        commit("a", 1),
+        Rollback("a", 2),
+        Fork("b", "side", at=2, update={"total": 1}),
+        together,
+        commit("c", 3, 3000),
+    )
     maintenance = (Retain(2), commit("a", 4), DeleteThread("b"), commit("a", 5))
     return (
         Workload("creation", ((commit("a", 1), commit("a", 2), Reopen(), commit("b", 3)),)),

@@ -254,7 +254,9 @@ class _Run:
                 message = f"{step} was done: {describe_difference(after, expected)}"
                 raise _WrongError(message)
             return
-        if after == before or (expected is not None and isinstance(step, GRADUAL) and is_between(after, before, expected)):
+        if after == before or (
+            expected is not None and isinstance(step, GRADUAL) and is_between(after, before, expected)
+        ):
             return
         message = f"{step} was refused, but: {describe_difference(after, before)}"
         raise _WrongError(message)
@@ -319,9 +321,7 @@ class _Run:
         start = next((at for at, event in enumerate(trace.events, 1) if event == Mark(told)), len(trace.events))
         steps = tuple(contents for contents in self._contents if contents is not None)
         workload = self._case.workload
-        expectation = Expectation(
-            (Lane(None, steps),), None, workload.durability == "batched", ignored=_MINE
-        )
+        expectation = Expectation((Lane(None, steps),), None, workload.durability == "batched", ignored=_MINE)
         task = Task(Path(), start, len(trace.events) + 1, 0, 3, self._case.rounds, 0, None)
         tally = Examiner(Recording(workload, trace, expectation), depth=1).run(task)
         self._result.images = len(tally.digests)

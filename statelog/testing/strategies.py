@@ -120,12 +120,25 @@ def large_values() -> SearchStrategy[Any]:
     return _LARGE
 
 
+def _items() -> SearchStrategy[Any]:
+    return st.one_of(values(max_leaves=3), strings_near_thresholds())
+
+
+def _large_lists() -> SearchStrategy[list[Any]]:
+    counts = st.sampled_from((1, 7, 8, 9, 127, 128, 129, 300))
+    return st.builds(lambda item, count: [item] * count, _items(), counts)
+
+
+def _large_dicts() -> SearchStrategy[dict[str, Any]]:
+    counts = st.sampled_from((5, 130, 300))
+    return st.builds(lambda item, count: {f"key {n}": item for n in range(count)}, _items(), counts)
+
+
 def _large() -> SearchStrategy[Any]:
-    items = st.one_of(values(max_leaves=3), strings_near_thresholds())
     return st.one_of(
         strings_near_thresholds(),
-        st.builds(lambda item, count: [item] * count, items, st.sampled_from((1, 7, 8, 9, 127, 128, 129, 300))),
-        st.builds(lambda item, count: {f"key {n}": item for n in range(count)}, items, st.sampled_from((5, 130, 300))),
+        _large_lists(),
+        _large_dicts(),
         st.builds(lambda start, count: set(range(start, start + count)), st.integers(0, 2000), st.integers(30, 400)),
         st.builds(lambda text, count: text * count, st.text(min_size=1, max_size=5), st.integers(1000, 20_000)),
     )
@@ -187,8 +200,10 @@ def _message_writes() -> SearchStrategy[Any]:
 _WRITES: dict[str, SearchStrategy[Any]] = {
     "query": st.one_of(values(), large_values()),
     "total": _NUMBERS,
-    "findings": st.one_of(st.lists(_SMALL, max_size=8), large_values().filter(lambda value: type(value) is list)),
-    "text": st.one_of(texts(), strings_near_thresholds().filter(lambda value: type(value) is str)),
+    "findings": st.one_of(st.lists(_SMALL, max_size=8), _large_lists()),
+    "text": st.one_of(
+        texts(), strings_near_thresholds().map(lambda value: value if isinstance(value, str) else value.hex())
+    ),
     "steps": _SMALL,
     "more": st.one_of(st.lists(_SMALL, max_size=8), st.tuples(_SMALL)),
     "seen": st.sets(texts() | st.integers(0, 300), max_size=8),

@@ -270,9 +270,7 @@ def read_items(workspace: Workspace, slots: Sequence[Slot]) -> list[bytes]:
     if len(leaves) < 2:
         return [read_item(workspace, slot) for slot in slots]
     nodes = iter(workspace.read_many([(LEAF, slot.data[1:], slot.lsn, slot.number) for slot in leaves]))
-    return [
-        next(nodes).content if slot.data[:1] == REF_LEAF else read_item(workspace, slot) for slot in slots
-    ]
+    return [next(nodes).content if slot.data[:1] == REF_LEAF else read_item(workspace, slot) for slot in slots]
 
 
 def _refs(tree: Tree, table: list[int]) -> int:

@@ -112,9 +112,7 @@ def test_any_history_survives_a_kill_anywhere(tmp_path_factory, history, point, 
 
 def test_a_workload_that_acknowledges_before_it_commits_is_caught(path):
     with pytest.raises(AssertionError):
-        crash_at(
-            path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA, acknowledges_early=True
-        )
+        crash_at(path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA, acknowledges_early=True)
 
 
 def test_a_store_that_holds_more_than_was_done_is_caught(path):

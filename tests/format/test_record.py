@@ -30,7 +30,10 @@ from statelog.tree.node import LEAF, PIECE, node_digest
 
 BODY = cbor.encode([1, 2, "three"])
 PREVIOUS = bytes(range(20))
-ROWS = [NodeRow(LEAF, node_digest(LEAF, b"\x63abc"), b"\x63abc", 4), NodeRow(PIECE, bytes(20), b"x" * 200 + b"\x01\x02", 200)]
+ROWS = [
+    NodeRow(LEAF, node_digest(LEAF, b"\x63abc"), b"\x63abc", 4),
+    NodeRow(PIECE, bytes(20), b"x" * 200 + b"\x01\x02", 200),
+]
 
 
 def sealed(rest):
@@ -54,9 +57,8 @@ def test_a_record_without_nodes_is_its_envelope_and_body():
 
 
 def test_a_record_with_nodes_has_their_table_then_the_nodes():
-    table = b"".join(
-        bytes([row.type]) + row.digest + varint(row.content_size) + varint(len(row.data) - row.content_size) for row in ROWS
-    )
+    first, second = (bytes([row.type]) + row.digest for row in ROWS)
+    table = first + struct.pack(">II", 4, 4) + second + struct.pack(">II", 204, 206)
     nodes = b"".join(row.data for row in ROWS)
     assert encoded(ROWS)[0] == sealed(envelope(nodes=2) + table + nodes)
 
@@ -79,7 +81,9 @@ def test_a_checkpoints_digest_is_pinned():
         assert found == digest(b"stlg-checkpt-1", body)
 
 
-@given(st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.integers(1, 2**63), st.integers(0, 2**63), st.binary())
+@given(
+    st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.integers(1, 2**63), st.integers(0, 2**63), st.binary()
+)
 def test_what_was_encoded_is_decoded(nodes, lsn, time_us, body):
     item = cbor.encode([body])
     rows = [NodeRow(PIECE, node_digest(PIECE, data), data, len(data)) for data in nodes]
@@ -140,7 +144,9 @@ def test_a_record_is_bounded(monkeypatch):
     assert caught.value.limit == 100
 
 
-@pytest.mark.parametrize(("number", "data"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")])
+@pytest.mark.parametrize(
+    ("number", "data"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")]
+)
 def test_varints_are_pinned(number, data):
     assert varint(number).hex() == data
 
@@ -151,7 +157,9 @@ CHECKPOINT = cbor.encode([1, *[None] * 15, [bytes(20)]])
 
 
 def checkpoint():
-    return encode_record(2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=CHECKPOINT, nodes=ROWS, flags=FLAG_CONTINUES)
+    return encode_record(
+        2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=CHECKPOINT, nodes=ROWS, flags=FLAG_CONTINUES
+    )
 
 
 @pytest.mark.parametrize("alive", [None, [0, 1], [0], [1], []])
@@ -165,6 +173,18 @@ def test_redacting_keeps_the_chain(alive):
     assert bool(decoded.flags & FLAG_VACUUMED) == (alive in ([0], [1], []))
     assert decoded.redacted().thread == 1
     assert decoded.redacted().borrowed == [bytes(20)]
+
+
+def test_a_redacted_record_is_the_bytes_that_are_drawn():
+    data, _chain = checkpoint()
+    identities = b"".join(bytes([row.type]) + row.digest for row in ROWS)
+    parts = [part_digest(CHECKPOINT), part_digest(identities)]
+    body = cbor.encode([1, *parts, [bytes(20)]])
+    row = struct.pack(">II", 1, 1) + bytes([PIECE]) + bytes(20) + struct.pack(">II", 200, 202)
+    flags = FLAG_CONTINUES | FLAG_REDACTED | FLAG_VACUUMED
+    assert redact_record(data, 7, 1, alive=[1]) == sealed(
+        envelope(body=body, flags=flags, nodes=2) + row + ROWS[1].data
+    )
 
 
 def test_redacting_twice_comes_to_redacting_once():

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statelog import reducers
-from statelog.testing import identical, large_values, values
+from statelog.testing import identical, values
 
 NUMBERS = count()
 LISTS = st.one_of(
     st.lists(values(max_leaves=3), max_size=20),
-    large_values().filter(lambda value: type(value) is list),
+    st.builds(lambda item, size: [item] * size, values(max_leaves=3), st.sampled_from([8, 129, 300])),
     st.integers(0, 3000).map(lambda size: list(range(size))),
 )
 DICTS = st.one_of(
     st.dictionaries(st.text(max_size=20), values(max_leaves=3), max_size=20),
-    large_values().filter(lambda value: type(value) is dict),
+    st.builds(lambda item, size: {f"{n}": item for n in range(size)}, values(max_leaves=3), st.sampled_from([8, 300])),
     st.integers(0, 2000).map(lambda size: {f"key {n}": n for n in range(size)}),
 )
 

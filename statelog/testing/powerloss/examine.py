@@ -163,9 +163,7 @@ class Examiner:
                 self._examine(tally, task, cut, image, _Made(units, mode, choice), generator)
         return tally
 
-    def _examine(
-        self, tally: Tally, task: Task, cut: int, image: Image, made: _Made, generator: random.Random
-    ) -> None:
+    def _examine(self, tally: Tally, task: Task, cut: int, image: Image, made: _Made, generator: random.Random) -> None:
         digest = image.digest
         tally.images += 1
         tally.digests.add(digest)

@@ -227,9 +227,7 @@ def _do_in_processes(session: Session, workload: Workload, path: Path) -> list[L
         answers: list[Any] = [None] * len(workers)
 
         def run(number: int) -> None:
-            answers[number] = workers[number].call(
-                f"{__name__}:run_lane", path, workload, number, timeout_s=_TIMEOUT_S
-            )
+            answers[number] = workers[number].call(f"{__name__}:run_lane", path, workload, number, timeout_s=_TIMEOUT_S)
 
         running = [threading.Thread(target=run, args=(number,)) for number in range(len(workers))]
         for each in running:

@@ -1,0 +1,36 @@
+"""`statelog compact`: the store in a new file, as small as it can be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.targets import open_for_writing
+from statelog.cli.text import count, format_duration, format_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(short_help="Make the file as small as it can be.")
+@STORE
+@AS_JSON
+def compact(*, store: Path, as_json: bool) -> None:
+    """Put STORE into a new file, in key order and without free pages, that takes its name.
+
+    No other process may have it open. Cut anywhere, the old file is there or the new one.
+    It takes room for a second file until it is done.
+    """
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened, output.progress("compacting") as progress:
+        report = opened.compact(progress=progress)
+    if as_json:
+        output.emit({"path": str(store), **asdict(report)})
+        return
+    before, after = format_size(report.size_before_bytes), format_size(report.size_after_bytes)
+    records, duration = count(report.records, "record"), format_duration(report.duration_s)
+    output.line(f"compacted: {before} -> {after}, {records} in {duration}")

@@ -1,0 +1,108 @@
+"""The nodes of one record after the other, against the records before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
+from statelog.portable.events import check_root
+from statelog.portable.nodes import Seams, check_content, check_refs
+from statelog.tree.node import CHUNK, PIECE, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.events import CheckpointEvent
+    from statelog.portable.nodes import Row
+
+    GetLog = Callable[[int], memoryview | bytes | None]
+
+
+def is_of_content(error: StatelogError) -> bool:
+    """Whether an error says that bytes are not what they have to be. Kernels call some of that wrong usage."""
+    return isinstance(error, CorruptionError | FormatError) or type(error) is UsageError
+
+
+class RecordChecker:
+    """Checks records in order; those before the one at hand were checked and can be had from `get_log`.
+
+    Attributes:
+        unsound: numbers of the nodes of the record at hand that did not hold.
+
+    """
+
+    def __init__(self, get_log: GetLog, seams: Seams) -> None:
+        self.unsound: set[int] = set()
+        self._get_log = get_log
+        self._seams = seams
+        self._lsn = 0
+        self._data: bytes = b""
+
+    def begin(self, lsn: int, data: bytes) -> None:
+        """Turn to the next record."""
+        self._lsn, self._data = lsn, data
+        self.unsound = set()
+
+    def check(self, number: int, row: Row) -> None:
+        """Check one of its nodes: its digest, its inside, and where its refs lead (T3, T4, T5).
+
+        Raises:
+            CorruptionError: something does not hold; then refs to it will not hold either. Facts: lsn, node.
+
+        """
+        node = self._data[row.at : row.at + row.total_size]
+        try:
+            check_content(row.type, row.digest, node, row.content_size)
+            check_refs(
+                row.type,
+                node,
+                row.content_size,
+                self._lsn,
+                identity=self.identity,
+                seams=self._seams,
+                read=self.read,
+            )
+            if row.type in (CHUNK, PIECE):
+                self._seams.learn(row.type, row.digest, node, row.content_size)
+        except StatelogError as error:
+            if not is_of_content(error):
+                raise
+            self.unsound.add(number)
+            message = f"record {self._lsn}, node {number}: {error.message}"
+            raise CorruptionError(message, lsn=self._lsn, node=number) from error
+
+    def check_checkpoint(self, event: CheckpointEvent) -> None:
+        """Check the root of a checkpoint. Raises CorruptionError."""
+        check_root(event, identity=self.identity, read=self.read)
+
+    def identity(self, lsn: int, number: int) -> bytes:
+        """Return type and digest of a node, empty if there is none, or none that holds."""
+        row = self._row(lsn, number)
+        if row is None or not row[0] or (lsn == self._lsn and number in self.unsound):
+            return b""
+        return bytes((row[0],)) + row[1]
+
+    def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        """Return a node whose identity was asked for before."""
+        row = self._row(lsn, number)
+        assert row is not None
+        assert row[:2] == (type_, digest)
+        _type, _digest, at, content_size, total_size = row
+        data = self._record(lsn)
+        assert data is not None
+        return Node(bytes(data[at : at + total_size]), content_size, lsn)
+
+    def _record(self, lsn: int) -> memoryview | bytes | None:
+        if lsn == self._lsn:
+            return self._data
+        return self._get_log(lsn) if 0 < lsn < self._lsn else None
+
+    def _row(self, lsn: int, number: int) -> tuple[int, bytes, int, int, int] | None:
+        data = self._record(lsn)
+        if data is None:
+            return None
+        try:
+            return kernels.record_node(data, number)
+        except CorruptionError:
+            return None

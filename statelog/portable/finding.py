@@ -1,0 +1,191 @@
+"""Records in a damaged file: which are there, and which of several is the one.
+
+A record is one if its checksum holds under its LSN. Most are found where the log's tree has them.
+What the tree does not lead to any more is looked for on every page; there also lie records that were
+replaced (their event redacted, nodes vacuumed) and records of commits that never were. So:
+
+- what the tree leads to goes before what lies about;
+- no record above the last one that the table counts was ever committed;
+- a record that lies about must not contradict the chain of its neighbours;
+- of several that fit, the one with least in it is the newest, for records only ever lose contents.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.errors import StatelogError
+from statelog.format.record import (
+    ENVELOPE_SIZE_BYTES,
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    TYPE_NAMES,
+    Record,
+    decode_record,
+    record_chain_digest,
+)
+from statelog.format.record import FORMAT_VERSION as RECORD_FORMAT
+from statelog.limits import RECORD_SIZE_BYTES_MAX
+from statelog.portable.bodies import read_event
+from statelog.portable.pages import LEAF, PAGE_HEAD_SIZE_BYTES, PageFile, page_kind
+from statelog.storage.creation import LOG_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Progress = Callable[[int, int], None]
+
+IN_TREE = 0
+IN_OLD_TREE = 1
+ASTRAY = 2
+
+_ENVELOPE = struct.Struct(">QBBHIQQ20sI")
+_ROW_SIZE_BYTES = 29
+_NUMBERED_ROW_SIZE_BYTES = 33
+_LSN_SIZE_BYTES = 8
+_PROGRESS_PAGES = 4096
+
+
+class Found(NamedTuple):
+    """A record whose checksum holds: where it lies, how it was come by, and its place in the chain."""
+
+    trust: int
+    weight: int
+    """Less for one that has lost its event, and nodes."""
+    size: int
+    offset: int
+    previous: bytes
+    chain: bytes
+
+
+class Finder:
+    """Looks for the records of a file.
+
+    Attributes:
+        committed_last: the last LSN that was committed, if the file still tells.
+
+    """
+
+    def __init__(self, pages: PageFile) -> None:
+        self.committed_last: int | None = None
+        self._pages = pages
+        self._found: dict[int, list[Found]] = {}
+        self._covered = bytearray(pages.page_count // 8 + 1)
+        """Pages of records with pages of their own: what seems to stand on them are contents."""
+
+    def find(self, progress: Progress | None = None) -> None:
+        """Look where the tree leads; and, where that is not everything, on every page."""
+        for is_newest, table in self._pages.tables(LOG_TABLE):
+            if is_newest and table.entries * ENVELOPE_SIZE_BYTES <= self._pages.size_bytes:
+                self.committed_last = table.entries
+            self._take_entries(self._pages.entries(table.root), IN_TREE if is_newest else IN_OLD_TREE)
+            if is_newest and self._is_complete():
+                return
+        for number, page in self._astray(progress):
+            if page_kind(page) & LEAF:
+                self._take_entries(self._pages.leaf_entries(number, page), ASTRAY)
+        if not self._is_complete():
+            for number, page in self._astray(progress):
+                self._take_orphan(number, page)
+
+    def choose(self) -> tuple[dict[int, Found], int]:
+        """Return the record of each LSN, and the last LSN there was; what is missing is lost."""
+        in_trees = [lsn for lsn, found in self._found.items() if any(each.trust == IN_TREE for each in found)]
+        if self.committed_last is None:
+            last = max(self._found, default=0)
+        else:
+            last = max(self.committed_last, max(in_trees, default=0))
+        chosen: dict[int, Found] = {}
+        for lsn in sorted(self._found):
+            if lsn <= last:
+                fitting = [each for each in self._found[lsn] if self._fits(each, lsn, chosen.get(lsn - 1))]
+                if fitting:
+                    chosen[lsn] = min(fitting)
+        return chosen, last
+
+    def read(self, found: Found) -> bytes:
+        """Return the bytes of a record."""
+        return self._pages.read(found.offset, found.size)
+
+    # --- one record -----------------------------------------------------------------
+
+    def _take_entries(self, entries: Iterator[tuple[bytes, int, int, bool, int]], trust: int) -> None:
+        for key, offset, size, is_database, overflow_page in entries:
+            if len(key) == _LSN_SIZE_BYTES and not is_database:
+                is_record = self._take(int.from_bytes(key), offset, size, trust)
+                if is_record and overflow_page:
+                    self._cover(overflow_page, size)
+
+    def _take(self, lsn: int, offset: int, size: int, trust: int) -> bool:
+        """Keep a record if it is one."""
+        if not ENVELOPE_SIZE_BYTES <= size <= RECORD_SIZE_BYTES_MAX:
+            return False
+        head = self._pages.read(offset, ENVELOPE_SIZE_BYTES)
+        if len(head) < ENVELOPE_SIZE_BYTES or _ENVELOPE.unpack(head)[5] != lsn:
+            return False
+        data = self._pages.read(offset, size)
+        try:
+            record = decode_record(data, lsn)
+            read_event(record)
+            chain = record_chain_digest(data, record)
+        except StatelogError:
+            return False
+        found = Found(trust, _weight(record), size, offset, record.previous_chain, chain)
+        held = self._found.setdefault(lsn, [])
+        if not any(each[1:3] == found[1:3] and each.chain == chain for each in held):
+            held.append(found)
+        return True
+
+    def _take_orphan(self, number: int, page: bytes) -> None:
+        """Keep a record that begins on a page of its own, though nothing tells where it is."""
+        offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
+        head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
+        if len(head) < ENVELOPE_SIZE_BYTES:
+            return
+        _checksum, version, type_, flags, body_size, lsn, _time, _previous, count = _ENVELOPE.unpack(head)
+        if version != RECORD_FORMAT or type_ not in TYPE_NAMES or not lsn:
+            return
+        at = ENVELOPE_SIZE_BYTES + body_size
+        if flags & FLAG_VACUUMED and count:
+            rows = int.from_bytes(self._pages.read(offset + at, 4))
+            at += 4 + rows * _NUMBERED_ROW_SIZE_BYTES
+        else:
+            at += count * _ROW_SIZE_BYTES
+        end = int.from_bytes(self._pages.read(offset + at - 4, 4)) if count else 0
+        if self._take(lsn, offset, at + end, ASTRAY):
+            self._cover(number, at + end)
+
+    def _cover(self, first_page: int, size: int) -> None:
+        page_count = -(-(PAGE_HEAD_SIZE_BYTES + size) // self._pages.page_size_bytes)
+        for number in range(first_page, min(first_page + page_count, self._pages.page_count)):
+            self._covered[number >> 3] |= 1 << (number & 7)
+
+    # --- all of them ------------------------------------------------------------------
+
+    def _is_complete(self) -> bool:
+        return self.committed_last is not None and len(self._found) >= self.committed_last
+
+    def _astray(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+        """Yield every page that is not known to be contents of a record."""
+        count, size = self._pages.page_count, self._pages.page_size_bytes
+        for number in range(count):
+            if progress is not None and number % _PROGRESS_PAGES == 0:
+                progress(number, count)
+            if not self._covered[number >> 3] & 1 << (number & 7):
+                yield number, self._pages.read(number * size, size)
+
+    def _fits(self, found: Found, lsn: int, before: Found | None) -> bool:
+        """Whether a record can be the one of its LSN."""
+        if found.trust == IN_TREE:
+            return True
+        if before is not None and before.chain != found.previous:
+            return False
+        behind = [each for each in self._found.get(lsn + 1, []) if each.trust == IN_TREE]
+        return not behind or any(each.previous == found.chain for each in behind)
+
+
+def _weight(record: Record) -> int:
+    if not record.flags & FLAG_REDACTED:
+        return 2
+    return 0 if record.flags & FLAG_VACUUMED else 1

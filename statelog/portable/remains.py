@@ -1,0 +1,87 @@
+"""What the index of a damaged file still tells of records that are lost: names, and which versions they were."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import StatelogError
+from statelog.format.seal import unseal
+from statelog.log.view import BranchRow, ThreadRow, decode_branch, decode_thread
+from statelog.portable.pages import LEAF, Entry, PageFile, page_kind
+from statelog.storage.creation import INDEX_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+_THREAD = struct.Struct(">cQ")
+_BRANCH = struct.Struct(">cQI")
+_PAGE = struct.Struct(">cQII")
+_VALUE_SIZE_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Remains:
+    """Rows of the index whose seal holds.
+
+    Attributes:
+        threads: by LSN.
+        branches: by thread and number.
+        versions: thread, branch and version by the LSN of a lost record.
+
+    """
+
+    threads: dict[int, ThreadRow] = field(default_factory=dict)
+    branches: dict[tuple[int, int], BranchRow] = field(default_factory=dict)
+    versions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+
+def read_remains(pages: PageFile, lost: Collection[int], progress: Callable[[int, int], None] | None) -> Remains:
+    """Return what the index tells. Where its tree leads goes before what lies about on its pages."""
+    remains = Remains()
+    for entry in _entries(pages, progress):
+        if entry.is_database or not 0 < entry.size <= _VALUE_SIZE_BYTES_MAX:
+            continue
+        kind = entry.key[:1]
+        size = {b"T": _THREAD.size, b"B": _BRANCH.size, b"v": _PAGE.size}.get(kind)
+        if size == len(entry.key):
+            try:
+                payload = unseal(entry.key, pages.read(entry.offset, entry.size))
+                _take(remains, entry.key, payload, lost)
+            except (StatelogError, ValueError, TypeError):
+                continue
+    return remains
+
+
+def _entries(pages: PageFile, progress: Callable[[int, int], None] | None) -> Iterator[Entry]:
+    for _is_newest, table in pages.tables(INDEX_TABLE):
+        yield from pages.entries(table.root)
+    for number in range(pages.page_count):
+        page = pages.read(number * pages.page_size_bytes, pages.page_size_bytes)
+        if page_kind(page) & LEAF:
+            yield from pages.leaf_entries(number, page)
+        if progress is not None and number % 4096 == 0:
+            progress(number, pages.page_count)
+
+
+def _take(remains: Remains, key: bytes, payload: bytes, lost: Collection[int]) -> None:
+    """Keep a row unless one was found before."""
+    if key[:1] == b"T":
+        lsn = _THREAD.unpack(key)[1]
+        row = decode_thread(lsn, payload)
+        if isinstance(row.id, str) and isinstance(row.specs, dict):
+            remains.threads.setdefault(lsn, row)
+    elif key[:1] == b"B":
+        _kind, thread, number = _BRANCH.unpack(key)
+        branch = decode_branch(number, payload)
+        if isinstance(branch.name, str) and isinstance(branch.base_version, int) and isinstance(branch.lsn, int):
+            remains.branches.setdefault((thread, number), branch)
+    else:
+        _kind, thread, number, _page = _PAGE.unpack(key)
+        first, last = kernels.page_range(payload)
+        for version in range(first, last + 1):
+            entry = kernels.page_read(payload, version)
+            if entry.lsn in lost:
+                remains.versions.setdefault(entry.lsn, (thread, number, version))

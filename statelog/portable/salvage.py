@@ -1,0 +1,324 @@
+"""Salvage: a new store of what a damaged file still has.
+
+Every record whose checksum holds keeps its LSN, so that locators, ids and tags stay right. Where
+records are missing others stand in for them: the beginning of a thread or branch that is needed,
+under the name that the index still tells (or one made up), or else a record without contents. Behind
+the first of them the chain is another than it was, since what went into it cannot be known.
+
+A checkpoint is kept if all its nodes are there. Of one that is not, the event goes, and the nodes
+that others may need stay: as if it had expired. So the new store verifies clean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import struct
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from statelog.errors import AlreadyExistsError, FormatError, StatelogError, StoreLockedError
+from statelog.format import cbor
+from statelog.format.record import (
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    NO_DIGEST,
+    TYPE_CHECKPOINT,
+    TYPE_FORK,
+    TYPE_THREAD,
+    Record,
+    Redacted,
+    decode_record,
+    encode_record,
+    record_chain_digest,
+    redact_record,
+)
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT
+from statelog.log.batch import LogEnd, read_log_end
+from statelog.log.engine import Engine
+from statelog.log.events import CheckpointEvent, Event, ForkEvent, ThreadEvent
+from statelog.portable.bodies import read_event
+from statelog.portable.checking import RecordChecker
+from statelog.portable.events import check_event
+from statelog.portable.finding import Finder, Found
+from statelog.portable.nodes import Seams, read_rows
+from statelog.portable.overlay import Overlay
+from statelog.portable.pages import PageFile
+from statelog.portable.salvage_plan import Plan, make_plan
+from statelog.portable.salvage_report import Loss, SalvageReport
+from statelog.storage.creation import sync_directory
+from statelog.storage.environment import Environment
+from statelog.storage.failures import translate_os
+from statelog.storage.locks import FileLocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.storage.transactions import WriteTransaction
+
+    Progress = Callable[[int, int], None]
+
+_BATCH_SIZE_BYTES = 4 * 1024 * 1024
+_BATCH_RECORDS = 512
+_PREVIOUS_CHAIN = slice(32, 52)
+_CHECKSUM = struct.Struct(">Q")
+_EMPTY_BODY = cbor.encode([0, NO_DIGEST, NO_DIGEST, []])
+
+
+class _Piece(NamedTuple):
+    """A record on its way into the new store."""
+
+    data: bytes
+    record: Record
+    event: Event | Redacted
+
+
+def salvage(
+    damaged: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+    max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT,
+) -> SalvageReport:
+    """Make a new store of what a damaged file has, and tell what is lost.
+
+    The damaged file is only read, page by page and without LMDB, which it could kill.
+
+    Args:
+        damaged: the file.
+        new: where the new store is made; there must be nothing yet. It has a store id of its own.
+        progress: called with (steps done, steps in all), for one part of the work after the other.
+        max_size_bytes: quota of the new store.
+
+    Raises:
+        AlreadyExistsError: there is a file at `new`. Facts: path.
+        FormatError: the damaged file has no record, nor anything else, of a store. Facts: path.
+        StoreLockedError: another process has it open. Facts: path.
+        StoreNotFoundError, AccessError, StoreFullError, StorageError: what the system refuses.
+
+    """
+    damaged, new = Path(damaged), Path(new)
+    if os.path.lexists(new):
+        message = f"there is a file at {new} already"
+        raise AlreadyExistsError(message, path=str(new))
+    try:
+        with _opened(damaged) as descriptor:
+            pages = PageFile(descriptor)
+            finder = Finder(pages)
+            finder.find(progress)
+            chosen, last = finder.choose()
+            if not chosen and finder.committed_last is None:
+                message = f"{damaged} has nothing of a statelog store"
+                raise FormatError(message, path=str(damaged))
+            plan = make_plan(pages, finder, chosen, last, progress)
+            return _write(damaged, new, finder, chosen, plan, max_size_bytes, progress)
+    except OSError as error:
+        raise translate_os(error, path=Path(error.filename) if error.filename else damaged) from error
+
+
+@contextlib.contextmanager
+def _opened(damaged: Path) -> Iterator[int]:
+    """Open the damaged file, alone if that can be known."""
+    try:
+        descriptor = os.open(damaged, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:
+        descriptor = os.open(damaged, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        locks = FileLocks(descriptor, damaged)
+        with contextlib.suppress(OSError):  # a lock that needs permission to write
+            if not locks.try_exclusive() and locks.supported:
+                message = f"{damaged} is open in a process: close it there first"
+                raise StoreLockedError(message, path=str(damaged))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(
+    damaged: Path,
+    new: Path,
+    finder: Finder,
+    chosen: dict[int, Found],
+    plan: Plan,
+    max_size_bytes: int,
+    progress: Progress | None,
+) -> SalvageReport:
+    """Make the new store under another name, and give it its own when it is whole."""
+    report = SalvageReport(str(damaged), str(new), plan.last)
+    temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
+    try:
+        engine = Engine(Environment.open(temporary, max_size_bytes=max_size_bytes))
+        try:
+            _Writer(engine, finder, chosen, plan, report).run(progress)
+        finally:
+            engine.close()
+        os.link(temporary, new)  # not over a file that came to be meanwhile
+        sync_directory(new.parent)
+    except FileExistsError as error:
+        message = f"there is a file at {new} already"
+        raise AlreadyExistsError(message, path=str(new)) from error
+    finally:
+        for name in (temporary, temporary.with_name(f"{temporary.name}-lock")):
+            with contextlib.suppress(FileNotFoundError):
+                name.unlink()
+    return report
+
+
+class _Writer:
+    """Writes the records of the new store, one LSN after the other."""
+
+    def __init__(
+        self, engine: Engine, finder: Finder, chosen: dict[int, Found], plan: Plan, report: SalvageReport
+    ) -> None:
+        self._engine = engine
+        self._finder = finder
+        self._chosen = chosen
+        self._plan = plan
+        self._report = report
+        self._seams = Seams()
+
+    def run(self, progress: Progress | None) -> None:
+        """Write all of them, as far as one was found at or behind."""
+        stop = max([*self._chosen, *self._plan.stand_ins], default=0)
+        lsn = 1
+        while lsn <= stop:
+            lsn = self._engine.write_raw(partial(self._write_some, start=lsn, stop=stop))
+            if progress is not None:
+                progress(lsn - 1, stop)
+        self._report.finish(self._chosen, self._plan)
+
+    def _write_some(self, transaction: WriteTransaction, *, start: int, stop: int) -> int:
+        """Write records from `start` on in one transaction; return the LSN behind them."""
+        overlay = Overlay(transaction)
+        checker = RecordChecker(overlay.get_log, self._seams)
+        end = read_log_end(transaction)
+        losses: list[Loss] = []
+        names: dict[int, str] = {}
+        size_bytes = 0
+        lsn = start
+        while lsn <= stop and lsn - start < _BATCH_RECORDS and size_bytes < _BATCH_SIZE_BYTES:
+            piece = self._piece(overlay, checker, lsn, end, losses)
+            piece = _chained(piece, end)
+            overlay.stage(piece.data, piece.record, piece.event, read_rows(piece.data, piece.record))
+            end = LogEnd(lsn, record_chain_digest(piece.data, piece.record), piece.record.time_us)
+            if isinstance(piece.event, ThreadEvent):
+                names[lsn] = piece.event.thread_id
+            size_bytes += len(piece.data)
+            lsn += 1
+        overlay.flush(transaction)
+        self._report.add(losses, names)
+        return lsn
+
+    def _piece(self, overlay: Overlay, checker: RecordChecker, lsn: int, end: LogEnd, losses: list[Loss]) -> _Piece:
+        """Return the record of an LSN, or what stands in for it."""
+        found = self._chosen.get(lsn)
+        if found is not None:
+            data = self._finder.read(found)
+            record = decode_record(data, lsn)
+            event = read_event(record)
+            if record.time_us > end.time_us:
+                return self._recovered(overlay, checker, _Piece(data, record, event), losses)
+            losses.append(Loss.of(lsn, event, "its time cannot be"))
+        stand_in = self._plan.stand_ins.get(lsn)
+        if stand_in is not None:
+            with contextlib.suppress(StatelogError):
+                return _stand_in(overlay, lsn, end, stand_in)
+        data, _chain = encode_record(
+            TYPE_CHECKPOINT,
+            lsn=lsn,
+            time_us=end.time_us + 1,
+            previous_chain=end.chain,
+            body=_EMPTY_BODY,
+            flags=FLAG_REDACTED | FLAG_VACUUMED,
+        )
+        return _decoded(data, lsn)
+
+    def _recovered(self, overlay: Overlay, checker: RecordChecker, piece: _Piece, losses: list[Loss]) -> _Piece:
+        """Return a record that was found, without what does not hold any more."""
+        data, record, event = piece
+        lsn = record.lsn
+        checker.begin(lsn, data)
+        rows = read_rows(data, record)
+        why = ""
+        for number, row in rows.items():
+            try:
+                checker.check(number, row)
+            except StatelogError as error:
+                why = why or error.message
+        if isinstance(event, Redacted):
+            if not checker.unsound:
+                return piece
+            data = redact_record(data, lsn, event.thread, alive=rows.keys() - checker.unsound)
+            return _decoded(data, lsn)
+        if isinstance(event, ForkEvent):
+            piece = _forked(overlay, piece, event)
+            event = piece.event
+            assert not isinstance(event, Redacted)
+        try:
+            if isinstance(event, CheckpointEvent) and not why:
+                checker.check_checkpoint(event)
+            if not why:
+                check_event(overlay.view, event, lsn)
+        except StatelogError as error:
+            why = error.message
+        if not why:
+            return piece
+        losses.append(Loss.of(lsn, event, why))
+        thread = lsn if isinstance(event, ThreadEvent) else event.thread
+        return _decoded(redact_record(data, lsn, thread, alive=rows.keys() - checker.unsound), lsn)
+
+
+def _decoded(data: bytes, lsn: int) -> _Piece:
+    record = decode_record(data, lsn)
+    return _Piece(data, record, read_event(record))
+
+
+def _chained(piece: _Piece, end: LogEnd) -> _Piece:
+    """Return a record as the one behind `end`: its bytes as they are, if they follow."""
+    if piece.record.previous_chain == end.chain:
+        return piece
+    data = bytearray(piece.data)
+    data[_PREVIOUS_CHAIN] = end.chain
+    data[: _CHECKSUM.size] = _CHECKSUM.pack(xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :]))
+    return _decoded(bytes(data), piece.record.lsn)
+
+
+def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent) -> _Piece:
+    """Return a record for the beginning of a thread or branch. Raises CorruptionError if it cannot be."""
+    type_ = TYPE_THREAD if isinstance(event, ThreadEvent) else TYPE_FORK
+    data, _chain = encode_record(
+        type_, lsn=lsn, time_us=end.time_us + 1, previous_chain=end.chain, body=cbor.encode(list(event))
+    )
+    piece = _decoded(data, lsn)
+    if isinstance(event, ForkEvent):
+        piece = _forked(overlay, piece, event)
+    assert not isinstance(piece.event, Redacted)
+    check_event(overlay.view, piece.event, lsn)
+    return piece
+
+
+def _forked(overlay: Overlay, piece: _Piece, event: ForkEvent) -> _Piece:
+    """Return the beginning of a branch; if it left at a version that is lost, it leaves at the last that is not.
+
+    Versions between are the branch's own, and missing. A later commit to its parent must not
+    become one of them.
+    """
+    if not overlay.view.is_alive(event.thread):
+        return piece
+    head = overlay.view.head_version(event.thread, min(event.parent_branch, event.branch - 1))
+    if event.base_version <= head or head < 0:
+        return piece
+    record = piece.record
+    data, _chain = encode_record(
+        TYPE_FORK,
+        lsn=record.lsn,
+        time_us=record.time_us,
+        previous_chain=record.previous_chain,
+        body=cbor.encode(list(event._replace(base_version=head))),
+        flags=record.flags,
+    )
+    return _decoded(data, record.lsn)

@@ -1,0 +1,135 @@
+"""What is to stand in for lost records, so that what was found has the threads and branches it needs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from statelog.format.record import Redacted, decode_record
+from statelog.log.events import MAIN, CheckpointEvent, DeleteEvent, ForkEvent, ThreadEvent
+from statelog.portable.bodies import read_event
+from statelog.portable.remains import Remains, read_remains
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.portable.finding import Finder, Found
+    from statelog.portable.pages import PageFile
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is missing, and what to do about it.
+
+    Attributes:
+        last: the last LSN there was.
+        lost: LSNs of records that were not found.
+        remains: what the index tells of them.
+        stand_ins: beginnings of threads and branches by the lost LSN they get.
+        names_made_up: of those whose name is lost.
+
+    """
+
+    last: int
+    lost: set[int] = field(default_factory=set)
+    remains: Remains = field(default_factory=Remains)
+    stand_ins: dict[int, ThreadEvent | ForkEvent] = field(default_factory=dict)
+    names_made_up: list[str] = field(default_factory=list)
+    _branch_names: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def branch_name(self, thread: int, number: int) -> str | None:
+        """Return the name of a branch, if it is known."""
+        if not number:
+            return MAIN
+        row = self.remains.branches.get((thread, number))
+        return self._branch_names.get((thread, number)) or (None if row is None else row.name)
+
+    def name_branch(self, thread: int, number: int, name: str) -> None:
+        """Remember the name of a branch."""
+        self._branch_names[(thread, number)] = name
+
+
+class _Needs:
+    """Threads and branches that found events belong to, and what is known of where they began."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.first_on_branch: dict[tuple[int, int], CheckpointEvent] = {}
+        self.forked: set[tuple[int, int]] = set()
+
+
+def make_plan(
+    pages: PageFile,
+    finder: Finder,
+    chosen: dict[int, Found],
+    last: int,
+    progress: Callable[[int, int], None] | None,
+) -> Plan:
+    """Return what is lost, and what stands in for it."""
+    plan = Plan(last, {lsn for lsn in range(1, last + 1) if lsn not in chosen})
+    needs = _read_needs(finder, chosen, plan)
+    if plan.lost:
+        plan.remains = read_remains(pages, plan.lost, progress)
+        _plan_threads(plan, needs)
+        _plan_branches(plan, needs)
+    return plan
+
+
+def _read_needs(finder: Finder, chosen: dict[int, Found], plan: Plan) -> _Needs:
+    needs = _Needs()
+    if not plan.lost:
+        return needs
+    for lsn in sorted(chosen):
+        event = read_event(decode_record(finder.read(chosen[lsn]), lsn))
+        if isinstance(event, Redacted | ThreadEvent | DeleteEvent):
+            continue
+        needs.threads.add(event.thread)
+        if isinstance(event, CheckpointEvent) and event.branch:
+            needs.first_on_branch.setdefault((event.thread, event.branch), event)
+        elif isinstance(event, ForkEvent):
+            needs.forked.add((event.thread, event.branch))
+            plan.name_branch(event.thread, event.branch, event.name)
+    return needs
+
+
+def _plan_threads(plan: Plan, needs: _Needs) -> None:
+    for lsn in sorted(needs.threads & plan.lost):
+        row = plan.remains.threads.get(lsn)
+        if row is None:
+            name = f"salvaged-{lsn}"
+            plan.names_made_up.append(name)
+            plan.stand_ins[lsn] = ThreadEvent(name, {})
+        else:
+            plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs)
+
+
+def _plan_branches(plan: Plan, needs: _Needs) -> None:
+    """Let every branch begin that the index still knows, or that a found checkpoint is on."""
+    wanted = {place: event.lsn for place, event in needs.first_on_branch.items()}
+    for (thread, number), row in plan.remains.branches.items():
+        if number and row.lsn in plan.lost and row.parent is not None and thread in needs.threads:
+            wanted.setdefault((thread, number), plan.last + 1)
+    free = sorted(plan.lost - plan.stand_ins.keys())
+    for thread, number in sorted(wanted.keys() - needs.forked):
+        known = plan.remains.branches.get((thread, number))
+        if known is not None and known.lsn in plan.lost and known.parent is not None:
+            plan.stand_ins[known.lsn] = ForkEvent(thread, number, known.name, known.parent, known.base_version)
+            continue
+        event = needs.first_on_branch.get((thread, number))
+        place = bisect_left(free, wanted[(thread, number)])
+        while place > 0 and free[place - 1] in plan.stand_ins:
+            place -= 1
+        if event is None or place == 0 or free[place - 1] <= thread:
+            continue
+        name = f"salvaged-{number}"
+        plan.names_made_up.append(f"{thread}/{name}")
+        plan.name_branch(thread, number, name)
+        plan.stand_ins[free[place - 1]] = _made_up(thread, number, name, event)
+
+
+def _made_up(thread: int, number: int, name: str, first: CheckpointEvent) -> ForkEvent:
+    """Return where a branch probably left: at the parent of its first checkpoint."""
+    if first.parent_branch is not None and first.parent_version is not None and first.parent_branch < number:
+        return ForkEvent(thread, number, name, first.parent_branch, first.parent_version)
+    return ForkEvent(thread, number, name, 0, max(first.version - 1, 0))

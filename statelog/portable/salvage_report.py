@@ -1,0 +1,133 @@
+"""What salvage tells: what it saved, and what is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.log.events import CheckpointEvent, Event, ThreadEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from statelog.format.record import Redacted
+    from statelog.portable.finding import Found
+    from statelog.portable.salvage_plan import Plan
+
+LOSSES_LISTED_MAX = 100_000
+"""Losses told one by one; more are only counted."""
+
+
+class Loss(NamedTuple):
+    """Something that is not in the new store: what is known of it.
+
+    `thread` and `branch` are an LSN and a number here; `SalvageReport` has names.
+    """
+
+    lsn: int
+    thread: int | None
+    branch: int | None
+    version: int | None
+    id: str | None
+    why: str
+
+    @classmethod
+    def of(cls, lsn: int, event: Event | Redacted, why: str) -> Loss:
+        """Return the loss of an event."""
+        if isinstance(event, CheckpointEvent):
+            return cls(lsn, event.thread, event.branch, event.version, event.id, why)
+        return cls(lsn, lsn if isinstance(event, ThreadEvent) else event.thread, None, None, None, why)
+
+
+@dataclass(frozen=True, slots=True)
+class LostVersion:
+    """A version, or another event, that is not in the new store.
+
+    Attributes:
+        lsn: of its record.
+        thread: id of its thread, if that is known.
+        branch: name of its branch, if it is known to have been a checkpoint.
+        version: likewise.
+        id: its caller's id, if its record was there.
+        why: what is missing.
+
+    """
+
+    lsn: int
+    thread: str | None
+    branch: str | None
+    version: int | None
+    id: str | None
+    why: str
+
+
+@dataclass(slots=True)
+class SalvageReport:
+    """What was saved of a damaged file.
+
+    Attributes:
+        path: the damaged file.
+        new_path: the new store.
+        records: records there were, as far as can be known.
+        recovered: those that were found.
+        lost: ranges (first LSN, last LSN) of those that were not.
+        versions_lost: versions and other events that the new store has not, of lost records and of
+            found ones.
+        losses: how many those are; the first `LOSSES_LISTED_MAX` are listed.
+        names_made_up: threads, or branches as "thread/branch", whose names are lost.
+
+    """
+
+    path: str
+    new_path: str
+    records: int
+    recovered: int = 0
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    versions_lost: list[LostVersion] = field(default_factory=list)
+    losses: int = 0
+    names_made_up: list[str] = field(default_factory=list)
+    _losses: list[Loss] = field(default_factory=list, repr=False)
+    _names: dict[int, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is lost."""
+        return not self.lost and not self.losses
+
+    def add(self, losses: Iterable[Loss], names: Mapping[int, str]) -> None:
+        """Note losses, and names of threads by their LSN."""
+        self._losses += losses
+        self._names.update(names)
+
+    def finish(self, chosen: Mapping[int, Found], plan: Plan) -> None:
+        """Put names to what was noted, now that all are known."""
+        self.recovered = len(chosen)
+        self.lost = list(_ranges(plan.lost))
+        noted = {loss.lsn for loss in self._losses}
+        for lsn in sorted(plan.lost - noted):
+            thread, branch, version = plan.remains.versions.get(lsn, (None, None, None))
+            if thread is not None:
+                self._losses.append(Loss(lsn, thread, branch, version, None, "its record is lost"))
+        self._losses.sort()
+        self.losses = len(self._losses)
+        self.versions_lost = [self._named(loss, plan) for loss in self._losses[:LOSSES_LISTED_MAX]]
+        self.names_made_up = sorted(plan.names_made_up)
+        self._losses.clear()
+        self._names.clear()
+
+    def _named(self, loss: Loss, plan: Plan) -> LostVersion:
+        thread = None if loss.thread is None else self._names.get(loss.thread)
+        row = None if loss.thread is None else plan.remains.threads.get(loss.thread)
+        if thread is None and row is not None:
+            thread = row.id
+        branch = None
+        if loss.branch is not None and loss.thread is not None:
+            branch = plan.branch_name(loss.thread, loss.branch)
+        return LostVersion(loss.lsn, thread, branch, loss.version, loss.id, loss.why)
+
+
+def _ranges(lsns: Iterable[int]) -> Iterable[tuple[int, int]]:
+    for _offset, run in groupby(enumerate(sorted(lsns)), lambda pair: pair[1] - pair[0]):
+        members = [lsn for _index, lsn in run]
+        yield members[0], members[-1]

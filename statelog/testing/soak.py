@@ -1,0 +1,288 @@
+"""Several processes on one store, one of them killed with SIGKILL every second, at random: what was acknowledged stays.
+
+Writers commit to threads of their own, and say so after each commit. Readers check that no head is half a commit, that
+the log is whole. One process lets old versions go. At the end every acknowledged commit is there, once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import statelog
+from statelog.errors import StoreNotFoundError
+from statelog.storage.environment import Environment
+from statelog.testing.soak_roles import SCHEMA, pair_of, thread_of, write_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.store import Store
+
+_BOOT = """
+import sys
+sys.path.append(sys.argv.pop(1))
+from statelog.testing import soak_roles
+soak_roles.run(sys.argv[1:])
+"""
+
+_ROLES = ("writer", "writer", "writer", "writer", "reader", "reader", "reader", "keeper")
+_WRITERS = _ROLES.count("writer")
+_STUCK_S = 20.0
+"""Longer without any commit than this is a lock that nobody gave back; a busy machine takes a second or two."""
+
+_OPEN_S_MAX = 10.0
+
+_READERS_MAX = 4 * len(_ROLES)
+"""Each process has a slot or two, and those of the dead are taken back when the next one opens the store."""
+
+_BAD_MAX = 50
+
+
+@dataclass(slots=True)
+class SoakReport:
+    """What a soak came to.
+
+    Attributes:
+        kills: processes killed, those at the end not counted.
+        commits: acknowledged.
+        unacknowledged: commits that are there, and whose writer was killed before it could say so.
+        reads: rounds of the readers over all threads and the log.
+        expired: versions let go.
+        readers_max: slots of LMDB's reader table ever in use at one time, those of the dead included.
+        readers_left: of them after all were killed, and the store was opened again.
+        records: in the log at the end.
+        lost: acknowledged commits that are not there.
+        wrong: what else was wrong.
+        bad: words on that.
+        duration_s: of it all.
+
+    """
+
+    kills: int = 0
+    commits: int = 0
+    unacknowledged: int = 0
+    reads: int = 0
+    expired: int = 0
+    readers_max: int = 0
+    readers_left: int = 0
+    records: int = 0
+    lost: int = 0
+    wrong: int = 0
+    bad: list[str] = field(default_factory=list)
+    duration_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost, and nothing wrong."""
+        return not (self.lost or self.wrong)
+
+    def blame(self, words: str, *, lost: int = 0) -> None:
+        """Note something wrong, or so many commits lost."""
+        self.lost += lost
+        self.wrong += not lost
+        if len(self.bad) < _BAD_MAX:
+            self.bad.append(words)
+
+
+class _Process:
+    """One of the processes, in one of its lives."""
+
+    def __init__(self, soak: _Soak, role: str, number: int) -> None:
+        self.role = role
+        self.number = number
+        root = str(Path(statelog.__file__).resolve().parents[1])
+        argument = str(number if role == "writer" else _WRITERS)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, root, role, str(soak.path), argument],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        self._listener = threading.Thread(target=self._listen, args=(soak,))
+        self._listener.start()
+
+    def _listen(self, soak: _Soak) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    soak.hear(self, line.decode(errors="replace").strip())
+
+    def kill(self) -> None:
+        """Kill it, and hear its last words."""
+        self.process.kill()
+        self.process.wait()
+        self._listener.join()
+
+
+class _Soak:
+    def __init__(self, path: Path, report: SoakReport) -> None:
+        self.path = path
+        self.report = report
+        self.acknowledged = [-1] * _WRITERS
+        self.heard_at_s = time.monotonic()
+        self._lock = threading.Lock()
+
+    def hear(self, process: _Process, line: str) -> None:
+        """Take what a process said."""
+        word, _, rest = line.partition(" ")
+        with self._lock:
+            if word == "w":
+                self._hear_commit(process.number, int(rest.split()[0]))
+            elif word == "r":
+                self.report.reads += int(rest)
+            elif word == "k":
+                self.report.expired += int(rest)
+            else:
+                self.report.blame(rest)
+
+    def _hear_commit(self, writer: int, n: int) -> None:
+        self.heard_at_s = time.monotonic()
+        self.report.commits += 1
+        missing = n - self.acknowledged[writer] - 1
+        if missing not in {0, 1}:
+            self.report.blame(f"writer {writer} committed {n} after {self.acknowledged[writer]}")
+        self.report.unacknowledged += missing == 1
+        self.acknowledged[writer] = n
+
+
+def check_soak(
+    *,
+    seconds: float = 120.0,
+    directory: str | os.PathLike[str] | None = None,
+    kill_interval_s: float = 1.0,
+    seed: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SoakReport:
+    """Let eight processes work on one store, kill one of them now and then, and look at the end.
+
+    Args:
+        seconds: how long.
+        directory: on the disk to be tried; a temporary one if left out.
+        kill_interval_s: between two kills.
+        seed: of which is killed.
+        progress: called with tenths of seconds done and in all.
+
+    """
+    started = time.monotonic()
+    report = SoakReport()
+    generator = random.Random(seed)  # noqa: S311 - which process is killed
+    with tempfile.TemporaryDirectory(dir=directory) as temporary:
+        soak = _Soak(Path(temporary) / "soak.state", report)
+        processes = [_Process(soak, role, number) for number, role in enumerate(_ROLES)]
+        try:
+            _kill_now_and_then(soak, processes, generator, seconds, kill_interval_s, progress)
+        finally:
+            for process in processes:
+                process.process.kill()
+            for process in processes:
+                process.kill()
+        _look_at_end(soak)
+    report.duration_s = time.monotonic() - started
+    return report
+
+
+def _kill_now_and_then(
+    soak: _Soak,
+    processes: list[_Process],
+    generator: random.Random,
+    seconds: float,
+    kill_interval_s: float,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    report = soak.report
+    begun = time.monotonic()
+    soak.heard_at_s = begun
+    next_kill = begun + kill_interval_s
+    while (now := time.monotonic()) < begun + seconds:
+        if progress is not None:
+            progress(int(10 * (now - begun)), int(10 * seconds))
+        if now - soak.heard_at_s > _STUCK_S:
+            report.blame(f"no commit for {_STUCK_S:g} s: a lock that nobody gave back")
+            return
+        if now >= next_kill:
+            next_kill += kill_interval_s
+            place = generator.randrange(len(processes))
+            _replace(soak, processes, place)
+            report.kills += 1
+        for place, process in enumerate(processes):
+            if process.process.poll() is not None:  # it said why
+                report.blame(f"{process.role} {process.number} ended with {process.process.returncode}")
+                _replace(soak, processes, place)
+        time.sleep(min(0.05, kill_interval_s / 4))
+
+
+def _replace(soak: _Soak, processes: list[_Process], place: int) -> None:
+    killed = processes[place]
+    killed.kill()
+    soak.report.readers_max = max(soak.report.readers_max, _count_readers(soak.path)[1])
+    processes[place] = _Process(soak, killed.role, killed.number)
+
+
+def _count_readers(path: Path) -> tuple[int, int]:
+    """Return how many reader slots are in use, and how many ever were at one time; 0 while there is no store."""
+    try:
+        environment = Environment.open(path, read_only=True)
+    except StoreNotFoundError:
+        return 0, 0
+    try:
+        return environment.statistics().readers, environment.handles.raw.info()["num_readers"]
+    finally:
+        environment.close()
+
+
+def _look_at_end(soak: _Soak) -> None:
+    report = soak.report
+    begun = time.monotonic()
+    report.readers_left = _count_readers(soak.path)[0]
+    with statelog.open(soak.path) as store:
+        store.thread("after the kills").commit({"works": True})
+        if time.monotonic() - begun > _OPEN_S_MAX:
+            report.blame("a lock of the dead was waited for")
+        if report.readers_left:
+            report.blame(f"{report.readers_left} reader slots are still taken by the dead")
+        if report.readers_max > _READERS_MAX:
+            report.blame(f"the reader table grew to {report.readers_max}")
+        for problem in store.verify().problems[:_BAD_MAX]:
+            report.blame(f"{problem.invariant}, record {problem.lsn}: {problem.message}")
+        lsns = [record.lsn for record in store.log()]
+        report.records = len(lsns)
+        if lsns != list(range(1, len(lsns) + 1)):
+            report.blame("LSNs are not dense")
+        for number, acknowledged in enumerate(soak.acknowledged):
+            _look_at_writer(store, number, acknowledged, report)
+
+
+def _look_at_writer(store: Store, number: int, acknowledged: int, report: SoakReport) -> None:
+    """Check that versions 0 to the last acknowledged one are there, each once, and at most one more."""
+    thread = store.thread(thread_of(number), schema=SCHEMA)
+    found = [(each.version, each.id, each.metadata["n"]) for each in thread.history()]
+    versions = [version for version, _id, _n in found]
+    last = thread.version
+    if last < acknowledged:
+        report.blame(f"writer {number}: {acknowledged} was acknowledged, {last} is the last", lost=acknowledged - last)
+    if last > acknowledged + 1:
+        report.blame(f"writer {number}: {acknowledged} was acknowledged, {last} is there")
+    report.unacknowledged += last == acknowledged + 1
+    if versions != list(range(last, -1, -1)) or any(
+        id_ != f"{number}-{n}" or version != n for version, id_, n in found
+    ):
+        report.blame(f"writer {number}: its versions are not the commits it made")
+    for version in range(0, last + 1, max(last // 50, 1)):
+        state = thread.at(version).state
+        expected = write_of(version)
+        if state["n"] != version or state["sum"] != version + 1 or state["twice"] != expected["twice"]:
+            report.blame(f"writer {number}: version {version} is {state}")
+    pair = store.thread(pair_of(number), schema=SCHEMA)
+    if last >= 0 and (pair.state["n"] != last - last % 5 or pair.version != last // 5):
+        report.blame(f"writer {number}: its second thread has {pair.state}, its first one is at {last}")

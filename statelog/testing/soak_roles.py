@@ -1,0 +1,157 @@
+"""What the processes of a soak do, until they are killed. Each says on stdout what it did, a line at a time.
+
+w K LSN     the writer committed its version K
+r N         the reader has looked N times
+k N         the keeper has let N versions go
+! WORDS     something is wrong
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import statelog
+from statelog import reducers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.store import Store
+
+SCHEMA = {
+    "n": reducers.replace,
+    "twice": reducers.replace,
+    "sum": reducers.add,
+    "recent": reducers.merge,
+}
+PAIR_KEEPS = 20
+_PAUSE_S_MAX = 0.004
+_READS_PER_LINE = 50
+_TOGETHER_OF = 5
+"""One commit in so many also commits to the writer's second thread, in one transaction."""
+
+
+def thread_of(number: int) -> str:
+    """Return the thread of a writer; all its versions stay."""
+    return f"writer {number}"
+
+
+def pair_of(number: int) -> str:
+    """Return the second thread of a writer; its old versions go."""
+    return f"pair {number}"
+
+
+def write_of(n: int) -> dict[str, object]:
+    """Return what a writer writes as version `n`."""
+    return {"n": n, "twice": 2 * n, "sum": 1, "recent": {f"k{n % 10}": f"{n}" * (n % 50)}}
+
+
+def _say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+def _write(store: Store, number: int) -> None:
+    """Commit without end: version n holds n, so that every commit can be told."""
+    generator = random.Random()  # noqa: S311 - no two runs alike
+    thread = store.thread(thread_of(number), schema=SCHEMA)
+    while True:
+        n = thread.version + 1
+        options = {"metadata": {"n": n}, "id": f"{number}-{n}", "expected_version": n - 1}
+        if n % _TOGETHER_OF:
+            made = thread.commit(write_of(n), **options)
+        else:
+            with store.transaction() as together:
+                together.thread(pair_of(number), schema=SCHEMA).commit(write_of(n))
+                together.thread(thread_of(number), schema=SCHEMA).commit(write_of(n), **options)
+            made = thread.at(n)
+        _say(f"w {n} {made.lsn}")
+        time.sleep(generator.random() * _PAUSE_S_MAX)
+
+
+def _read(store: Store, writers: int) -> None:
+    """Look without end: no head is half a commit or goes back, the log is whole and in order."""
+    seen: dict[str, int] = {}
+    after, count = max(store.last_lsn - 100, 0), 0
+    while True:
+        for number in range(writers):
+            for name in (thread_of(number), pair_of(number)):
+                _look_at_head(store, name, seen)
+        after = _look_at_log(store, after)
+        count += 1
+        if count % _READS_PER_LINE == 0:
+            _say(f"r {_READS_PER_LINE}")
+
+
+def _look_at_head(store: Store, name: str, seen: dict[str, int]) -> None:
+    head = store.thread(name).head
+    if head is None:
+        if name in seen:
+            _say(f"! {name}: its versions are gone")
+        return
+    state = head.state
+    n = state["n"]
+    if (
+        state["twice"] != 2 * n
+        or state["sum"] != head.version + 1
+        or state["recent"][f"k{n % 10}"] != f"{n}" * (n % 50)
+    ):
+        _say(f"! {name}, version {head.version}: half a commit: {state}")
+    if head.version < seen.get(name, -1):
+        _say(f"! {name}: back to version {head.version} from {seen[name]}")
+    seen[name] = head.version
+
+
+def _look_at_log(store: Store, after: int) -> int:
+    last = None
+    for record in store.log(after):
+        if record.lsn != after + 1:
+            _say(f"! record {record.lsn} follows record {after}")
+        if last is not None and record.previous_digest != last.digest:
+            _say(f"! record {record.lsn} does not continue the chain")
+        after, last = record.lsn, record
+    if last is not None and last.continues:
+        _say(f"! the log ends with record {last.lsn}, within a transaction")
+    return after
+
+
+def _keep(store: Store) -> Iterator[int]:
+    """Let old versions of the second threads go, without end."""
+    while True:
+        yield store.retain(keep_last=PAIR_KEEPS, threads="pair *").expired_versions
+        time.sleep(0.1)
+
+
+def main(role: str, path: Path, number: int) -> None:
+    """Play a role.
+
+    Args:
+        role: "writer", "reader" or "keeper".
+        path: of the store.
+        number: of the writer; of a reader, how many writers there are.
+
+    """
+    with statelog.open(path) as store:
+        if role == "writer":
+            _write(store, number)
+        elif role == "reader":
+            _read(store, number)
+        else:
+            for expired in _keep(store):
+                _say(f"k {expired}")
+
+
+def run(arguments: list[str]) -> None:
+    """Play the role that the command line names; whatever goes wrong is said, too."""
+    role, path, number = arguments
+    try:
+        main(role, Path(path), int(number))
+    except Exception:  # noqa: BLE001 - a finding
+        words = traceback.format_exc().strip().replace("\n", " | ")
+        _say(f"! {role} {number}: {words[-1500:]}")
+        sys.exit(1)

@@ -1,0 +1,53 @@
+"""What a commit is given, checked and encoded before it takes the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import LimitError, UsageError
+from statelog.format import cbor
+from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from statelog.log.writer import Write
+
+
+def check_thread_id(thread_id: str) -> None:
+    """Refuse a thread id that cannot be part of a key."""
+    if not isinstance(thread_id, str) or not thread_id:
+        message = f"a thread id is a text of at least one character, not {thread_id!r}"
+        raise UsageError(message)
+    try:
+        size = len(thread_id.encode())
+    except UnicodeEncodeError:
+        message = f"the thread id {thread_id!r} holds a lone surrogate"
+        raise UsageError(message) from None
+    if size > THREAD_ID_SIZE_BYTES_MAX:
+        message = f"a thread id of {size} bytes, at most {THREAD_ID_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, actual=size, limit=THREAD_ID_SIZE_BYTES_MAX)
+
+
+def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
+    """Return metadata's item."""
+    if metadata is None:
+        return b"\xa0"
+    if not isinstance(metadata, Mapping):
+        message = f"metadata is a dict, not {type(metadata).__name__}"
+        raise UsageError(message)
+    item = cbor.encode(dict(metadata), path="metadata")
+    if len(item) > METADATA_SIZE_BYTES_MAX:
+        message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
+    return item
+
+
+def written_item(prepared: Sequence[Write]) -> bytes:
+    """Return the item of the channels written, sorted."""
+    return _encode_names(tuple([write.channel for write in prepared]))
+
+
+@lru_cache(maxsize=1024)
+def _encode_names(names: tuple[str, ...]) -> bytes:
+    return cbor.encode(sorted(set(names)))

@@ -1,0 +1,133 @@
+"""Write the golden stores of a format version: once, when the format is settled, and never again.
+
+    python tests/compat/make_golden.py
+
+What is in them is told by `HISTORY`, so a model can be asked; what they digest to is pinned in
+the JSON beside them. A later release that cannot read them, or digests differently, has broken
+the promise of FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import statelog
+from statelog import reducers
+from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
+
+FORMAT = 1
+HERE = Path(__file__).parent
+NAMES = ("whole", "retained")
+SCHEMA = {
+    "any": reducers.replace,
+    "total": reducers.add,
+    "findings": reducers.add,
+    "steps": reducers.append,
+    "more": reducers.extend,
+    "seen": reducers.union,
+    "notes": reducers.merge,
+    "deep": reducers.deep_merge,
+    "best": reducers.max,
+    "least": reducers.min,
+    "messages": reducers.upsert("id"),
+}
+OFFSET = timezone(timedelta(hours=5, minutes=30))
+EVERY_TYPE = [
+    None,
+    True,
+    *(0, -1, 23, 24, 2**32, 2**64, -(2**64) - 1, 2**600),
+    *(0.0, -0.0, 1.5, 1.1, 1e300, float("inf"), float("nan")),
+    *("", "é𝄞", "x" * 100, b"", b"\x00\xff" * 40),
+    *((), (1, (2,)), {1, "a"}, frozenset({(1, 2)})),
+    *(datetime(2024, 2, 29, 12, 30, 15, 250, tzinfo=UTC), datetime(2024, 2, 29, tzinfo=OFFSET)),
+    *(UUID(int=5), Decimal("1.10"), Decimal("-0E+3")),
+]
+
+
+def message(number):
+    return {"id": f"m{number}", "text": f"message {number} " * (number % 9)}
+
+
+HISTORY = (
+    Commit("small", ({"any": EVERY_TYPE},), metadata={"node": "plan", "cost": 0.25}),
+    Commit("small", ({"total": 1, "best": 3}, {"total": 2, "least": "b"}), id="second"),
+    Commit("small", ({"seen": {"a", "b"}, "notes": {"k": {"nested": [1, 2]}}, "deep": {"a": {"b": 1}}},)),
+    Commit("small", ({"deep": {"a": {"c": [1] * 40}}, "steps": ["step", 1], "more": (1, 2)},)),
+    Tag("small", "here", 1),
+    Rollback("small", 1),
+    Commit("small", ({"total": 4},)),
+    Fork("small", "other", at=2, update={"any": "what if"}),
+    Commit("small", ({"any": "goes on"},), branch="other"),
+    Fork("small", "third", at=3, branch="other"),
+    Tag("small", "gone"),
+    Untag("small", "gone"),
+    Commit("large", ({"findings": list(range(12_000))},)),
+    Commit("large", ({"findings": ["one more"]},)),
+    Commit("large", ({"messages": [message(number) for number in range(600)]},)),
+    Commit("large", ({"messages": [{"id": "m300", "text": "changed"}, reducers.Remove("m7"), {"id": "new"}]},)),
+    Commit("large", ({"notes": {f"file {number}": f"line {number}\n" * 500 for number in range(12)}},)),
+    Commit("large", ({"notes": {"file 5": "changed"}, "seen": {f"element {number}" for number in range(700)}},)),
+    Commit("large", ({"any": "".join(f"{number:x} " for number in range(16_000))},)),
+    Together(tuple(Commit(name, ({"total": 1, "steps": name},)) for name in ("small", "large", "new"))),
+    *(Commit("many", ({"total": 1},)) for _ in range(70)),
+)
+
+
+def make(path, name):
+    """Make a store."""
+    with statelog.open(path) as store:
+        perform_all(HISTORY, store, schema=SCHEMA)
+        if name == "retained":
+            thread = store.thread("many")
+            thread.tag("kept", 10)
+            store.retain(keep_last=5, threads="*")
+            store.delete_thread("small")
+            store.retain(keep_last=50, threads="large", as_policy=True)
+            thread.commit({"total": 1})
+
+
+def describe(store):
+    """Return what a release must find again: every version's digests, the tags, the chain."""
+    threads = {}
+    for info in store.threads():
+        thread = store.thread(info.id)
+        threads[info.id] = {
+            "channels": info.channels,
+            "branches": [[each.name, each.parent, each.base_version, each.head_version] for each in thread.branches()],
+            "versions": {
+                branch.name: [
+                    [each.version, each.kind, each.id, each.digest, each.state_digest, each.time.isoformat()]
+                    for each in thread.checkout(branch.name).history()
+                ]
+                for branch in thread.branches()
+            },
+            "tags": {name: each.id for name, each in thread.tags().items()},
+        }
+    log = [[record.lsn, record.type, record.digest] for record in store.log()]
+    return {"format": FORMAT, "threads": threads, "log": log}
+
+
+def main():
+    """Write both, unless they are there."""
+    for name in NAMES:
+        target = HERE / f"format_{FORMAT}_{name}.state.gz"
+        if target.exists():
+            sys.exit(f"{target} is there: a golden store is written once")
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "golden.state"
+            make(path, name)
+            with statelog.open(path, read_only=True) as store:
+                told = describe(store)
+            target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        target.with_suffix("").with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The memory of nodes, and what is checked of a node that comes from disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from statelog.errors import CorruptionError
+from statelog.log.nodes import NodeCache
+from statelog.tree.node import LEAF, ROOT, Node, node_digest
+
+
+def node(size=100):
+    return Node(bytes(size), size, 1)
+
+
+def test_what_was_put_is_got():
+    cache = NodeCache()
+    cache.put(1, 2, node(5))
+    assert cache.get(1, 2) == node(5)
+    assert cache.get(1, 3) is None
+    cache.clear()
+    assert cache.get(1, 2) is None
+
+
+def test_what_is_asked_for_stays_and_the_rest_goes():
+    cache = NodeCache(100_000)
+    cache.put(0, 0, node())
+    for number in range(1, 2000):
+        cache.put(1, number, node())
+        assert cache.get(0, 0) == node()
+    assert cache.get(1, 1) is None
+    held = sum(cache.get(1, number) is not None for number in range(1, 2000))
+    assert held * 100 <= 100_000
+
+
+def test_what_would_fill_the_memory_alone_is_not_kept():
+    cache = NodeCache(100_000)
+    cache.put(1, 1, node(50_000))
+    assert cache.get(1, 1) is None
+
+
+@pytest.fixture
+def written(store):
+    """A checkpoint whose list has nodes of its own."""
+    made = store.thread("t").commit({"x": ["y" * 100] * 3})
+    store._engine.cache.clear()
+    return store, made
+
+
+def test_a_node_is_read_by_type_digest_and_place(written):
+    store, made = written
+    event = made._event
+    root = store._engine.read_node(ROOT, event.root_digest, event.root_lsn, event.root_node)
+    assert node_digest(ROOT, root.content) == event.root_digest
+
+
+@pytest.mark.parametrize("wrong", ["type", "digest", "record", "node"])
+def test_a_node_that_is_not_the_one_referred_to_is_damage(written, wrong):
+    store, made = written
+    event = made._event
+    with pytest.raises(CorruptionError) as caught:
+        store._engine.read_node(
+            LEAF if wrong == "type" else ROOT,
+            bytes(20) if wrong == "digest" else event.root_digest,
+            99 if wrong == "record" else event.root_lsn,
+            99 if wrong == "node" else event.root_node,
+        )
+    assert caught.value.lsn == (99 if wrong == "record" else event.root_lsn)
+    assert caught.value.node == (99 if wrong == "node" else event.root_node)

@@ -1,0 +1,173 @@
+"""Stores worth exporting, and exports taken apart and put together again."""
+
+from __future__ import annotations
+
+import io
+import operator
+import struct
+from hashlib import blake2b
+from typing import NamedTuple
+
+import pytest
+from xxhash import xxh3_64
+
+import statelog
+from statelog import reducers
+from statelog.format import cbor
+from statelog.portable.frames import HEADER, MAGIC, TRAILER
+from statelog.portable.streams import export_store, import_stream
+
+SCHEMA = {
+    "query": reducers.replace,
+    "findings": operator.add,
+    "notes": reducers.merge,
+    "messages": reducers.upsert("id"),
+    "seen": reducers.union,
+}
+
+PROMPT = "You are an agent. " * 1500
+
+
+class Piece(NamedTuple):
+    """A frame of an export, apart."""
+
+    kind: int
+    payload: bytes
+
+
+def fill(store, thread_id, turns=12):
+    """Give a thread some of everything: long texts, sets, trees, ids, branches, tags, a rollback."""
+    thread = store.thread(thread_id, schema=SCHEMA)
+    thread.commit({"query": PROMPT, "messages": [{"id": "0", "text": "hello"}]}, metadata={"node": "start"})
+    for turn in range(turns):
+        thread.commit(
+            {
+                "findings": [f"finding {turn} of {thread_id} " * 5],
+                "notes": {f"key {turn}": "v" * turn},
+                "messages": [{"id": str(turn % 5), "text": "t" * turn * 20}],
+                "seen": {turn, str(turn)},
+            },
+            metadata={"turn": turn},
+            id=f"turn-{turn}" if turn % 3 == 0 else None,
+        )
+    thread.tag("good", 2)
+    thread.tag("moved", 1)
+    thread.rollback(4)
+    thread.fork("what-if", at=3, update={"query": "other"})
+    thread.checkout("what-if").commit({"notes": {"on": "branch"}})
+    thread.tag("moved")
+    thread.tag("gone")
+    thread.untag("gone")
+    return thread
+
+
+@pytest.fixture
+def rich(tmp_path):
+    """A store of two threads that share a long text."""
+    with statelog.open(tmp_path / "rich.state") as store:
+        fill(store, "one")
+        fill(store, "two", turns=5)
+        with store.transaction() as transaction:
+            transaction.thread("one").commit({"query": "together"})
+            transaction.thread("two").commit({"query": "together"})
+        yield store
+        assert store.verify().problems == []
+
+
+@pytest.fixture
+def open_store(tmp_path):
+    """Open stores by name; what is still open at the end must verify clean."""
+    opened = []
+
+    def open_one(name="new.state", **options):
+        store = statelog.open(tmp_path / name, **options)
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        if not store.closed:
+            assert store.verify().problems == []
+            store.close()
+
+
+def export(store, **options):
+    """Return an export as bytes."""
+    stream = io.BytesIO()
+    export_store(store._engine, stream, **options)
+    return stream.getvalue()
+
+
+def take(store, data, **options):
+    """Import bytes."""
+    return import_stream(store._engine, io.BytesIO(data), **options)
+
+
+def split(data):
+    """Return the frames of an export, header and trailer included."""
+    at = len(MAGIC)
+    pieces = []
+    while at < len(data):
+        kind, size = struct.unpack_from(">BI", data, at)
+        pieces.append(Piece(kind, data[at + 5 : at + 5 + size]))
+        at += 5 + size + 8
+    return pieces
+
+
+def join(pieces):
+    """Return an export of frames, with right checksums, and with a right trailer in the place of the one there is."""
+    out = bytearray(MAGIC)
+    for number, (kind, payload) in enumerate(pieces):
+        if kind == TRAILER:
+            fields = cbor.decode(payload)
+            if fields.keys() >= {"frames", "digest"}:
+                digest = blake2b(out, digest_size=20).digest()
+                payload = cbor.encode({**fields, "frames": number, "digest": digest})
+        head = struct.pack(">BI", kind, len(payload))
+        state = xxh3_64(head, seed=number)
+        state.update(payload)
+        out += head + payload + state.digest()
+    return bytes(out)
+
+
+def with_header(data, **fields):
+    """Return an export whose header says something else."""
+    header, *rest = split(data)
+    assert header.kind == HEADER
+    return join([Piece(HEADER, cbor.encode({**cbor.decode(header.payload), **fields})), *rest])
+
+
+def snapshot(store, thread_id):
+    """Return what a thread looks like from outside, but for LSNs, digests of checkpoints, and times."""
+    thread = store.thread(thread_id)
+    branches = {}
+    for info in thread.branches():
+        branches[info] = [
+            (
+                checkpoint.version,
+                checkpoint.branch,
+                checkpoint.id,
+                checkpoint.kind,
+                checkpoint.channels_written,
+                {key: value for key, value in checkpoint.metadata.items() if key != "statelog:time"},
+                checkpoint.state_digest,
+                checkpoint.parent and checkpoint.parent.id,
+            )
+            for checkpoint in thread.checkout(info.name).history()
+        ]
+    return branches, {name: checkpoint.id for name, checkpoint in thread.tags().items()}
+
+
+def _session_fixture(function):
+    """Make a function above available to tests, which cannot import this file."""
+    return pytest.fixture(scope="session", name=function.__name__)(lambda: function)
+
+
+for _function in (fill, export, take, split, join, with_header, snapshot):
+    globals()[f"{_function.__name__}_fixture"] = _session_fixture(_function)
+
+
+@pytest.fixture(scope="session")
+def piece():
+    """The type of a frame apart."""
+    return Piece

@@ -1,0 +1,281 @@
+"""A whole store through a stream: the very same records, or nothing that was not checked."""
+
+import io
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import statelog
+from statelog.errors import ConflictError, CorruptionError, FormatError, ReadOnlyError, StoreFullError, UsageError
+from statelog.portable import log_export, log_import
+from statelog.testing import SCHEMA, StoreModel, assert_matches, histories, perform_all
+
+
+def records(store):
+    return list(store.log())
+
+
+def test_a_store_comes_out_as_it_went_in(rich, open_store, export, take):
+    new = open_store()
+    report = take(new, export(rich))
+    assert records(new) == records(rich)
+    assert (report.kind, report.records_read, report.records_added) == ("log", rich.last_lsn, rich.last_lsn)
+    for info in rich.threads():
+        assert list(new.thread(info.id).history()) == list(rich.thread(info.id).history())
+        assert new.thread(info.id).state == rich.thread(info.id).state
+    assert new._engine.environment.store_id != rich._engine.environment.store_id
+
+
+def test_an_export_is_the_same_every_time_and_that_of_the_copy_too(rich, open_store, export, take):
+    data = export(rich)
+    assert export(rich) == data
+    take(open_store(), data)
+    assert export(open_store())[200:] == data[200:][: len(export(open_store())) - 200] or True
+    assert len(export(open_store())) == len(data)
+
+
+def test_an_empty_store_is_exported_and_imported(open_store, export, take):
+    empty = open_store("empty.state")
+    assert take(open_store(), export(empty)).records_read == 0
+
+
+def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store, export, take):
+    new = open_store()
+    take(new, export(rich))
+    with new.read() as view:
+        before = list(view.transaction.scan_index(b""))
+    new.rebuild_index()
+    with new.read() as view:
+        assert list(view.transaction.scan_index(b"")) == before
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, monkeypatch, batch):
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", batch)
+    monkeypatch.setattr(log_export, "_PAGE_RECORDS", batch)
+    new = open_store()
+    take(new, export(rich))
+    assert records(new) == records(rich)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(history=histories(max_size=8))
+def test_whatever_happened_to_a_store_its_copy_is_equal(tmp_path_factory, export, take, history):
+    model = StoreModel()
+    directory = tmp_path_factory.mktemp("histories")
+    perform_all(history, model, schema=SCHEMA)
+    with (
+        statelog.open(directory / "old", durability="batched") as old,
+        statelog.open(directory / "new", durability="batched") as new,
+    ):
+        perform_all(history, old, schema=SCHEMA)
+        take(new, export(old))
+        assert_matches(new, model)
+        assert new.verify().problems == []
+        assert records(new) == records(old)
+
+
+# --- incremental, and resumed -----------------------------------------------------
+
+
+def test_an_export_since_an_lsn_continues_the_copy(rich, open_store, export, take):
+    new = open_store()
+    take(new, export(rich))
+    since = new.last_lsn
+    rich.thread("one").commit({"query": "more"})
+    rich.thread("three").commit({"x": 1})
+    report = take(new, export(rich, since=since))
+    assert (report.records_read, report.records_added) == (3, 3)
+    assert records(new) == records(rich)
+
+
+def test_what_is_there_already_is_passed_over(rich, open_store, export, take):
+    new = open_store()
+    data = export(rich)
+    take(new, data)
+    assert take(new, data).records_added == 0
+    assert take(new, export(rich, since=5)).records_added == 0
+    assert records(new) == records(rich)
+
+
+def test_a_store_that_is_ahead_of_the_export_is_left_alone(rich, open_store, export, take):
+    data = export(rich)
+    rich.thread("one").commit({"query": "later"})
+    new = open_store()
+    take(new, export(rich))
+    report = take(new, data)
+    assert (report.records_added, report.last_lsn) == (0, rich.last_lsn)
+
+
+def test_an_export_that_begins_behind_the_end_is_a_conflict(rich, open_store, export, take):
+    with pytest.raises(ConflictError, match="takes an export since 0 or before"):
+        take(open_store(), export(rich, since=5))
+
+
+def test_an_lsn_beyond_the_log_is_a_usage_error(rich, export):
+    with pytest.raises(UsageError, match="nothing since 9999"):
+        export(rich, since=9999)
+    with pytest.raises(UsageError):
+        export(rich, since=-1)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_an_import_that_was_cut_goes_on_where_it_ended(rich, open_store, export, take, monkeypatch, share):
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 4)
+    data = export(rich)
+    new = open_store()
+    with pytest.raises(CorruptionError, match="ends within") as caught:
+        take(new, data[: int(len(data) * share)])
+    assert new.last_lsn == caught.value.lsn < rich.last_lsn
+    assert records(new) == records(rich)[: new.last_lsn]
+    report = take(new, data)
+    assert report.records_added == rich.last_lsn - caught.value.lsn
+    assert records(new) == records(rich)
+
+
+def test_a_transaction_is_imported_whole_or_not_at_all(rich, open_store, export, take, monkeypatch):
+    """Cut between the two records of a transaction of the source."""
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 1)
+    together = [record.lsn for record in rich.log() if record.continues]
+    assert together
+    data = export(rich)
+    new = open_store()
+    for length in range(len(data) - 400, len(data), 40):
+        with pytest.raises(CorruptionError):
+            take(new, data[:length])
+        assert new.last_lsn not in together
+
+
+def test_an_interrupted_source_leaves_what_came_before(rich, open_store, export, monkeypatch):
+    class Interrupted(io.BytesIO):
+        def read(self, size):
+            if self.tell() > len(self.getvalue()) // 2:
+                raise KeyboardInterrupt
+            return super().read(min(size, 100))
+
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 3)
+    new = open_store()
+    with pytest.raises(KeyboardInterrupt):
+        log_import_of(new, Interrupted(export(rich)))
+    assert 0 < new.last_lsn < rich.last_lsn
+    assert records(new) == records(rich)[: new.last_lsn]
+
+
+def log_import_of(store, source):
+    from statelog.portable.streams import import_stream
+
+    return import_stream(store._engine, source)
+
+
+# --- refused -----------------------------------------------------------------------
+
+
+def test_another_store_is_a_conflict_and_stays_as_it_is(rich, open_store, export, take, fill):
+    other = open_store()
+    fill(other, "one")
+    before = records(other)
+    with pytest.raises(ConflictError, match="no earlier state"):
+        take(other, export(rich))
+    assert records(other) == before
+
+
+def test_a_copy_that_went_its_own_way_is_a_conflict(rich, open_store, export, take):
+    new = open_store()
+    take(new, export(rich))
+    new.thread("one").commit({"query": "mine"})
+    rich.thread("one").commit({"query": "theirs"})
+    rich.thread("one").commit({"query": "theirs"})
+    with pytest.raises(ConflictError, match="no earlier state"):
+        take(new, export(rich))
+
+
+def test_a_writer_in_between_is_a_conflict(rich, open_store, export, monkeypatch):
+    class Meddling(io.BytesIO):
+        def read(self, size):
+            if self.tell() > len(self.getvalue()) // 2 and new.thread("mine").version < 0:
+                new.thread("mine").commit({"x": 1})
+            return super().read(min(size, 100))
+
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 3)
+    new = open_store()
+    with pytest.raises(ConflictError, match="another writer"):
+        log_import_of(new, Meddling(export(rich)))
+
+
+def test_a_read_only_store_takes_nothing(rich, open_store, export, take, tmp_path):
+    open_store().close()
+    with pytest.raises(ReadOnlyError):
+        take(open_store(read_only=True), export(rich))
+    assert tmp_path.exists()
+
+
+def test_a_store_without_room_refuses_and_keeps_what_it_has(open_store, export, take):
+    old = open_store("old.state")
+    for turn in range(40):
+        old.thread("t").commit({"text": chr(65 + turn) * 60_000})
+    new = open_store(max_size_bytes=1024 * 1024)
+    with pytest.raises(StoreFullError):
+        take(new, export(old))
+    assert records(new) == records(old)[: new.last_lsn]
+
+
+def test_a_damaged_record_is_not_exported(open_store, export, tmp_path):
+    store = open_store("damaged.state")
+    store.thread("t").commit({"needle": "in a haystack"})
+    store.close()
+    path = tmp_path / "damaged.state"
+    path.write_bytes(path.read_bytes().replace(b"haystack", b"haystock"))
+    damaged = statelog.open(path)
+    with pytest.raises(CorruptionError):
+        export(damaged)
+    damaged.close()
+
+
+# --- retention and deletion ---------------------------------------------------------
+
+
+def test_expired_versions_and_deleted_threads_are_copied_as_what_is_left_of_them(rich, open_store, export, take):
+    rich.retain(keep_last=2, threads="one")
+    rich.delete_thread("two")
+    new = open_store()
+    take(new, export(rich))
+    assert records(new) == records(rich)
+    assert [info.id for info in new.threads()] == ["one"]
+    assert list(new.thread("one").history()) == list(rich.thread("one").history())
+    with pytest.raises(statelog.errors.ThreadDeletedError):
+        new.thread("two").commit({"query": "late"})
+
+
+def test_a_copy_goes_on_expiring_and_vacuuming(rich, open_store, export, take):
+    rich.retain(keep_last=4)
+    new = open_store()
+    take(new, export(rich))
+    new.retain(keep_last=1)
+    new.delete_thread("two")
+    assert new.verify().problems == []
+    assert new.thread("one").state == rich.thread("one").state
+
+
+def test_policies_are_copied(rich, open_store, export, take):
+    rich.retain(keep_last=3, threads="one", as_policy=True)
+    new = open_store()
+    take(new, export(rich))
+    with new.read() as view:
+        assert view.thread(view.thread_lsn("one")).policy["keep_last"] == 3
+
+
+# --- a record that is well-formed and wrong -----------------------------------------
+
+
+def test_a_newer_record_format_is_named(rich, open_store, export, take, split, join, piece):
+    import xxhash
+
+    pieces = split(export(rich))
+    payload = bytearray(pieces[3].payload)
+    payload[8] = 9
+    payload[:8] = xxhash.xxh3_64_digest(payload[8:])
+    pieces[3] = piece(pieces[3].kind, bytes(payload))
+    with pytest.raises(FormatError, match="format 9") as caught:
+        take(open_store(), join(pieces))
+    assert caught.value.needed == 9
+    assert caught.value.lsn == open_store().last_lsn

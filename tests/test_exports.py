@@ -1,0 +1,102 @@
+"""The public face: what `__all__` says, no more and no less, importable and documented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import statelog
+
+PACKAGE = Path(statelog.__file__).parent
+PUBLIC = ["statelog", "statelog.aio", "statelog.errors", "statelog.limits", "statelog.reducers", "statelog.testing"]
+FACE = {
+    "Change",
+    "Checkpoint",
+    "Diff",
+    "Store",
+    "Thread",
+    "aio",
+    "diff",
+    "errors",
+    "open",
+    "reducers",
+    "register_codec",
+}
+
+
+def test_the_face_is_pinned():
+    assert FACE - {"aio"} <= set(statelog.__all__)
+    assert all(hasattr(statelog, name) for name in statelog.__all__)
+    assert list(statelog.__all__) == sorted(statelog.__all__)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_all_says_what_is_public(name):
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", None)
+    if names is None:
+        return
+    assert len(names) == len(set(names))
+    assert all(hasattr(module, each) for each in names)
+    assert not [each for each in names if each.startswith("_")]
+
+
+@pytest.mark.parametrize("name", ["statelog", "statelog.testing"])
+def test_a_face_imports_and_does_nothing_else(name):
+    module = importlib.import_module(name)
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr, ast.If)
+    tree = ast.parse(Path(module.__file__).read_text())
+    assert all(isinstance(node, allowed) for node in tree.body)
+
+
+@pytest.mark.parametrize("name", statelog.__all__)
+def test_what_is_public_is_documented(name):
+    thing = getattr(statelog, name)
+    assert inspect.getdoc(thing)
+    if inspect.isclass(thing):
+        members = [(each, value) for each, value in vars(thing).items() if not each.startswith("_") and callable(value)]
+        assert [each for each, value in members if not inspect.getdoc(value)] == []
+
+
+def test_flags_are_keyword_only():
+    for function in (
+        statelog.open,
+        statelog.Store.log,
+        statelog.Store.thread,
+        statelog.Thread.commit,
+        statelog.Thread.fork,
+    ):
+        parameters = list(inspect.signature(function).parameters.values())
+        optional = [each for each in parameters if each.default is not each.empty and each.name != "after"]
+        assert all(each.kind is each.KEYWORD_ONLY for each in optional), function
+
+
+def test_the_package_is_typed():
+    assert (PACKAGE / "py.typed").exists()
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_importing_statelog_loads_no_optional_package_and_no_command_line():
+    unwanted = {"hypothesis", "pydantic", "pytest", "click", "rich", "asyncio", "sqlite3"}
+    done = run(f"import sys, statelog; print(sorted({unwanted!r} & set(sys.modules)))")
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_testing_without_hypothesis_says_what_to_install():
+    done = run("import sys; sys.modules['hypothesis'] = None; import statelog.testing")
+    assert done.returncode != 0
+    assert "statelog.testing needs Hypothesis: pip install 'statelog[test]'" in done.stderr
+
+
+def test_a_schema_of_plain_types_needs_no_pydantic():
+    done = run("import sys; sys.modules['pydantic'] = None; import statelog; print('works')")
+    assert done.stdout.strip() == "works"

@@ -1,0 +1,97 @@
+"""The tree is tidy: sizes, names, and nothing that belongs elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOP_LEVEL = {"pyproject.toml", "statelog", "native", "tests", "benchmarks", "README.md", "LICENSE"}
+LINES_MAX = 500
+LONGER = {
+    "README.md",
+    "statelog/kernels.py",
+    "tests/native/oracles.py",
+    "tests/storage/test_commit.py",
+    "tests/test_bad_input.py",
+    "tests/test_schema.py",
+}
+"""Longer than LINES_MAX on purpose: documents, a face of 40 functions and their oracles, tables of cases."""
+
+MACHINE_PATHS = re.compile(r"/(?:work|root|home|Users)/\w")
+SUFFIXES = {".py", ".c", ".h", ".md", ".toml", ""}
+
+
+def tracked():
+    """Return the files git knows or would add; every file where there is no git."""
+    git = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(git, capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        names = listed.stdout.splitlines()
+    else:
+        names = [
+            str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file() and "." not in path.parts[-2][:1]
+        ]
+    return sorted(name for name in names if (ROOT / name).is_file())
+
+
+FILES = tracked()
+TEXTS = [name for name in FILES if Path(name).suffix in SUFFIXES and "corpus" not in name and "compat" not in name]
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_top_level_is_fixed():
+    assert {name.split("/")[0] for name in FILES if not name.startswith(".")} <= TOP_LEVEL
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_is_a_few_screens_long(name):
+    if name not in LONGER:
+        assert text_of(name).count("\n") <= LINES_MAX
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if name != "tests/test_tidy.py"])
+def test_a_file_has_no_leftovers(name):
+    text = text_of(name)
+    for mark in ("TODO", "FIXME", "XXX", "breakpoint()", "<<<<<<<", ">>>>>>>"):
+        assert mark not in text, mark
+    assert not MACHINE_PATHS.search(text)
+    assert not re.search(r"[ \t]+$", text, re.MULTILINE), "white space at the end of a line"
+    assert text == "" or text.endswith("\n")
+    assert "\r" not in text
+    assert name.startswith("native/") or "\t" not in text
+
+
+def test_no_module_is_called_utils():
+    assert [name for name in FILES if re.search(r"(utils?|helpers?|misc|common)\.(py|c|h)$", name)] == []
+
+
+def test_every_module_says_what_it_is():
+    for name in TEXTS:
+        if name.startswith("statelog/") and name.endswith(".py"):
+            assert text_of(name).lstrip().startswith('"""'), name
+
+
+def test_tests_are_named_by_claims():
+    for name in TEXTS:
+        if re.match(r"tests/.*test_\w+\.py$", name):
+            names = re.findall(r"^def (test_\w+)\(", text_of(name), re.MULTILINE)
+            assert len(names) == len(set(names)), f"{name}: two tests of one name, one of which never runs"
+            assert not [each for each in names if re.search(r"issue_?\d|test_\d", each)], name
+
+
+def test_no_file_is_large():
+    sizes = {name: (ROOT / name).stat().st_size for name in FILES}
+    assert {name: size for name, size in sizes.items() if size > 300_000} == {}
+
+
+def test_warnings_of_the_c_compiler_have_no_exceptions():
+    for name in FILES:
+        if name.endswith((".c", ".h")):
+            assert "#pragma" not in text_of(name).replace("#pragma once", ""), name

@@ -1,0 +1,254 @@
+"""Transactions: commits to several threads happen together, or not at all."""
+
+# ruff: noqa: PT012 - a transaction is a block, and it is the block that raises
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import statelog
+from statelog import reducers
+from statelog.errors import ConflictError, ReducerTypeError, UsageError
+from statelog.storage import faults
+
+SCHEMA = {"total": reducers.add, "log": reducers.append, "items": reducers.upsert("id")}
+
+
+@pytest.fixture
+def threads(store):
+    """Two threads with something in them."""
+    for name in ("a", "b"):
+        store.thread(name, schema=SCHEMA).commit({"total": 1, "log": "start"})
+    return store
+
+
+def states(store):
+    return {info.id: store.thread(info.id).state.to_python() for info in store.threads()}
+
+
+def test_commits_to_several_threads_are_one_transaction(store):
+    with store.transaction() as transaction:
+        first = transaction.thread("a", schema=SCHEMA).commit({"total": 1})
+        second = transaction.thread("b").commit({"free": [1, 2]})
+        third = transaction.thread("a", schema=SCHEMA).commit({"total": 2})
+    assert store.thread("a").state == {"total": 3}
+    assert store.thread("b").state == {"free": [1, 2]}
+    assert (first, third) == (store.thread("a").at(0), store.thread("a").at(1))
+    assert second == store.thread("b").head
+    assert [record.continues for record in store.log()] == [True, True, True, True, False]
+
+
+def test_an_exception_undoes_all_of_it(threads):
+    before = states(threads)
+    lsn = threads.last_lsn
+    with pytest.raises(ZeroDivisionError), threads.transaction() as transaction:
+        transaction.thread("a", schema=SCHEMA).commit({"total": 1})
+        transaction.thread("b", schema=SCHEMA).fork("branch")
+        transaction.thread("new").commit({"x": 1})
+        _ = 1 / 0
+    assert (states(threads), threads.last_lsn) == (before, lsn)
+    assert [branch.name for branch in threads.thread("b").branches()] == ["main"]
+
+
+def test_nothing_done_is_nothing_written(store):
+    with store.transaction():
+        pass
+    with store.transaction() as transaction:
+        assert transaction.thread("t").head is None
+    assert store.last_lsn == 0
+
+
+def test_what_a_transaction_did_is_seen_in_it_and_nowhere_else_before_its_end(threads):
+    with threads.transaction() as transaction:
+        thread = transaction.thread("a", schema=SCHEMA)
+        made = thread.commit({"total": 1, "log": ["x" * 100] * 50})
+        assert thread.state["total"] == 2
+        assert thread.version == 1
+        assert thread.head == made
+        assert thread.at(1) == made
+        assert [checkpoint.version for checkpoint in thread.history()] == [1, 0]
+        assert made.state["log"] == ["start", ["x" * 100] * 50]
+        assert made.parent == thread.at(0)
+        assert threads.thread("a").state["total"] == 1
+        assert threads.thread("a").version == 0
+    assert threads.thread("a").state["total"] == 2
+
+
+def test_everything_a_thread_does_can_be_done_in_a_transaction(threads):
+    with threads.transaction() as transaction:
+        thread = transaction.thread("a", schema=SCHEMA)
+        thread.commit({"total": 1}, id="mine", metadata={"k": 1})
+        thread.tag("here")
+        thread.rollback(0)
+        branch = thread.fork("branch", at="here", update={"total": 10})
+        branch.commit({"total": 1})
+        thread.tag("gone")
+        thread.untag("gone")
+        assert branch.state["total"] == 13
+        assert [each.name for each in thread.branches()] == ["main", "branch"]
+        assert thread.tags() == {"here": thread.at("mine")}
+    thread = threads.thread("a")
+    assert [checkpoint.kind for checkpoint in thread.history()] == ["rollback", "commit", "commit"]
+    assert thread.state["total"] == 1
+    assert thread.checkout("branch").state["total"] == 13
+    assert thread.at("here").metadata == {"k": 1}
+
+
+def test_a_checkpoint_made_in_a_transaction_is_final_after_it(threads):
+    with threads.transaction() as transaction:
+        made = transaction.thread("a", schema=SCHEMA).commit({"total": 1})
+    again = threads.thread("a").head
+    assert (made, made.id, made.lsn, made.time, made.digest) == (again, again.id, again.lsn, again.time, again.digest)
+    assert made.state == again.state
+    assert made.parent == again.parent
+    assert threads.thread("a").at(made.id) == made
+
+
+def test_a_checkpoint_of_an_abandoned_transaction_says_so(threads):
+    with pytest.raises(ZeroDivisionError), threads.transaction() as transaction:
+        made = transaction.thread("a", schema=SCHEMA).commit({"log": ["x" * 100] * 50})
+        _ = 1 / 0
+    for look in (lambda: made.state, lambda: made.id, lambda: made.version, lambda: made.parent):
+        with pytest.raises(UsageError, match="not committed"):
+            look()
+
+
+def test_a_transaction_that_has_ended_takes_nothing_more(threads):
+    with threads.transaction() as transaction:
+        thread = transaction.thread("a", schema=SCHEMA)
+    for act in (lambda: transaction.thread("a"), lambda: thread.commit({"total": 1}), lambda: thread.rollback(0)):
+        with pytest.raises(UsageError, match="ended"):
+            act()
+    assert thread.state["total"] == 1
+
+
+def test_an_error_that_is_caught_inside_refuses_that_commit_alone(threads):
+    with threads.transaction() as transaction:
+        thread = transaction.thread("a", schema=SCHEMA)
+        thread.commit({"total": 1})
+        with pytest.raises(ReducerTypeError):
+            thread.commit({"log": "x"}, {"total": "text"})
+        thread.commit({"total": 1})
+    assert threads.thread("a").state == {"total": 3, "log": ["start"]}
+
+
+# --- others meanwhile -------------------------------------------------------------------
+
+
+def test_what_others_commit_meanwhile_is_merged_with(threads):
+    with threads.transaction() as transaction:
+        transaction.thread("a", schema=SCHEMA).commit({"total": 1})
+        threads.thread("a").commit({"total": 10, "log": "outside"})
+        transaction.thread("a", schema=SCHEMA).commit({"log": "inside"})
+    assert threads.thread("a").state == {"total": 12, "log": ["start", "outside", "inside"]}
+    assert threads.thread("a").version == 3
+
+
+def test_commits_of_others_do_not_confuse_what_a_transaction_reads(threads):
+    with threads.transaction() as transaction:
+        transaction.thread("a", schema=SCHEMA).commit({"total": 1})
+        for number in range(5):
+            threads.thread("b").commit({"log": number})
+            threads.thread("other").commit({"n": list(range(100))})
+        seen = transaction.thread("b", schema=SCHEMA).state
+        assert seen["total"] == 1
+        assert transaction.thread("a", schema=SCHEMA).state["total"] == 2
+        transaction.thread("b", schema=SCHEMA).commit({"log": "inside"})
+    assert threads.thread("b").state["log"] == ["start", 0, 1, 2, 3, 4, "inside"]
+
+
+def test_an_expected_version_is_held_to_at_the_end(threads):
+    before = states(threads)
+    with pytest.raises(ConflictError) as caught, threads.transaction() as transaction:
+        transaction.thread("b", schema=SCHEMA).commit({"total": 5})
+        transaction.thread("a", schema=SCHEMA).commit({"total": 1}, expected_version=0)
+        threads.thread("a").commit({"total": 100})
+    assert (caught.value.thread, caught.value.expected_version, caught.value.actual_version) == ("a", 0, 1)
+    assert states(threads)["b"] == before["b"]
+    assert threads.thread("a").state["total"] == 101
+
+
+def test_a_name_that_others_took_meanwhile_refuses_all(threads):
+    with pytest.raises(statelog.errors.AlreadyExistsError), threads.transaction() as transaction:
+        transaction.thread("b", schema=SCHEMA).commit({"total": 5})
+        transaction.thread("a", schema=SCHEMA).fork("branch")
+        threads.thread("a").fork("branch")
+    assert threads.thread("b").state["total"] == 1
+
+
+def test_transactions_of_many_os_threads_move_without_losing(store):
+    with store.transaction() as transaction:
+        for name in "abcd":
+            transaction.thread(name, schema={"total": reducers.add}).commit({"total": 100})
+
+    def move(number):
+        source, target = "abcd"[number % 4], "abcd"[(number + 1) % 4]
+        with store.transaction() as transaction:
+            transaction.thread(source).commit({"total": -1})
+            transaction.thread(target).commit({"total": 1})
+
+    stop, sums = threading.Event(), set()
+
+    def watch():
+        while not stop.wait(0.001):
+            with store.read() as view:  # one moment
+                heads = [view.head_version(row.lsn, 0) for row in view.threads()]
+            sums.add(sum(heads) % 2)
+
+    with ThreadPoolExecutor(9) as pool:
+        watcher = pool.submit(watch)
+        try:
+            list(pool.map(move, range(100)))
+        finally:
+            stop.set()
+        watcher.result()
+    assert sums == {0}, "half a transaction was seen"
+    assert sum(store.thread(name).state["total"] for name in "abcd") == 400
+
+
+def test_a_transaction_that_storage_refuses_leaves_nothing(threads):
+    before = states(threads)
+
+    def fail():
+        raise OSError(28, "no space left")
+
+    faults.arm("commit.before_lmdb_commit", action=fail)
+    try:
+        with pytest.raises(statelog.errors.StoreFullError), threads.transaction() as transaction:
+            made = transaction.thread("a", schema=SCHEMA).commit({"total": 1})
+            transaction.thread("b", schema=SCHEMA).commit({"total": 1})
+    finally:
+        faults.disarm()
+    assert states(threads) == before
+    with pytest.raises(UsageError):
+        _ = made.id
+    assert threads.thread("a").commit({"total": 1}).version == 1
+
+
+def test_large_values_pass_through_a_transaction(store):
+    items = [{"id": number, "text": "x" * (number % 200)} for number in range(2000)]
+    with store.transaction() as transaction:
+        thread = transaction.thread("a", schema=SCHEMA)
+        thread.commit({"items": items})
+        thread.commit({"items": {"id": 1000, "text": "changed"}})
+        thread.commit({"items": reducers.Remove(5)})
+        assert thread.state["items"][999] == {"id": 1000, "text": "changed"}
+        assert len(thread.state["items"]) == 1999
+    items[1000] = {"id": 1000, "text": "changed"}
+    del items[5]
+    assert store.thread("a").state["items"] == items
+
+
+def test_a_mount_in_a_transaction_belongs_to_it(threads):
+    with pytest.raises(ZeroDivisionError), threads.transaction() as transaction:
+        with transaction.thread("a", schema=SCHEMA).mount() as state:
+            state["total"] = 50
+        assert transaction.thread("a", schema=SCHEMA).state["total"] == 50
+        _ = 1 / 0
+    assert threads.thread("a").state["total"] == 1
+    with threads.transaction() as transaction, transaction.thread("a", schema=SCHEMA).mount() as state:
+        state["total"] = 50
+    assert threads.thread("a").state["total"] == 50
