@@ -17,11 +17,10 @@ Called as a function, a reducer does in plain Python what the engine does on enc
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import inspect
 import operator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
@@ -71,9 +70,8 @@ REMOVE_ALL = Remove("statelog:all")
 """In a write to an `upsert` channel: remove every item; what follows in the write is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A write, encoded before the commit takes its lock.
+class Prepared(NamedTuple):
+    """A write, encoded before the commit takes its lock. A tuple, since every commit makes one.
 
     `payload` is an item, or a list of items (append, extend), or a list of operations (upsert).
     """
@@ -87,7 +85,7 @@ class Prepared:
 
     def checked_by(self, check: Callable[[str, Any], Any]) -> Prepared:
         """Return the write with a check of its result, where it has use for one."""
-        return self if self.reducer.function is None else dataclasses.replace(self, check=check)
+        return self if self.reducer.function is None else self._replace(check=check)
 
     @property
     def spec(self) -> str:

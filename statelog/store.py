@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from statelog.errors import UsageError
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
@@ -285,12 +285,13 @@ def open(
         StoreLockedError, StorageError, AccessError: the system refused.
 
     """
+    options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
     environment = Environment.open(
         path,
         read_only=read_only,
         create=create,
         durability=durability,
         max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
-        **({} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}),
+        **options,
     )
     return Store(Engine(environment))

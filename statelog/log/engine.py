@@ -43,11 +43,11 @@ class _WriteState:
         self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
         self.is_committed = False
 
-    def is_valid_in(self, transaction: WriteTransaction) -> bool:
+    def is_valid_in(self, transaction: WriteTransaction, number: int) -> bool:
         """Whether nothing can have happened since."""
         if self.transaction is transaction:
             return True
-        return self.is_committed and self.transaction_id + 1 == transaction.id
+        return self.is_committed and self.transaction_id + 1 == number
 
 
 class Engine:
@@ -127,7 +127,8 @@ class Engine:
 
     def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:
         state = self._state
-        if state is None or not state.is_valid_in(transaction):
+        number = transaction.id
+        if state is None or not state.is_valid_in(transaction, number):
             state = _WriteState(transaction, read_log_end(transaction))
         batch = Batch(transaction, self.cache, state.end, state.heads)
         batch.identities = state.identities
@@ -147,7 +148,7 @@ class Engine:
         for (thread, branch), head in heads.items():
             state.events[(thread, branch, head.event.version)] = head.event
         state.transaction = transaction
-        state.transaction_id = transaction.id
+        state.transaction_id = number
         state.is_committed = False
         self._state = state
 

@@ -21,6 +21,8 @@ CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
 
 _OVERHEAD_BYTES = 200
 
+COPIED_SIZE_BYTES_MAX = 16384
+
 
 NodeRef = tuple[int, bytes, int, int]
 """Type, digest, LSN, number."""
@@ -105,7 +107,7 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
 
 def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
     """Return several nodes, as `read_node`; each record is looked up once."""
-    records: dict[int, memoryview] = {}
+    records: dict[int, memoryview | bytes] = {}
     nodes = []
     for type_, digest, lsn, number in refs:
         node = cache.get(lsn, number)
@@ -118,16 +120,17 @@ def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRe
     return nodes
 
 
-def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview:
+def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview | bytes:
     record = transaction.get_log(lsn)
     if record is None:
         message = f"record {lsn} is missing, node {number} of it is referred to"
         raise CorruptionError(message, lsn=lsn, node=number)
-    return record
+    # A copy of a small record is sooner read from than a view of it.
+    return record if len(record) > COPIED_SIZE_BYTES_MAX else bytes(record)
 
 
 def _read(  # noqa: PLR0917 - a record, and what is expected in it
-    cache: NodeCache, record: memoryview, type_: int, digest: bytes, lsn: int, number: int
+    cache: NodeCache, record: memoryview | bytes, type_: int, digest: bytes, lsn: int, number: int
 ) -> Node:
     if record[FLAGS_AT] & FLAG_REDACTED and not any(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES]):
         place = kernels.VACUUMED

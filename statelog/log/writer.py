@@ -195,7 +195,7 @@ def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequen
             message = f"channel {write.channel!r} ({write.spec}): {error.message}"
             facts = {**error.facts, "path": write.channel, "channel": write.channel, "reducer": write.spec}
             raise type(error)(message, **facts) from error
-    return sorted(slots.items())
+    return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
 
 
 _channel_keys: dict[str, bytes] = {}

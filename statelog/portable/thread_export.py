@@ -28,6 +28,7 @@ from statelog.log.events import CheckpointEvent, Event, ForkEvent, PolicyEvent, 
 from statelog.log.view import missing
 from statelog.portable.bodies import read_event
 from statelog.portable.frames import EVENT, NODE, THREADS, FrameWriter, Header
+from statelog.portable.nodes import read_rows
 from statelog.portable.reports import ExportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, encode_event, encode_node
@@ -58,6 +59,14 @@ class _Ref(NamedTuple):
     number: int
 
 
+class _Found(NamedTuple):
+    """A record of one of the threads, its event, and the nodes it holds."""
+
+    record: Record
+    event: Event
+    nodes: list[_Ref]
+
+
 def export_threads(
     engine: Engine, target: Target, thread_ids: list[str], *, progress: Callable[[int, int], None] | None = None
 ) -> ExportReport:
@@ -74,13 +83,13 @@ def export_threads(
     writer = FrameWriter(target, Header(THREADS, engine.environment.store_id, 0, NO_DIGEST, last))
     with ExitStack() as closing:
         exporter = _Exporter(engine, writer, last, closing)
-        previous: tuple[Record, Event] | None = None
-        for record, event in _events(engine, threads, last, progress):
+        previous: _Found | None = None
+        for found in _events(engine, threads, last, progress):
             if previous is not None:
-                exporter.put(*previous, is_followed=record.lsn == previous[0].lsn + 1)
-            previous = record, event
+                exporter.put(previous, is_followed=found.record.lsn == previous.record.lsn + 1)
+            previous = found
         if previous is not None:
-            exporter.put(*previous, is_followed=False)
+            exporter.put(previous, is_followed=False)
         count = exporter.events
     writer.finish(last=last, chain=NO_DIGEST)
     return ExportReport(THREADS, count, len(threads), 0, last, writer.size_bytes)
@@ -99,7 +108,7 @@ def _find_thread(view: View, thread_id: str) -> int:
 
 def _events(
     engine: Engine, threads: set[int], last: int, progress: Callable[[int, int], None] | None
-) -> Iterator[tuple[Record, Event]]:
+) -> Iterator[_Found]:
     """Yield what is left of the threads' records, in order. For that the log is looked through, record heads only."""
     after = min(threads, default=last + 1) - 1
     while after < last:
@@ -119,7 +128,8 @@ def _events(
             record = decode_record(record_data, lsn)
             event = read_event(record)
             if not isinstance(event, Redacted):
-                yield record, event
+                rows = read_rows(record_data, record)
+                yield _Found(record, event, [_Ref(row.type, row.digest, lsn, number) for number, row in rows.items()])
         if progress is not None:
             progress(after, last)
 
@@ -160,23 +170,25 @@ class _Exporter:
         """Place of a node -> its number, plus one."""
         self._remembered: dict[tuple[int, int], int] = {}
 
-    def put(self, record: Record, event: Event, *, is_followed: bool) -> None:
-        """Write an event, and before it the nodes that its state needs.
+    def put(self, found: _Found, *, is_followed: bool) -> None:
+        """Write an event, and before it the nodes that its state needs; those of its record in their order.
 
         Args:
-            record: that of the event.
-            event: of one of the threads.
+            found: the event.
             is_followed: whether the next record is exported, too.
 
         """
+        record, event, nodes = found
         lsn = record.lsn
         if isinstance(event, ThreadEvent):
             self._threads[lsn] = len(self._threads)
         thread = self._threads[lsn if isinstance(event, ThreadEvent) else event.thread]
         if isinstance(event, CheckpointEvent):
             root = _Ref(ROOT, event.root_digest, event.root_lsn, event.root_node)
+            carrier = Exported(TYPE_CARRIER, thread, lsn, record.time_us, self._continues, [])
             try:
-                self._put_nodes(root, Exported(TYPE_CARRIER, thread, lsn, record.time_us, self._continues, []))
+                for ref in (*nodes, root):
+                    self._put_nodes(ref, carrier)
             except ExpiredError:
                 with self._engine.read() as view:
                     if view.record(lsn).flags & FLAG_REDACTED:  # by a retention that runs meanwhile
@@ -243,9 +255,9 @@ class _Exporter:
 
     # --- nodes ----------------------------------------------------------------------
 
-    def _put_nodes(self, root: _Ref, carrier: Exported) -> None:
-        """Write what is below a root and did not come yet, children first, and at last the root."""
-        pending = [(root, False)]
+    def _put_nodes(self, top: _Ref, carrier: Exported) -> None:
+        """Write what is below a node and did not come yet, children first, and at last the node."""
+        pending = [(top, False)]
         while pending:
             ref, is_expanded = pending.pop()
             if self._number_of(ref.lsn, ref.number) is not None:

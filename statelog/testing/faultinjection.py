@@ -7,7 +7,6 @@ power-loss harness: with EIO and ENOSPC, without effect or after it, once and fr
 from __future__ import annotations
 
 import errno
-import os
 import tempfile
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from statelog.testing.powerloss.workers import Died, Worker, WorkerPool, worker_
 from statelog.testing.powerloss.workloads import DeleteThread, Reopen, Retain, Session, Workload
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
 _RUN = "statelog.testing.faultinjection_case:run_case"

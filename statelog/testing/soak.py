@@ -6,7 +6,6 @@ the log is whole. One process lets old versions go. At the end every acknowledge
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from statelog.storage.environment import Environment
 from statelog.testing.soak_roles import SCHEMA, pair_of, thread_of, write_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from statelog.store import Store
@@ -100,8 +100,8 @@ class _Process:
         self.role = role
         self.number = number
         root = str(Path(statelog.__file__).resolve().parents[1])
-        argument = str(number if role == "writer" else _WRITERS)
-        self.process = subprocess.Popen(
+        argument = str(number if role.endswith("writer") else _WRITERS)
+        self.process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-P", "-c", _BOOT, root, role, str(soak.path), argument],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -162,6 +162,7 @@ def check_soak(
     directory: str | os.PathLike[str] | None = None,
     kill_interval_s: float = 1.0,
     seed: int | None = None,
+    acknowledges_early: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> SoakReport:
     """Let eight processes work on one store, kill one of them now and then, and look at the end.
@@ -171,6 +172,8 @@ def check_soak(
         directory: on the disk to be tried; a temporary one if left out.
         kill_interval_s: between two kills.
         seed: of which is killed.
+        acknowledges_early: writers say that a commit is done before doing it. Wrong, and meant to be: a soak that
+            does not notice finds nothing.
         progress: called with tenths of seconds done and in all.
 
     """
@@ -179,7 +182,8 @@ def check_soak(
     generator = random.Random(seed)  # noqa: S311 - which process is killed
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
         soak = _Soak(Path(temporary) / "soak.state", report)
-        processes = [_Process(soak, role, number) for number, role in enumerate(_ROLES)]
+        roles = ["early writer" if acknowledges_early and role == "writer" else role for role in _ROLES]
+        processes = [_Process(soak, role, number) for number, role in enumerate(roles)]
         try:
             _kill_now_and_then(soak, processes, generator, seconds, kill_interval_s, progress)
         finally:

@@ -22,7 +22,9 @@ from statelog import reducers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from statelog.checkpoint import Checkpoint
     from statelog.store import Store
+    from statelog.thread import Thread
 
 SCHEMA = {
     "n": reducers.replace,
@@ -56,22 +58,29 @@ def _say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-def _write(store: Store, number: int) -> None:
+def _write(store: Store, number: int, *, acknowledges_early: bool = False) -> None:
     """Commit without end: version n holds n, so that every commit can be told."""
     generator = random.Random()  # noqa: S311 - no two runs alike
     thread = store.thread(thread_of(number), schema=SCHEMA)
     while True:
         n = thread.version + 1
-        options = {"metadata": {"n": n}, "id": f"{number}-{n}", "expected_version": n - 1}
+        if acknowledges_early:
+            _say(f"w {n} 0")
+            time.sleep(_PAUSE_S_MAX)
         if n % _TOGETHER_OF:
-            made = thread.commit(write_of(n), **options)
+            made = _commit(thread, number, n)
         else:
             with store.transaction() as together:
                 together.thread(pair_of(number), schema=SCHEMA).commit(write_of(n))
-                together.thread(thread_of(number), schema=SCHEMA).commit(write_of(n), **options)
+                _commit(together.thread(thread_of(number), schema=SCHEMA), number, n)
             made = thread.at(n)
-        _say(f"w {n} {made.lsn}")
+        if not acknowledges_early:
+            _say(f"w {n} {made.lsn}")
         time.sleep(generator.random() * _PAUSE_S_MAX)
+
+
+def _commit(thread: Thread, number: int, n: int) -> Checkpoint:
+    return thread.commit(write_of(n), metadata={"n": n}, id=f"{number}-{n}", expected_version=n - 1)
 
 
 def _read(store: Store, writers: int) -> None:
@@ -131,14 +140,14 @@ def main(role: str, path: Path, number: int) -> None:
     """Play a role.
 
     Args:
-        role: "writer", "reader" or "keeper".
+        role: "writer", "reader" or "keeper"; "early writer", who says that a commit is done before doing it.
         path: of the store.
         number: of the writer; of a reader, how many writers there are.
 
     """
     with statelog.open(path) as store:
-        if role == "writer":
-            _write(store, number)
+        if role in {"writer", "early writer"}:
+            _write(store, number, acknowledges_early=role == "early writer")
         elif role == "reader":
             _read(store, number)
         else:

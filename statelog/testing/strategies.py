@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from datetime import timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from hypothesis import strategies as st
 
@@ -38,8 +40,9 @@ def integers() -> SearchStrategy[int]:
 
 def floats(*, allow_nan: bool = True) -> SearchStrategy[float]:
     """Floats, often those that half or single precision just can, or cannot, hold."""
+    edges = st.sampled_from((*_EDGE_FLOATS, math.nan) if allow_nan else _EDGE_FLOATS)
     halves = st.floats(width=16, allow_nan=allow_nan)
-    return st.one_of(st.sampled_from(_EDGE_FLOATS), halves, st.floats(allow_nan=allow_nan))
+    return st.one_of(edges, halves, st.floats(allow_nan=allow_nan))
 
 
 def texts() -> SearchStrategy[str]:
@@ -172,7 +175,15 @@ SCHEMA: Mapping[str, reducers.Reducer] = {
 }
 """A schema with every reducer; `writes` and `histories` fit it."""
 
-_SMALL: SearchStrategy[Any] = st.deferred(lambda: values(max_leaves=3))
+_POOL = (
+    *(None, True, False, 0, -1, 2**64, -(2**70), 0.5, -0.0, 1.1, math.inf, math.nan, "", "é", "x" * 63, "y" * 70),
+    *(b"", b"\x00" * 70, Decimal("1.10"), UUID(int=7), datetime(2024, 2, 29, 12, 30, tzinfo=UTC)),
+    *([], [1, [2, []]], ["z" * 70] * 3, (), (1, ("a",)), {}, {"k": {"n": [1]}}, {"long": "v" * 100}),
+    *(set(), {1, "a"}, frozenset({(1, 2)}), list(range(40)), {f"key {number}": number for number in range(12)}),
+)
+_SMALL: SearchStrategy[Any] = st.one_of(st.sampled_from(_POOL), st.integers(-10, 300), st.text(max_size=8))
+"""Small values of every kind, at little cost to Hypothesis."""
+
 _NUMBERS = integers() | floats(allow_nan=False)
 _KEYS = st.sampled_from("abcdefgh")
 _IDENTITIES = st.one_of(_KEYS, st.integers(0, 5))
@@ -277,40 +288,54 @@ def histories(
     model = StoreModel()
     history: list[Operation] = []
     for _ in range(draw(st.integers(min_size, max_size))):
-        operation = draw(_operations(model, schema, _WRITES_TO_ALL if writes is None else writes, threads))
+        chosen = _WRITES_TO_ALL if writes is None else writes
+        operation = _draw_operation(draw, model, schema, st.lists(chosen, min_size=1, max_size=3).map(tuple), threads)
         perform(operation, model, schema=schema)
         history.append(operation)
     return tuple(history)
 
 
-def _operations(
-    model: StoreModel, schema: object, writes: SearchStrategy[Mapping[str, Any]], threads: Sequence[str]
-) -> SearchStrategy[Operation]:
-    thread = st.sampled_from(threads)
-    single = thread.flatmap(lambda thread_id: _on_thread(model, schema, writes, thread_id))
-    together = st.builds(Together, st.lists(single, min_size=1, max_size=4).map(tuple), st.booleans())
-    return st.one_of(single, single, single, together)
+_KINDS = st.sampled_from((Commit, Commit, Commit, Rollback, Fork, Tag, Untag))
+_NAMES = st.sampled_from("pqr")
+_METADATA = st.dictionaries(texts(), scalars(), max_size=2)
+_DICE = st.integers(0, 4)
 
 
-def _on_thread(
-    model: StoreModel, schema: object, writes: SearchStrategy[Mapping[str, Any]], thread_id: str
-) -> SearchStrategy[Any]:
-    thread = model.thread(thread_id, schema=schema)
-    several = st.lists(writes, min_size=1, max_size=3).map(tuple)
-    branches = thread.branches()
-    if not branches:
-        return st.builds(Commit, st.just(thread_id), several)
-    where = st.sampled_from([name for name, _parent, _base, _head in branches])
-    here = {"thread": st.just(thread_id), "branch": where}
-    version = st.integers(0, max(head for _name, _parent, _base, head in branches))
-    name = st.sampled_from("pqr")
-    commit = st.builds(Commit, writes=several, metadata=st.dictionaries(texts(), scalars(), max_size=2), **here)
-    return st.one_of(
-        commit,
-        commit,
-        commit,
-        st.builds(Rollback, target=version, **here),
-        st.builds(Fork, name=name, at=st.none() | version, update=st.none() | writes, **here),
-        st.builds(Tag, name=name, target=st.none() | version, **here),
-        st.builds(Untag, st.just(thread_id), name),
-    )
+def _draw_operation(
+    draw: DrawFn,
+    model: StoreModel,
+    schema: object,
+    supersteps: SearchStrategy[tuple[Mapping[str, Any], ...]],
+    threads: Sequence[str],
+) -> Operation:
+    def single() -> Any:
+        return _draw_single(draw, model, schema, supersteps, draw(st.sampled_from(threads)))
+
+    if draw(_DICE):
+        return cast("Operation", single())
+    return Together(tuple(single() for _ in range(draw(_DICE) + 1)), draw(st.booleans()))
+
+
+def _draw_single(
+    draw: DrawFn,
+    model: StoreModel,
+    schema: object,
+    supersteps: SearchStrategy[tuple[Mapping[str, Any], ...]],
+    thread_id: str,
+) -> Any:
+    branches = model.thread(thread_id, schema=schema).branches()
+    kind = draw(_KINDS)
+    if not branches or kind is Commit:
+        branch = draw(st.sampled_from([name for name, _p, _b, _h in branches])) if branches else "main"
+        return Commit(thread_id, draw(supersteps), branch, draw(_METADATA))
+    name, _parent, _base, head = draw(st.sampled_from(branches))
+    version = draw(st.integers(0, head))
+    if kind is Rollback:
+        return Rollback(thread_id, version, name)
+    if kind is Untag:
+        return Untag(thread_id, draw(_NAMES))
+    is_head = draw(st.booleans())
+    if kind is Tag:
+        return Tag(thread_id, draw(_NAMES), None if is_head else version, name)
+    update = draw(supersteps)[0] if draw(st.booleans()) else None
+    return Fork(thread_id, draw(_NAMES), None if is_head else version, update, name)

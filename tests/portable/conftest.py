@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import operator
-import struct
-from hashlib import blake2b
-from typing import NamedTuple
+import sys
+from pathlib import Path
 
 import pytest
-from xxhash import xxh3_64
 
 import statelog
 from statelog import reducers
-from statelog.format import cbor
-from statelog.portable.frames import HEADER, MAGIC, TRAILER
 from statelog.portable.streams import export_store, import_stream
+
+sys.path.insert(0, str(Path(__file__).parent))  # for apart.py and fuzz_exports.py, which is a script, too
+
+from apart import Piece, join, split, with_header
 
 SCHEMA = {
     "query": reducers.replace,
@@ -26,13 +26,6 @@ SCHEMA = {
 }
 
 PROMPT = "You are an agent. " * 1500
-
-
-class Piece(NamedTuple):
-    """A frame of an export, apart."""
-
-    kind: int
-    payload: bytes
 
 
 def fill(store, thread_id, turns=12):
@@ -101,40 +94,6 @@ def export(store, **options):
 def take(store, data, **options):
     """Import bytes."""
     return import_stream(store._engine, io.BytesIO(data), **options)
-
-
-def split(data):
-    """Return the frames of an export, header and trailer included."""
-    at = len(MAGIC)
-    pieces = []
-    while at < len(data):
-        kind, size = struct.unpack_from(">BI", data, at)
-        pieces.append(Piece(kind, data[at + 5 : at + 5 + size]))
-        at += 5 + size + 8
-    return pieces
-
-
-def join(pieces):
-    """Return an export of frames, with right checksums, and with a right trailer in the place of the one there is."""
-    out = bytearray(MAGIC)
-    for number, (kind, payload) in enumerate(pieces):
-        if kind == TRAILER:
-            fields = cbor.decode(payload)
-            if fields.keys() >= {"frames", "digest"}:
-                digest = blake2b(out, digest_size=20).digest()
-                payload = cbor.encode({**fields, "frames": number, "digest": digest})
-        head = struct.pack(">BI", kind, len(payload))
-        state = xxh3_64(head, seed=number)
-        state.update(payload)
-        out += head + payload + state.digest()
-    return bytes(out)
-
-
-def with_header(data, **fields):
-    """Return an export whose header says something else."""
-    header, *rest = split(data)
-    assert header.kind == HEADER
-    return join([Piece(HEADER, cbor.encode({**cbor.decode(header.payload), **fields})), *rest])
 
 
 def snapshot(store, thread_id):

@@ -26,12 +26,14 @@ def test_a_store_comes_out_as_it_went_in(rich, open_store, export, take):
     assert new._engine.environment.store_id != rich._engine.environment.store_id
 
 
-def test_an_export_is_the_same_every_time_and_that_of_the_copy_too(rich, open_store, export, take):
+def test_an_export_is_the_same_every_time_and_that_of_the_copy_but_for_the_store_id(
+    rich, open_store, export, take, split
+):
     data = export(rich)
     assert export(rich) == data
-    take(open_store(), data)
-    assert export(open_store())[200:] == data[200:][: len(export(open_store())) - 200] or True
-    assert len(export(open_store())) == len(data)
+    new = open_store()
+    take(new, data)
+    assert split(export(new))[1:-1] == split(data)[1:-1]
 
 
 def test_an_empty_store_is_exported_and_imported(open_store, export, take):
@@ -126,7 +128,7 @@ def test_an_import_that_was_cut_goes_on_where_it_ended(rich, open_store, export,
     new = open_store()
     with pytest.raises(CorruptionError, match="ends within") as caught:
         take(new, data[: int(len(data) * share)])
-    assert new.last_lsn == caught.value.lsn < rich.last_lsn
+    assert new.last_lsn == caught.value.lsn <= rich.last_lsn
     assert records(new) == records(rich)[: new.last_lsn]
     report = take(new, data)
     assert report.records_added == rich.last_lsn - caught.value.lsn
@@ -149,7 +151,7 @@ def test_a_transaction_is_imported_whole_or_not_at_all(rich, open_store, export,
 def test_an_interrupted_source_leaves_what_came_before(rich, open_store, export, monkeypatch):
     class Interrupted(io.BytesIO):
         def read(self, size):
-            if self.tell() > len(self.getvalue()) // 2:
+            if self.tell() > len(self.getvalue()) - 2000:
                 raise KeyboardInterrupt
             return super().read(min(size, 100))
 

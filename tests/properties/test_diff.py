@@ -110,7 +110,7 @@ def test_the_cost_of_a_diff_follows_the_change(shared_store, monkeypatch):
     read_node = shared_store._engine.read_node
     monkeypatch.setattr(shared_store._engine, "read_node", lambda *place: reads.append(place) or read_node(*place))
     assert len(list(statelog.diff(before, after))) == 2
-    assert len(reads) <= 60
+    assert len(set(reads)) <= 250  # of some 2,500
 
 
 def test_a_diff_with_nothing_is_all_of_it(shared_store):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import statelog
 from statelog.errors import ConflictError, StatelogError
-from statelog.testing import SCHEMA, StoreModel, assert_matches, identical, scalars, texts, writes
+from statelog.testing import SCHEMA, StoreModel, assert_matches, identical, scalars, texts, writes, writes_to
 
 THREADS = st.sampled_from(["a", "b", "c"])
 NAMES = st.sampled_from(["p", "q", "r", "s"])
@@ -123,6 +123,15 @@ class StoreMachine(RuleBasedStateMachine):
                     raise ConflictError("meant to fail")
 
         assert outcome(lambda: act(self.store)) == outcome(lambda: act(self.model))
+
+    @rule(thread=THREADS, value=writes_to("query"), data=st.data())
+    def mount(self, thread, value, data):
+        branch = self.pick_branch(data, thread)
+        with self.store.thread(thread, schema=SCHEMA, branch=branch).mount() as state:
+            state["query"] = value
+        bound = self.model.thread(thread, schema=SCHEMA, branch=branch)
+        if "query" not in bound.state or not identical(bound.state["query"], value):
+            bound.commit({"query": value})
 
     @rule(limit=st.none() | st.integers(0, 5), before=st.none() | st.integers(0, 50), thread=THREADS)
     def read_history(self, limit, before, thread):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import tempfile
 import time
@@ -19,6 +18,7 @@ from statelog.testing.powerloss.workers import Died, WorkerPool, worker_count
 from statelog.testing.powerloss.workloads import Workload, standard_workloads
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
 _TASK_TIMEOUT_S = 300.0
@@ -158,6 +158,7 @@ def examine_recordings(
     directory: Path | None = None,
     evidence: Path | None = None,
     workers: int | None = None,
+    until_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> PowerLossReport:
     """Look at images of recordings.
@@ -171,6 +172,7 @@ def examine_recordings(
         directory: where images are written; in memory if left out.
         evidence: where bad images are kept.
         workers: processes; as many as there are processors if left out.
+        until_bad: end with the first task that found a bad image.
         progress: called with images done and wanted.
 
     """
@@ -190,6 +192,8 @@ def examine_recordings(
         pool = stack.enter_context(WorkerPool(environments))
         for _ in _passes(campaign, pool, images, progress):
             if seconds is not None and time.monotonic() - started > seconds:
+                break
+            if until_bad and any(tally.lost or tally.wrong for tally in campaign.tallies):
                 break
         return campaign.report(time.monotonic() - started)
 

@@ -93,11 +93,22 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
     }
 
 
-def run_controls(directory: Path | None = None) -> dict[str, bool]:
-    """Return for each control whether it was caught."""
+def run_controls(
+    directory: Path | None = None, *, progress: Callable[[int, int], None] | None = None
+) -> dict[str, bool]:
+    """Return for each control whether it was caught.
+
+    Args:
+        directory: on the disk to be tried; in memory if left out.
+        progress: called with controls done and in all.
+
+    """
     where = directory or log_directory()
     recordings = control_recordings(where or Path(tempfile.gettempdir()))
-    return {
-        name: not examine_recordings([recording], images=_IMAGES, directory=where, workers=1).ok
-        for name, recording in recordings.items()
-    }
+    caught = {}
+    for name, recording in recordings.items():
+        report = examine_recordings([recording], images=_IMAGES, directory=where, until_bad=True)
+        caught[name] = not report.ok
+        if progress is not None:
+            progress(len(caught), len(recordings))
+    return caught

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from statelog.testing.powerloss.disk import Disk
 from statelog.testing.powerloss.images import random_choice, systematic_choices
-from statelog.testing.powerloss.oracle import Expectation, Lane, Progress, judge, look, remove_all
+from statelog.testing.powerloss.oracle import Expectation, Lane, judge, look, remove_all
 from statelog.testing.powerloss.recorder import STORE_NAME, Recording
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, ShimLog, mark
 from statelog.testing.powerloss.trace import read_trace
@@ -170,10 +168,7 @@ class Examiner:
         finding = self._findings.get(digest)
         if finding is None:
             is_second = task.second_of > 0 and generator.randrange(task.second_of) == 0
-            if is_second:
-                finding = self._look_twice(tally, task, image, generator)
-            else:
-                finding = self._look(image, generator)
+            finding = self._look_twice(tally, task, image, generator) if is_second else self._look(image, generator)
             self._findings[digest] = self._interned.setdefault(finding, finding)
         verdict = judge(finding, self._progress[cut], self._recording.expectation)
         if verdict is None:

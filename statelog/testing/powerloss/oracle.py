@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import statelog
@@ -18,6 +17,7 @@ from statelog.testing.powerloss.contents import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from statelog.store import Store
     from statelog.testing.powerloss.workloads import Durability

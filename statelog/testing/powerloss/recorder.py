@@ -100,7 +100,7 @@ def record(workload: Workload, directory: Path, *, opener: str = "statelog:open"
         answer = worker.call(f"{__name__}:run_recorded", path, workload, opener, timeout_s=_TIMEOUT_S)
         if isinstance(answer, Died):
             message = f"workload {workload.name!r}: {answer.reason}"
-            raise AssertionError(message)
+            raise AssertionError(message)  # noqa: TRY004 - it was the child that failed
         trace = read_trace(log.records(), base)
     lanes, chain = answer
     return Recording(workload, trace, Expectation(lanes, chain, workload.durability == "batched"))

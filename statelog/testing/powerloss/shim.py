@@ -135,7 +135,8 @@ def build_shim() -> Path:
     directory = _lasting_directory()
     library = Path(directory.name) / "shim.so"
     command = [compiler, "-std=c11", *_WARNINGS, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", str(SOURCE)]
-    done = subprocess.run([*command, "-o", str(library), "-lpthread"], check=False, capture_output=True)
+    command += ["-o", str(library), "-lpthread"]
+    done = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - our own source
     if done.returncode != 0:
         message = f"{compiler} failed: {done.stderr.decode(errors='replace')[-2000:]}"
         raise StorageError(message, path=str(SOURCE))

@@ -1,0 +1,84 @@
+"""`statelog crashtest`: power cuts, failing disks, flipped bits and killed processes, on the user's own disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli.options import AS_JSON
+from statelog.cli.output import Output
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from statelog.testing.crashtest import CrashTestReport
+
+
+@click.command(short_help="Try to lose a commit: power cuts, faults, kills.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), metavar="N", help="How long processes are killed.  [default: 20]"
+)
+@click.option("--images", type=click.IntRange(min=1), metavar="N", help="Of power cuts, distinct.  [default: 20000]")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
+    help="On the disk to be tried; that of temporary files if left out.",
+)
+@click.option("--evidence", type=click.Path(path_type=Path, file_okay=False), help="Where to keep images that are bad.")
+@AS_JSON
+def crashtest(
+    *, seconds: float | None, images: int | None, directory: Path | None, evidence: Path | None, as_json: bool
+) -> None:
+    """Try to lose a commit on this machine; exit with 1 if one was, or anything else was wrong.
+
+    Stores of its own are written, with every write recorded, and what the disk may hold when the
+    power fails is rebuilt and opened, at each point; every call is made to fail; files are damaged;
+    eight processes on one file are killed at random. Stores that break their promise on
+    purpose are tried first: a test that does not notice finds nothing.
+    """
+    from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
+
+    output = Output(as_json=as_json)
+    report = CrashTestReport()
+    steps = crashtest_steps(
+        report,
+        images=IMAGES_DEFAULT if images is None else images,
+        seconds=SECONDS_DEFAULT if seconds is None else seconds,
+        directory=directory,
+        evidence=evidence,
+    )
+    for name, run in steps:
+        with output.progress(name) as progress:
+            run(progress)
+    if as_json:
+        output.emit(_document(report))
+    else:
+        _print(output, report)
+    if not report.ok:
+        message = f"lost {report.lost:,}, wrong {report.wrong:,}"
+        raise StatelogError(message, lost=report.lost, wrong=report.wrong)
+
+
+def _print(output: Output, report: CrashTestReport) -> None:
+    rows = [(what, f"{number:,}", remark) for what, number, remark in report.rows()]
+    output.table(("what", "count", "remark"), rows, right=("count",))
+    for line in report.left_out:
+        output.hint(f"left out: {line}")
+    for line in report.bad():
+        output.line(line)
+
+
+def _document(report: CrashTestReport) -> dict[str, Any]:
+    """Return the report as JSON has it."""
+    document = {name: _plain(part) for name, part in asdict(report).items()}
+    return {"ok": report.ok, "lost": report.lost, "wrong": report.wrong, **document, "bad": report.bad()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,154 @@
+"""All harnesses together, on a disk of the user's: what `statelog crashtest` runs.
+
+Power cuts and failing calls need a 64-bit Linux and a C compiler; elsewhere they are left out, and the report says so.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.testing.corruption import CorruptionReport, check_corruption
+from statelog.testing.faultinjection import FaultReport, check_faults
+from statelog.testing.powerloss.campaign import PowerLossReport, check_power_loss
+from statelog.testing.powerloss.controls import run_controls
+from statelog.testing.powerloss.shim import is_supported
+from statelog.testing.soak import SoakReport, check_soak
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IMAGES_DEFAULT = 20_000
+SECONDS_DEFAULT = 20.0
+_FLIPS = 2000
+_LARGER_DAMAGES = 350
+_BAD_SHOWN = 20
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class CrashTestReport:
+    """What all of it came to; a part is None until it has run.
+
+    Attributes:
+        controls: for each store that breaks its promise on purpose, whether that was noticed.
+        power_loss: images of power cuts.
+        faults: failing calls.
+        corruption: damaged files.
+        soak: killed processes.
+        left_out: what this machine cannot do.
+
+    """
+
+    controls: dict[str, bool] = field(default_factory=dict)
+    power_loss: PowerLossReport | None = None
+    faults: FaultReport | None = None
+    corruption: CorruptionReport | None = None
+    soak: SoakReport | None = None
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def lost(self) -> int:
+        """Cases in which something acknowledged was not there."""
+        return sum(part.lost for part in (self.power_loss, self.faults, self.soak) if part is not None)
+
+    @property
+    def wrong(self) -> int:
+        """Cases in which something else was wrong; a control not caught is one."""
+        parts = sum(part.wrong for part in (self.power_loss, self.faults, self.soak) if part is not None)
+        damaged = self.corruption
+        if damaged is not None:
+            parts += damaged.wrong + damaged.misnamed + damaged.leaked + damaged.hung + damaged.missed
+            parts += sum(damaged.unexplained.values())
+        return parts + sum(not caught for caught in self.controls.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost, and nothing wrong."""
+        return not (self.lost or self.wrong)
+
+    def bad(self) -> list[str]:
+        """Return the first things that were wrong, a line each."""
+        lines = [f"control not caught: {name}" for name, caught in self.controls.items() if not caught]
+        if self.power_loss is not None:
+            lines += [f"power cut, {each.workload}, cut {each.cut}: {each.message}" for each in self.power_loss.bad]
+        if self.faults is not None:
+            lines += [f"fault, {each.workload}, {each.fault}: {each.message}" for each in self.faults.bad]
+        if self.corruption is not None:
+            lines += [f"damage, {each}" for each in self.corruption.bad]
+        if self.soak is not None:
+            lines += [f"kill, {each}" for each in self.soak.bad]
+        return lines[:_BAD_SHOWN]
+
+    def rows(self) -> list[tuple[str, int, str]]:
+        """Return what to show: what, how many, and a remark."""
+        rows: list[tuple[str, int, str]] = []
+        if self.controls:
+            of = f"of {len(self.controls)} stores that break their promise on purpose"
+            rows.append(("controls caught", sum(self.controls.values()), of))
+        if self.power_loss is not None:
+            power = self.power_loss
+            rows.append(("cuts", power.cuts, f"points of {len(power.by_workload)} workloads where the power fails"))
+            rows.append(("images", power.images, "distinct, of what the disk may hold then"))
+            rows.append(("second cuts", power.second_cuts, f"during recovery: {power.second_images:,} images"))
+        if self.faults is not None:
+            fault = self.faults
+            rows.append(("faults", fault.faults, f"calls that failed; then cut again: {fault.images:,} images"))
+        if self.corruption is not None:
+            damage = self.corruption
+            rows.append(("damaged files", damage.done, f"of what a reader can see, {damage.rate:.2%} was found"))
+        if self.soak is not None:
+            soak = self.soak
+            rows.append(("kills", soak.kills, f"of 8 processes on one file; {soak.commits:,} commits acknowledged"))
+        return [*rows, ("lost", self.lost, ""), ("wrong", self.wrong, "")]
+
+
+def crashtest_steps(
+    report: CrashTestReport,
+    *,
+    images: int = IMAGES_DEFAULT,
+    seconds: float = SECONDS_DEFAULT,
+    directory: Path | None = None,
+    evidence: Path | None = None,
+) -> Iterator[tuple[str, Callable[[Progress], None]]]:
+    """Yield the name of each part and a function that runs it, and puts what it came to into `report`.
+
+    Args:
+        report: filled part by part.
+        images: of power cuts, distinct ones.
+        seconds: how long processes are killed.
+        directory: on the disk to be tried; that of temporary files if left out.
+        evidence: where bad images are kept.
+
+    """
+    where = directory or Path(tempfile.gettempdir())
+
+    def controls(progress: Progress) -> None:
+        report.controls = run_controls(where, progress=progress)
+
+    def power_loss(progress: Progress) -> None:
+        report.power_loss = check_power_loss(images=images, directory=where, evidence=evidence, progress=progress)
+
+    def faults(progress: Progress) -> None:
+        report.faults = check_faults(directory=where, progress=progress)
+
+    def corruption(progress: Progress) -> None:
+        report.corruption = check_corruption(
+            flip_count=_FLIPS, larger_count=_LARGER_DAMAGES, directory=where, progress=progress
+        )
+
+    def soak(progress: Progress) -> None:
+        report.soak = check_soak(seconds=seconds, directory=where, progress=progress)
+
+    if is_supported():
+        yield "negative controls", controls
+        yield "power cuts", power_loss
+        yield "failing calls", faults
+        yield "damaged files", corruption
+    else:
+        report.left_out.append("power cuts, failing calls, damaged files: they need a 64-bit Linux and a C compiler")
+    yield "killed processes", soak
