@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from statelog import kernels
 from statelog.errors import UsageError
 from statelog.format import cbor
-from statelog.tree.diff import SlotChange, diff_lists, diff_maps
+from statelog.tree.diff import SlotChange, align, diff_lists, diff_maps
 from statelog.tree.mapping import empty_root
 from statelog.tree.tree import Tree
 from statelog.tree.value import is_tree, open_root, read_item
@@ -156,16 +156,10 @@ def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator
 
 def _compare_lists(old: list[Any], new: list[Any], path: tuple[str | int, ...]) -> Iterator[Change]:
     a, b = [cbor.encode(item) for item in old], [cbor.encode(item) for item in new]
-    start = 0
-    while start < min(len(a), len(b)) and a[start] == b[start]:
-        start += 1
-    end = 0
-    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
-        end += 1
-    for position in range(start, max(len(a), len(b)) - end):
-        if position >= len(b) - end:
-            yield Change((*path, position), "removed", old[position], None)
-        elif position >= len(a) - end:
-            yield Change((*path, position), "added", None, new[position])
-        elif a[position] != b[position]:
-            yield from _compare_values(old[position], new[position], (*path, position))
+    for i, j in align(a, b):
+        if i is None and j is not None:
+            yield Change((*path, j), "added", None, new[j])
+        elif j is None and i is not None:
+            yield Change((*path, i), "removed", old[i], None)
+        elif i is not None and j is not None:
+            yield from _compare_values(old[i], new[j], (*path, i))

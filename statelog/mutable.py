@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from statelog import kernels
+from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import Tree
@@ -52,7 +53,12 @@ class Loaded:
         mounted = self.mounted
         if mounted is not None:
             return mounted.is_changed()
-        return self.item is None or cbor.encode(plain(self.value)) != self.item
+        if self.item is None:
+            return True
+        try:
+            return cbor.encode(plain(self.value)) != self.item
+        except StatelogError:
+            return True  # `encode` says what is wrong, and where
 
     def encode(self, path: str) -> None:
         """Fix what will be stored, so that what cannot be is refused here, with its path."""
@@ -318,10 +324,20 @@ class MountMap(MutableMapping[str, Any]):
     def touched(self) -> Iterator[tuple[str, Slot | None, Loaded | None]]:
         """Yield (key, stored slot, loaded value or None to remove) of what changed, by key."""
         for key in sorted(self._loaded.keys() | self._removed, key=str):
+            stored = self._stored(key)
             if key in self._removed:
-                yield key, self._stored(key), None
-            elif self._loaded[key].is_changed():
-                yield key, self._stored(key), self._loaded[key]
+                yield key, stored, None
+            elif self._loaded[key].is_changed() and not self._is_equal(self._loaded[key], stored):
+                yield key, stored, self._loaded[key]
+
+    def _is_equal(self, loaded: Loaded, stored: Slot | None) -> bool:
+        """Whether a value that was set is what was there before."""
+        if stored is None or loaded.mounted is not None:
+            return False
+        try:
+            return cbor.encode(plain(loaded.value)) == read_item(self._tree.workspace, stored)
+        except StatelogError:
+            return False
 
     def is_changed(self) -> bool:
         """Whether it is another dict than the stored one."""

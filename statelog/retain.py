@@ -7,12 +7,15 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from statelog.errors import ThreadNotFoundError, UsageError
+from statelog.format import keys
 from statelog.log import writer
-from statelog.log.retention import Policy, RetentionReport, erase_records, retain_thread, thread_records
+from statelog.log.index import TO_BE_ERASED
+from statelog.log.retention import Policy, RetentionReport, erase_records, retain_thread
 
 if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
+    from statelog.log.view import View
 
 
 def make_policy(
@@ -48,7 +51,8 @@ def retain_threads(
         raise UsageError(message)
     with engine.read() as view:
         rows = [row for row in view.threads() if fnmatchcase(row.id, pattern)]
-    report = RetentionReport()
+    report = erase_leftovers(engine)
+    report.threads = 0
     for row in rows:
         fields = {} if policy is None else policy.to_fields()
         if as_policy and row.policy != fields:
@@ -68,18 +72,38 @@ def _store_policy(engine: Engine, thread: int, fields: dict[str, object]) -> Non
 
 def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     """Delete a thread; see `Store.delete_thread`."""
+    with engine.read() as view:
+        thread = view.thread_lsn(thread_id)
+        dead = view.deleted_thread(thread_id) if thread is None else None
+        is_pending = dead is not None and _holds_unerased(view, dead)
+    if dead is not None and is_pending:  # an earlier deletion was cut short
+        return erase_records(engine, dead)
 
-    def work(batch: Batch) -> tuple[int, list[int]]:
-        thread = batch.view.thread_lsn(thread_id)
-        if thread is None:
+    def work(batch: Batch) -> int:
+        found = batch.view.thread_lsn(thread_id)
+        if found is None:
             if batch.view.is_deleted(thread_id):
                 raise writer.deleted_error(thread_id)
             message = f"no thread {thread_id!r} in this store"
             raise ThreadNotFoundError(message, thread=thread_id)
-        lsns = thread_records(batch.view, thread)
-        writer.delete_thread(batch, thread, thread_id)
-        return thread, lsns
+        writer.delete_thread(batch, found, thread_id)
+        return found
 
-    thread, lsns = engine.write(work, may_use_reserve=True)
-    engine.collectors.pop(thread, None)
-    return erase_records(engine, thread, lsns)
+    deleted = engine.write(work, may_use_reserve=True)
+    engine.collectors.pop(deleted, None)
+    return erase_records(engine, deleted)
+
+
+def _holds_unerased(view: View, thread: int) -> bool:
+    scan = view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread))
+    return any(payload == TO_BE_ERASED for _key, payload in scan)
+
+
+def erase_leftovers(engine: Engine) -> RetentionReport:
+    """Erase what deletions that were cut short have left."""
+    report = RetentionReport()
+    with engine.read() as view:
+        threads = [thread for thread in view.deleted_threads() if _holds_unerased(view, thread)]
+    for thread in threads:
+        report.add(erase_records(engine, thread))
+    return report

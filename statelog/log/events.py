@@ -163,7 +163,7 @@ def decode_event(record: Record) -> Event:
             return DeleteEvent(*fields)
         if record.type == TYPE_POLICY:
             return PolicyEvent(*fields)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         message = f"record {record.lsn}: the body does not fit type {record.type}"
         raise CorruptionError(message, lsn=record.lsn) from error
     message = f"record {record.lsn}: unknown type {record.type}"

@@ -73,20 +73,34 @@ def _apply_to_thread(index: IndexWriter, event: SchemaEvent | ForkEvent | TagEve
 
 
 def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
-    """Take everything of a thread out, but for redacted records that still hold borrowed nodes.
+    """Take everything of a thread out; its records that still say something are listed for erasure.
 
-    A rebuild meets the deletion behind records that no longer say anything: what is not there
-    is not missed.
+    A rebuild meets the deletion behind records that were erased already: what is not there is not missed.
     """
-    if index.view.is_alive(event.thread):
-        index.delete_index(keys.encode_thread_id_key(index.view.thread(event.thread).id))
+    thread = event.thread
+    for record in _records_of(index.view, thread):
+        index.put_index(keys.encode_redacted_key(thread, record), TO_BE_ERASED)
+    if index.view.is_alive(thread):
+        index.delete_index(keys.encode_thread_id_key(index.view.thread(thread).id))
     for prefix in keys.THREAD_PREFIXES:
         if prefix != b"r":
-            for key, _payload in list(
-                index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, event.thread))
-            ):
+            for key, _payload in list(index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))):
                 index.delete_index(key)
     index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
+
+
+TO_BE_ERASED = b"\x02"
+"""In key `r`: the record is of a deleted thread, and was not erased yet."""
+
+
+def _records_of(view: View, thread: int) -> list[int]:
+    """Return the LSNs of a thread's records that were not redacted."""
+    lsns = {thread} if view.is_alive(thread) else set()
+    for row in view.branches(thread):
+        lsns.update(entry.lsn for _version, entry in view.entries(thread, row.number))
+    scan = view.transaction.scan_index(keys.encode_thread_prefix(b"e", thread))
+    lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
+    return sorted(lsns)
 
 
 def apply_redacted(index: IndexWriter, lsn: int, thread: int, *, is_vacuumed: bool, holds_nodes: bool) -> None:

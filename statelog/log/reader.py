@@ -62,10 +62,13 @@ class LogRecord:
 
 def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | None) -> Iterator[LogRecord]:
     """Yield records above `after`; see `Store.log`."""
+    end: int | None = None
     while True:
         seen = engine.environment.last_transaction_id()
         with engine.read() as view:
             last = view.transaction.last_lsn()
+            if not follow:  # what is committed while the caller works is not run after
+                end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)
             page = [_log_record(view, lsn) for lsn in range(after + 1, stop + 1)]
         yield from page

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.errors import ExpiredError
+from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, decode_record, redact_record
 from statelog.log.index import apply_redacted
@@ -29,7 +29,7 @@ from statelog.log.view import View
 from statelog.tree.node import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
     from statelog.log.engine import Engine
     from statelog.log.mark import NodeRef
@@ -76,6 +76,8 @@ class RetentionReport:
     expired_versions: int = 0
     vacuumed_nodes: int = 0
     freed_bytes: int = 0
+    pending_records: int = 0
+    """Records of deleted threads that could not be erased: `retain`, or deleting again, goes on with them."""
 
     def add(self, other: RetentionReport) -> None:
         """Add up."""
@@ -83,6 +85,7 @@ class RetentionReport:
         self.expired_versions += other.expired_versions
         self.vacuumed_nodes += other.vacuumed_nodes
         self.freed_bytes += other.freed_bytes
+        self.pending_records += other.pending_records
 
 
 class _Version(NamedTuple):
@@ -334,22 +337,15 @@ def borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
 # --- deleted threads ----------------------------------------------------------------
 
 
-def thread_records(view: View, thread: int) -> list[int]:
-    """Return the LSNs of all records of a thread that still say or hold something."""
-    lsns = {thread}
-    for row in view.branches(thread):
-        lsns.update(entry.lsn for _version, entry in view.entries(thread, row.number))
-    for prefix in (b"e", b"r"):
-        scan = view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))
-        lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
-    return sorted(lsns)
+def erase_records(engine: Engine, thread: int) -> RetentionReport:
+    """Redact what is left of a deleted thread's records, and take their nodes but for borrowed ones.
 
-
-def erase_records(
-    engine: Engine, thread: int, lsns: list[int], progress: Callable[[int, int], None] | None = None
-) -> RetentionReport:
-    """Redact records of a thread that was deleted, and take their nodes but for borrowed ones."""
+    May be called again and again: what a kill or a full disk left over is done then.
+    """
     report = RetentionReport(threads=1)
+    with engine.read() as view:
+        scan = view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread))
+        lsns = [keys.decode_event_lsn(key) for key, _payload in scan]
     for at in range(0, len(lsns), RECORDS_PER_TRANSACTION_MAX):
         page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
 
@@ -361,7 +357,9 @@ def erase_records(
                 found.add(rewrite(transaction, lsn, thread, marks))
             return found
 
-        report.add(engine.write_raw(work))
-        if progress is not None:
-            progress(min(at + len(page), len(lsns)), len(lsns))
+        try:
+            report.add(engine.write_raw(work))
+        except (StorageError, StoreFullError):
+            report.pending_records = len(lsns) - at
+            break
     return report

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
-    from statelog.log.view import Transaction
+    from statelog.storage.transactions import ReadTransaction
 
 PROBLEMS_MAX = 1000
 _INDEX_PAGE = 1024
@@ -60,11 +60,12 @@ class _Verifier:
     digests it names, in this record or an earlier one. By induction every state is whole.
     """
 
-    def __init__(self, transaction: Transaction, *, deep: bool) -> None:
+    def __init__(self, transaction: ReadTransaction, *, deep: bool) -> None:
         self.report = VerifyReport()
         self._transaction = transaction
         self._deep = deep
         self._index: DerivedIndex | None = DerivedIndex(transaction)
+        self.last_lsn = 0
         self._chain = NO_DIGEST
         self._time_us = 0
         # digest and type of every node, by record: what later refs are checked against
@@ -72,9 +73,14 @@ class _Verifier:
 
     def visit(self, lsn: int) -> None:
         """Check one record."""
+        if lsn != self.last_lsn + 1:
+            self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
+            self._index = None
+            self._chain = b""
+        self.last_lsn = lsn
         data = self._transaction.get_log(lsn)
         if data is None:
-            self.report.add("L1", lsn, f"record {lsn} is missing")
+            self.report.add("L1", lsn, f"record {lsn} is listed, but not found")
             self._index = None
             return
         self.report.records += 1
@@ -145,7 +151,7 @@ class _Verifier:
         if self._index is None:
             return
         expected = self._index.payloads
-        for key in self._transaction.index_keys():  # type: ignore[attr-defined]  # of a storage transaction
+        for key in self._transaction.index_keys():
             wanted = expected.pop(key, None)
             try:
                 held = self._transaction.get_index(key)
@@ -162,12 +168,19 @@ def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] |
     """Check every record, and with `deep` every node; see `Store.verify`."""
     with engine.environment.read() as transaction:
         verifier = _Verifier(transaction, deep=deep)
-        last = transaction.last_lsn()
-        for lsn in range(1, last + 1):
-            verifier.visit(lsn)
-            if progress is not None and lsn % 256 == 0:
-                progress(lsn, last)
-        verifier.compare_index()
-        if progress is not None:
-            progress(last, last)
+        try:
+            _visit_all(verifier, transaction, progress)
+        except CorruptionError as error:  # of LMDB's own pages: what lies behind cannot be reached
+            verifier.report.add("R1", verifier.last_lsn, error.message)
     return verifier.report
+
+
+def _visit_all(verifier: _Verifier, transaction: ReadTransaction, progress: Callable[[int, int], None] | None) -> None:
+    total = transaction.log_count()
+    for count, lsn in enumerate(transaction.log_lsns(), 1):
+        verifier.visit(lsn)
+        if progress is not None and count % 256 == 0:
+            progress(count, total)
+    verifier.compare_index()
+    if progress is not None:
+        progress(total, total)

@@ -8,7 +8,7 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
-from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,21 @@ class View:
         """Whether a thread of this id was deleted."""
         key = keys.encode_tombstone_key(part_digest(thread_id.encode()))
         return self.transaction.get_index(key) is not None
+
+    def deleted_thread(self, thread_id: str) -> int | None:
+        """Return the LSN a deleted thread had."""
+        payload = self.transaction.get_index(keys.encode_tombstone_key(part_digest(thread_id.encode())))
+        return None if payload is None else self._thread_of_deletion(keys.decode_lsn(payload))
+
+    def deleted_threads(self) -> Iterator[int]:
+        """Yield the LSNs that deleted threads had."""
+        for _key, payload in self.transaction.scan_index(b"x"):
+            yield self._thread_of_deletion(keys.decode_lsn(payload))
+
+    def _thread_of_deletion(self, lsn: int) -> int:
+        event = decode_event(self.record(lsn))
+        assert isinstance(event, DeleteEvent)
+        return event.thread
 
     def threads(self) -> Iterator[ThreadRow]:
         """Yield all threads in order of creation."""

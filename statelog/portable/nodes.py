@@ -17,7 +17,7 @@ from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_VACUUMED, varint
 from statelog.limits import BLOB_SIZE_BYTES_MIN
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, PIECE, ROOT, Node, node_digest
-from statelog.tree.tree import STRIDE, STRINGS
+from statelog.tree.tree import STRIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,6 @@ _OVERHEAD_BYTES = 300
 _ROW_SIZE_BYTES = 29
 _NUMBERED_ROW = struct.Struct(">IB20sII")
 _TYPES = range(1, 5)
-_MAJOR_TEXT = 3
 
 
 class Row(NamedTuple):
@@ -188,14 +187,9 @@ def _check_seams(type_: int, node: bytes, content_size: int, refs: list[Ref], se
     level = node[1] if type_ == CHUNK else 0
     if type_ == ROOT:
         _check_spine(node, content_size, iter(refs), read)
-        if kind in STRINGS:
-            return
-    table = kernels.entries_table(node, content_size, 0, is_root=type_ == ROOT, kind=kind)
     if not level:
-        if kind == kernels.KIND_DICT and any(node[at] >> 5 != _MAJOR_TEXT for at in table[::STRIDE]):
-            message = "a dict has a key that is no text"
-            raise CorruptionError(message)
         return
+    table = kernels.entries_table(node, content_size, 0, is_root=False, kind=kind)
     for ref, index in zip(refs, range(0, len(table), STRIDE), strict=True):
         seam = seams.of(ref, read)
         is_fit = seam.level == level - 1 and (seam.kind == kind or ref.type == PIECE)

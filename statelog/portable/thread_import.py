@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, FormatError, StatelogError, ThreadDeletedError
+from statelog.format import keys
 from statelog.format.record import TYPE_CHECKPOINT, TYPE_ROLLBACK, TYPE_THREAD, Redacted, decode_record
 from statelog.limits import VALUE_SIZE_BYTES_MAX
 from statelog.log.events import CheckpointEvent
-from statelog.log.retention import thread_records
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import is_of_content
 from statelog.portable.events import TIME_US_MAX
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
+    from statelog.log.view import View
     from statelog.portable.frames import Frame, FrameReader
     from statelog.portable.thread_events import Exported
     from statelog.storage.transactions import WriteTransaction
@@ -215,7 +216,7 @@ class ThreadImporter:
                 message = f"thread {thread_id!r} was deleted from this store"
                 raise ThreadDeletedError(message, thread=thread_id)
             lsn = view.thread_lsn(thread_id) or 0
-            existing = thread_records(view, lsn) if lsn else []
+            existing = _records_of(view, lsn) if lsn else []
         self._threads.append(_Thread(thread_id, lsn, existing))
 
     def _thread_lsn(self, number: int) -> int:
@@ -302,3 +303,14 @@ class ThreadImporter:
             self._staged.pop(number, None)
         for number, row in events.items():
             self._rows.put(number, row.encode())
+
+
+def _records_of(view: View, thread: int) -> list[int]:
+    """Return the LSNs of a thread's records that still say something, or hold nodes."""
+    lsns = {thread}
+    for row in view.branches(thread):
+        lsns.update(entry.lsn for _version, entry in view.entries(thread, row.number))
+    for prefix in (b"e", b"r"):
+        scan = view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))
+        lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
+    return sorted(lsns)

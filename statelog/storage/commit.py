@@ -315,22 +315,30 @@ class Committer:
             request.settled = True
 
     def _look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
-        """Tell whether `transaction` is in the store, durably; None if that cannot be told."""
+        """Tell whether `transaction` is in the store, durably; None if that cannot be told.
+
+        Whatever is found is flushed before it is told. A write of the meta page that failed may have
+        reached the disk all the same, and LMDB then writes over it without a flush: a refused
+        commit would come back after a power cut, and the next one would reuse its pages.
+        """
         environment = self._environment
+        environment.must_sync = True
         try:
             if reopen:
                 environment.reopen()
-            with environment.read() as snapshot:
-                if transaction.last_put is None:
-                    return False if snapshot.id < transaction.number else None
-                lsn, record = transaction.last_put
-                found = snapshot.get_log(lsn)
-                if found is None or found != record:
-                    return False
-            environment.sync()
+            is_there = self._is_in_store(transaction)
+            environment.flush_after_failure()
         except (StatelogError, lmdb.Error):
             return None
-        return True
+        return is_there
+
+    def _is_in_store(self, transaction: WriteTransaction) -> bool | None:
+        with self._environment.read() as snapshot:
+            if transaction.last_put is None:
+                return False if snapshot.id < transaction.number else None
+            lsn, record = transaction.last_put
+            found = snapshot.get_log(lsn)
+            return found is not None and found == record
 
     def _refusal(self, error: BaseException) -> BaseException:
         """Return what one caller of a transaction that was not written gets to see."""

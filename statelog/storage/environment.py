@@ -99,6 +99,8 @@ class Environment:
         self.gated = True
         """Nobody may begin: the environment is being reopened or resized, or is closed."""
         self.closed = False
+        self.must_sync = False
+        """Whether a commit failed since the last flush: nothing is written before the next one."""
         self.references = 0
         self.is_forked = False
         """This is the copy that a child has of its parent's environment."""
@@ -210,6 +212,7 @@ class Environment:
         """Flush what LMDB has committed, whatever the durability."""
         if self.flush:
             self.handles.raw.sync(True)
+        self.must_sync = False
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.
@@ -253,6 +256,8 @@ class Environment:
             if self.gated:
                 self.pass_gate(transaction)
             self.locks.acquire_writer(self.lock_timeout_s)
+            if self.must_sync:
+                self._sync_first()
             try:
                 raw = self.handles.begin(None, None, True, True)
             except lmdb.Error as error:
@@ -262,6 +267,46 @@ class Environment:
             self.end_write(transaction)
             raise
         return raw
+
+    def _sync_first(self) -> None:
+        """After a failed commit, flush before anything is written again. Raises StorageError."""
+        try:
+            self._flush_anew()
+        except (lmdb.Error, OSError) as error:
+            self.locks.release_writer()
+            message = f"{self.path}: a commit failed, and so does the flush that must come before the next: {error}"
+            raise StorageError(message, path=str(self.path)) from error
+
+    def flush_after_failure(self) -> None:
+        """Bring what the file now says to the disk, whatever a failed write or flush has left there.
+
+        Raises:
+            StorageError: it cannot be done; nothing is written before it can.
+        """
+        self.must_sync = True
+        self.locks.acquire_writer(self.lock_timeout_s)
+        try:
+            self._flush_anew()
+        except (lmdb.Error, OSError) as error:
+            message = f"{self.path}: cannot be flushed: {error}"
+            raise StorageError(message, path=str(self.path)) from error
+        finally:
+            self.locks.release_writer()
+
+    def _flush_anew(self) -> None:
+        """Write both meta pages over themselves, and flush. The caller holds the writer lock.
+
+        After a failed flush the kernel holds pages clean that never got to the disk; a slot lost so
+        would make the file look damaged later, or bring back a commit that was refused.
+        """
+        if self.flush:
+            descriptor = self.locks.descriptor
+            page_size_bytes: int = self.handles.raw.stat()["psize"]
+            for slot in (0, 1):
+                page = os.pread(descriptor, page_size_bytes, slot * page_size_bytes)
+                os.pwrite(descriptor, page, slot * page_size_bytes)
+            os.fdatasync(descriptor)
+        self.sync()
 
     def end_write(self, transaction: WriteTransaction) -> None:
         """Release the writer lock; harmless when repeated."""

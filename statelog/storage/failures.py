@@ -27,7 +27,14 @@ DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, the user's disk quota, the largest file allowed: all are no room."""
 
 _ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError)
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.BadTxnError,  # what the calls after the one that met damage are told
+    lmdb.IncompatibleError,
+    lmdb.CursorFullError,
+)
 
 
 def is_full(error: BaseException) -> bool:

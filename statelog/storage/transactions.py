@@ -10,13 +10,14 @@ cannot be taken back; callers copy what they keep.
 from __future__ import annotations
 
 from enum import Enum
+from itertools import islice
 from os import getpid
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Self
 
 import lmdb
 
-from statelog.errors import StorageError
+from statelog.errors import CorruptionError, StorageError
 from statelog.format.seal import seal, unseal
 from statelog.storage.faults import point
 
@@ -111,9 +112,33 @@ class ReadTransaction:
         return None if value is None else unseal(key, value)
 
     def last_lsn(self) -> int:
-        """Return the LSN of the last record, 0 in an empty log."""
+        """Return the LSN of the last record, 0 in an empty log.
+
+        Raises:
+            CorruptionError: the log has not as many records. Facts: lsn.
+        """
+        last = self._last_key()
+        # L1: dense from 1. A damaged key must not be believed: the next record would go behind it.
+        if last != self._raw.stat(self._log)["entries"]:
+            message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
+            raise CorruptionError(message, lsn=last)
+        return last
+
+    def _last_key(self) -> int:
         cursor = self._raw.cursor(self._log)
         return int.from_bytes(cursor.key()) if cursor.last() else 0
+
+    def log_count(self) -> int:
+        """Return how many records LMDB counts."""
+        count: int = self._raw.stat(self._log)["entries"]
+        return count
+
+    def log_lsns(self) -> Iterator[int]:
+        """Yield the LSNs that are in the log, as many as LMDB counts at the most: damage may chain pages in a ring."""
+        cursor = self._raw.cursor(self._log)
+        keys = cursor.iternext(keys=True, values=False)
+        for key in islice(keys, self._raw.stat(self._log)["entries"] + 1):
+            yield int.from_bytes(key)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys that begin with `prefix`, in order, with their payloads.
@@ -143,7 +168,8 @@ class ReadTransaction:
     def index_keys(self) -> list[bytes]:
         """Return all keys of the index, whatever their values."""
         cursor = self._raw.cursor(self._index)
-        return [bytes(key) for key in cursor.iternext(keys=True, values=False)]
+        keys = cursor.iternext(keys=True, values=False)
+        return [bytes(key) for key in islice(keys, self._raw.stat(self._index)["entries"] + 1)]
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key that begins with `prefix`, and its payload."""
@@ -238,7 +264,7 @@ class WriteTransaction(ReadTransaction):
         self.changes += 1
         # dupdata, overwrite, append: LMDB answers False, and stores nothing, where the key is out of order
         if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):
-            message = f"record {lsn} was not appended: the log already ends at {self.last_lsn()}"
+            message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
             raise StorageError(message, lsn=lsn)
         self.last_put = (lsn, record)
         point("commit.after_put_log")

@@ -14,7 +14,7 @@ from hypothesis.errors import Flaky, ResolutionFailed
 from statelog import reducers
 from statelog.errors import UsageError
 from statelog.testing.identity import identical
-from statelog.testing.strategies import floats, integers, messages, texts, values
+from statelog.testing.strategies import floats, integers, messages, small_values, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from statelog.reducers import Reducer
 
-_SMALL = values(max_leaves=3)
+_SMALL = small_values()
 _KEYS = st.sampled_from("abcd")
 _NESTED = st.recursive(_SMALL, lambda below: st.dictionaries(_KEYS, below, max_size=3), max_leaves=5)
 

@@ -175,14 +175,19 @@ SCHEMA: Mapping[str, reducers.Reducer] = {
 }
 """A schema with every reducer; `writes` and `histories` fit it."""
 
-_POOL = (
+_POOL: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 2**64, -(2**70), 0.5, -0.0, 1.1, math.inf, math.nan, "", "é", "x" * 63, "y" * 70),
     *(b"", b"\x00" * 70, Decimal("1.10"), UUID(int=7), datetime(2024, 2, 29, 12, 30, tzinfo=UTC)),
     *([], [1, [2, []]], ["z" * 70] * 3, (), (1, ("a",)), {}, {"k": {"n": [1]}}, {"long": "v" * 100}),
     *(set(), {1, "a"}, frozenset({(1, 2)}), list(range(40)), {f"key {number}": number for number in range(12)}),
 )
 _SMALL: SearchStrategy[Any] = st.one_of(st.sampled_from(_POOL), st.integers(-10, 300), st.text(max_size=8))
-"""Small values of every kind, at little cost to Hypothesis."""
+
+
+def small_values() -> SearchStrategy[Any]:
+    """Small values of every kind, at little cost to Hypothesis."""
+    return _SMALL
+
 
 _NUMBERS = integers() | floats(allow_nan=False)
 _KEYS = st.sampled_from("abcdefgh")

@@ -161,24 +161,28 @@ def _diff_middle(
     old: Tree, new: Tree, start: int, old_stop: int, new_stop: int
 ) -> Iterator[tuple[int, int, SlotChange]]:
     a, b = _slots(old, start, old_stop), _slots(new, start, new_stop)
+    at_old = at_new = 0
+    for i, j in align([slot.data for slot in a], [slot.data for slot in b]):
+        at_old, at_new = at_old if i is None else i, at_new if j is None else j
+        change = SlotChange(None if i is None else a[i], None if j is None else b[j])
+        yield start + at_old, start + at_new, change
+
+
+def align(a: Sequence[bytes], b: Sequence[bytes]) -> Iterator[tuple[int | None, int | None]]:
+    """Yield (position in a, position in b) of items that differ, in order; None on one side: only on the other."""
     blocks: Sequence[tuple[str, int, int, int, int]]
     if max(len(a), len(b)) > ALIGNED_ITEMS_MAX:
         blocks = [("replace", 0, len(a), 0, len(b))]
     else:
-        matcher = SequenceMatcher(None, [slot.data for slot in a], [slot.data for slot in b], autojunk=False)
-        blocks = matcher.get_opcodes()
+        blocks = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     for what, i, i_stop, j, j_stop in blocks:
         if what == "equal":
             continue
         for offset in range(max(i_stop - i, j_stop - j)):
-            before = a[i + offset] if i + offset < i_stop else None
-            after = b[j + offset] if j + offset < j_stop else None
-            if before is None or after is None or before.data != after.data:
-                yield (
-                    start + min(i + offset, i_stop),
-                    start + min(j + offset, j_stop),
-                    SlotChange(before, after),
-                )
+            before = i + offset if i + offset < i_stop else None
+            after = j + offset if j + offset < j_stop else None
+            if before is None or after is None or a[before] != b[after]:
+                yield before, after
 
 
 def _slots(tree: Tree, start: int, stop: int) -> list[Slot]:

@@ -78,7 +78,7 @@ def mutate_export(rng, data):
             pieces[index], pieces[other] = pieces[other], pieces[index]
     try:
         return join(pieces)
-    except CorruptionError:  # not even a trailer any more
+    except StatelogError:  # not even a trailer any more
         return mutate_bytes(rng, data)
 
 

@@ -127,11 +127,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(thread=THREADS, value=writes_to("query"), data=st.data())
     def mount(self, thread, value, data):
         branch = self.pick_branch(data, thread)
-        with self.store.thread(thread, schema=SCHEMA, branch=branch).mount() as state:
-            state["query"] = value
         bound = self.model.thread(thread, schema=SCHEMA, branch=branch)
-        if "query" not in bound.state or not identical(bound.state["query"], value):
-            bound.commit({"query": value})
+        changed = [bound.state.get("query"), value]
+        bound.commit({"query": changed})
+        with self.store.thread(thread, schema=SCHEMA, branch=branch).mount() as state:
+            state["query"] = [state.get("query"), value]
 
     @rule(limit=st.none() | st.integers(0, 5), before=st.none() | st.integers(0, 50), thread=THREADS)
     def read_history(self, limit, before, thread):

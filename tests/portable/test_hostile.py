@@ -1,0 +1,459 @@
+"""Exports made to do harm: refused at the byte where they are wrong, with little memory, and nothing stored."""
+
+import random
+import tracemalloc
+
+import fuzz_exports
+import pytest
+import xxhash
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from statelog.errors import CorruptionError
+from statelog.format import cbor
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, NO_DIGEST, NodeRow, encode_record, varint
+from statelog.portable.frames import EVENT, LOG, NODE, RECORD, THREADS
+from statelog.portable.thread_events import Exported, encode_event, encode_node
+from statelog.tree.node import CHUNK, LEAF, PIECE, ROOT, node_digest
+
+CORPUS = fuzz_exports.corpus()
+EMPTY_DICT = b"\x02\x00\x00\x00"
+"""Content of the root of an empty dict: kind, count, levels, tail count."""
+
+
+@pytest.fixture
+def forge(join, piece):
+    """Return an export of given frames."""
+
+    def make(kind, frames, chain=NO_DIGEST):
+        header = {
+            "magic": "statelog export",
+            "format": 1,
+            "kind": kind,
+            "store_id": bytes(16),
+            "since": 0,
+            "chain": bytes(20),
+            "last": 9,
+        }
+        trailer = {"frames": 0, "last": len(frames), "chain": chain, "digest": b""}
+        return join([piece(0x48, cbor.encode(header)), *frames, piece(0x5A, cbor.encode(trailer))])
+
+    return make
+
+
+@pytest.fixture
+def forge_log(forge, piece):
+    """Return an export of records, of (type, body, nodes, flags) each: chained, and with right checksums."""
+
+    def make(*records):
+        frames, chain = [], NO_DIGEST
+        for lsn, (type_, body, nodes, flags) in enumerate(records, 1):
+            data, chain = encode_record(
+                type_, lsn=lsn, time_us=lsn, previous_chain=chain, body=body, nodes=nodes, flags=flags
+            )
+            frames.append(piece(RECORD, data))
+        return forge(LOG, frames, chain)
+
+    return make
+
+
+@pytest.fixture
+def refused(open_store, take):
+    """Check that an import is refused with the place, that memory stays small, and that the store stays sound."""
+
+    def check(data, match, *, memory_bytes_max=8_000_000):
+        store = open_store()
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptionError, match=match) as caught:
+                take(store, data)
+            assert tracemalloc.get_traced_memory()[1] < memory_bytes_max
+        finally:
+            tracemalloc.stop()
+        assert 0 <= caught.value.offset <= len(data)
+        assert store.verify().problems == []
+
+    return check
+
+
+def node_row(type_, content, locators=b""):
+    return NodeRow(type_, node_digest(type_, content), content + locators, len(content))
+
+
+def thread_body(name="t"):
+    return cbor.encode([name, {}])
+
+
+def checkpoint_body(root, lsn=0, node=0, version=0, **changes):
+    fields = {
+        "thread": 1,
+        "branch": 0,
+        "version": version,
+        "parent_branch": None,
+        "parent_version": None,
+        "parent_digest": None,
+        "jump_branch": None,
+        "jump_version": None,
+        "depth": 0,
+        "jump_depth": 0,
+        "root": root,
+        "root_lsn": lsn,
+        "root_node": node,
+        "id": None,
+        "metadata": {},
+        "written": [],
+        "borrowed": [],
+    }
+    return cbor.encode(list({**fields, **changes}.values()))
+
+
+ROOT_ROW = node_row(ROOT, EMPTY_DICT)
+THREAD = (1, thread_body(), (), 0)
+GOOD = (2, checkpoint_body(ROOT_ROW.digest), (ROOT_ROW,), 0)
+
+
+def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_store, take):
+    """Else the tests below would pass whatever they forge."""
+    store = open_store()
+    take(store, forge_log(THREAD, GOOD))
+    assert store.thread("t").state == {}
+
+
+@pytest.mark.parametrize(
+    ("record", "match"),
+    [
+        ((9, b"\x80", (), 0), "unknown type 9"),
+        ((1, thread_body(), (), 8), "flags 0x0008"),
+        ((1, thread_body(), (), FLAG_VACUUMED), "flags 0x0002"),
+        ((1, b"\xa0", (), 0), "no array"),
+        ((1, b"\x82\x61t", (), 0), "not a CBOR item"),
+        ((1, b"\x82\x61t\xa0\x00", (), 0), "not a CBOR item"),
+        ((1, cbor.encode(["u"]), (), 0), "1 fields instead of 2"),
+        ((1, cbor.encode(["", {}]), (), 0), "field 0"),
+        ((1, cbor.encode(["u" * 401, {}]), (), 0), "field 0"),
+        ((1, cbor.encode(["u", {"c": 1}]), (), 0), "field 1"),
+        ((1, cbor.encode(["u", {"c" * 256: "add"}]), (), 0), "field 1"),
+        ((1, thread_body("t"), (), 0), "begins again"),
+        ((4, cbor.encode([1, 1, "b", 0, 0]), (), 0), "which is not there"),
+        ((4, cbor.encode([1, 2, "b", 0, 0]), (), 0), "does not come next"),
+        ((4, cbor.encode([7, 1, "b", 0, 0]), (), 0), "no thread 7"),
+        ((4, cbor.encode([1, 1, "b", -1, 0]), (), 0), "field 3"),
+        ((5, cbor.encode([1, [1]]), (), 0), "field 1"),
+        ((6, cbor.encode([1, "tag", 1]), (), 0), "tags record 1"),
+        ((6, cbor.encode([1, "tag", 99]), (), 0), "tags record 99"),
+        ((7, cbor.encode([1, bytes(20)]), (), 0), "another's name"),
+        ((8, cbor.encode([1, {"keep_last": [1]}]), (), 0), "field 1"),
+        ((8, cbor.encode([1, {"other": 1}]), (), 0), "field 1"),
+        ((2, checkpoint_body(ROOT_ROW.digest, thread=5), (ROOT_ROW,), 0), "no thread 5"),
+        ((2, checkpoint_body(ROOT_ROW.digest, branch=1), (ROOT_ROW,), 0), "does not come next"),
+        ((2, checkpoint_body(ROOT_ROW.digest, version=2**32 - 1), (ROOT_ROW,), 0), "field 2"),
+        ((2, checkpoint_body(ROOT_ROW.digest, depth=3), (ROOT_ROW,), 0), "depth does not fit"),
+        ((2, checkpoint_body(ROOT_ROW.digest, parent_branch=0), (ROOT_ROW,), 0), "half of its parent"),
+        (
+            (
+                2,
+                checkpoint_body(ROOT_ROW.digest, parent_branch=0, parent_version=0, parent_digest=bytes(20), depth=1),
+                (ROOT_ROW,),
+                0,
+            ),
+            "its own parent",
+        ),
+        ((2, checkpoint_body(ROOT_ROW.digest, jump_branch=0, jump_version=3), (ROOT_ROW,), 0), "no ancestor"),
+        ((2, checkpoint_body(ROOT_ROW.digest, id=""), (ROOT_ROW,), 0), "field 13"),
+        ((2, checkpoint_body(ROOT_ROW.digest, metadata=[]), (ROOT_ROW,), 0), "field 14"),
+        ((2, checkpoint_body(ROOT_ROW.digest, metadata={"x": "y" * 70_000}), (ROOT_ROW,), 0), "field 14"),
+        ((2, checkpoint_body(ROOT_ROW.digest, written=[1]), (ROOT_ROW,), 0), "field 15"),
+        ((2, checkpoint_body(bytes(20)), (ROOT_ROW,), 0), "root of its state is not where"),
+        ((2, checkpoint_body(ROOT_ROW.digest, node=3), (ROOT_ROW,), 0), "root of its state is not where"),
+        ((2, checkpoint_body(ROOT_ROW.digest, lsn=9), (ROOT_ROW,), 0), "root of its state is not where"),
+        ((3, checkpoint_body(ROOT_ROW.digest, target=0), (ROOT_ROW,), 0), "rolls back to nothing"),
+        ((3, checkpoint_body(ROOT_ROW.digest, target=5), (ROOT_ROW,), 0), "rolls back to what comes later"),
+        ((2, cbor.encode([1, bytes(20), None, []]), (), FLAG_REDACTED | FLAG_VACUUMED), "flags do not fit"),
+        ((2, cbor.encode([1, bytes(19), None, []]), (), FLAG_REDACTED), "field 1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_record_that_cannot_be_is_refused(forge_log, refused, record, match):
+    refused(forge_log(THREAD, record), match)
+
+
+LIST_ROOT = b"\x00\x01\x00\x01"
+"""Content of the root of a list with one entry, before the entry."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "match"),
+    [
+        ([NodeRow(LEAF, bytes(20), b"\x01", 1)], "not what its digest says"),
+        ([NodeRow(7, bytes(20), b"\x01", 1)], "damaged node table"),
+        ([node_row(LEAF, b"\x18\x01")], "not a CBOR item"),
+        ([node_row(LEAF, b"\x01", b"\x00\x00")], "locators"),
+        ([node_row(PIECE, b"p", b"\x00\x00")], "bytes of locators"),
+        ([node_row(PIECE, b"p" * 20_000)], "a piece of 20000 bytes"),
+        ([node_row(ROOT, LIST_ROOT)], "damaged"),
+        ([node_row(ROOT, b"\x09\x00\x00\x00")], "damaged"),
+        ([node_row(ROOT, LIST_ROOT + b"\xfc" + bytes(20))], "damaged|locators"),
+        ([node_row(ROOT, LIST_ROOT + b"\xfc" + bytes(20), b"\x00\x05")], "refers to node 5 of record 2"),
+        ([node_row(ROOT, LIST_ROOT + b"\xfc" + bytes(20), b"\x09\x00")], "refers to node 0 of record 9"),
+        (
+            [node_row(LEAF, b"\x01"), node_row(ROOT, LIST_ROOT + b"\xfd" + node_digest(LEAF, b"\x01"), b"\x00\x00")],
+            "refers to node 0",
+        ),
+        ([node_row(ROOT, b"\x02\x01\x00\x01\x01\x01")], "damaged node"),
+        ([node_row(ROOT, b"\x00\x05\x00\x01\x01")], "counts 5 entries and has 1|damaged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_node_that_cannot_be_is_refused(forge_log, refused, nodes, match):
+    refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), nodes, 0)), match)
+
+
+def chunk(level, *entries, kind=0):
+    return bytes((kind, level)) + varint(len(entries)) + b"".join(entries)
+
+
+@pytest.mark.parametrize(
+    ("covered", "level"), [(3, 1), (2, 2)], ids=["it says three of two", "it is a level above its place"]
+)
+def test_a_tree_whose_levels_do_not_fit_is_refused(forge_log, refused, covered, level):
+    """Each node is what its digest says, each ref leads to it; what the parent says of it is not so."""
+    below = node_row(CHUNK, chunk(0, b"\x01", b"\x02"))
+    above = node_row(CHUNK, chunk(level, varint(covered) + below.digest), b"\x00\x00")
+    refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, above], 0)), "is not so")
+
+
+def test_a_root_whose_open_level_is_another_is_refused(forge_log, refused):
+    below = node_row(CHUNK, chunk(0, b"\x01", b"\x02"))
+    opened = node_row(CHUNK, chunk(1, varint(2) + below.digest), b"\x00\x00")
+    content = b"\x00" + varint(5) + varint(1) + varint(5) + opened.digest + varint(0)
+    root = node_row(ROOT, content, b"\x00\x01")
+    refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, opened, root], 0)), "open level 1")
+
+
+def test_a_state_that_is_no_dict_is_refused(forge_log, refused):
+    root = node_row(ROOT, LIST_ROOT + b"\x01")
+    refused(forge_log(THREAD, (2, checkpoint_body(root.digest), (root,), 0)), "not that of a dict")
+
+
+def test_a_chain_that_is_broken_is_refused(rich, export, split, join, piece, refused):
+    pieces = split(export(rich))
+    payload = bytearray(pieces[5].payload)
+    payload[40] ^= 1
+    payload[:8] = xxhash.xxh3_64_digest(payload[8:])
+    pieces[5] = piece(RECORD, bytes(payload))
+    refused(join(pieces), "does not continue the chain")
+
+
+def test_a_time_that_goes_back_is_refused(forge, refused, piece):
+    first, chain = encode_record(1, lsn=1, time_us=9, previous_chain=NO_DIGEST, body=thread_body("a"))
+    second, _chain = encode_record(1, lsn=2, time_us=9, previous_chain=chain, body=thread_body("b"))
+    refused(forge(LOG, [piece(RECORD, first), piece(RECORD, second)]), "time of record 2")
+
+
+def test_a_time_beyond_the_calendar_is_refused(forge, refused, piece):
+    data, _chain = encode_record(1, lsn=1, time_us=2**60, previous_chain=NO_DIGEST, body=thread_body())
+    refused(forge(LOG, [piece(RECORD, data)]), "time of record 1")
+
+
+# --- claims without substance --------------------------------------------------------
+
+
+def seal(data):
+    return xxhash.xxh3_64_digest(bytes(data[8:])) + bytes(data[8:])
+
+
+def test_a_count_of_nodes_that_is_claimed_costs_no_memory(forge, refused, piece):
+    data = bytearray(encode_record(1, lsn=1, time_us=1, previous_chain=NO_DIGEST, body=thread_body())[0])
+    data[52:56] = (1 << 22).to_bytes(4)
+    refused(forge(LOG, [piece(RECORD, seal(data))]), "damaged node table")
+
+
+def test_millions_of_vacuumed_nodes_cost_no_memory(forge, open_store, take, piece, monkeypatch):
+    """They are allowed: a large commit may have lost nearly all of its nodes."""
+    monkeypatch.setattr("statelog.portable.log_import.LogImporter._check_trailer", lambda _self: None)
+    leaf = node_row(LEAF, b"\x01")
+    body = cbor.encode([1, bytes(20), bytes(20), []])
+    row = (3).to_bytes(4) + bytes((LEAF,)) + leaf.digest + (1).to_bytes(4) + (1).to_bytes(4)
+    table = (1).to_bytes(4) + row
+    data = bytearray(
+        encode_record(2, lsn=1, time_us=1, previous_chain=NO_DIGEST, body=body, flags=FLAG_REDACTED | FLAG_VACUUMED)[0]
+    )
+    data[52:56] = (1 << 22).to_bytes(4)
+    store = open_store()
+    tracemalloc.start()
+    try:
+        take(store, forge(LOG, [piece(RECORD, seal(data + table + b"\x01"))]))
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
+    assert store.last_lsn == 1
+
+
+@pytest.mark.parametrize(
+    "item", [b"\x9a\xff\xff\xff\xff", b"\xba\xff\xff\xff\xff", b"\x5b" + b"\xff" * 8], ids=bytes.hex
+)
+def test_a_count_in_a_body_that_is_claimed_costs_no_memory(forge_log, refused, item):
+    refused(forge_log((1, b"\x82\x61t" + item, (), 0)), "not a CBOR item")
+
+
+def test_a_body_of_millions_of_items_is_not_decoded(forge_log, refused):
+    body = b"\x82\x61t\x9a" + (4_000_000).to_bytes(4) + b"\x80" * 4_000_000
+    refused(forge_log((1, body, (), 0)), "field 1", memory_bytes_max=20_000_000)
+
+
+def test_a_long_array_in_the_place_of_a_body_is_not_split(forge_log, refused):
+    body = b"\x9a" + (4_000_000).to_bytes(4) + b"\x80" * 4_000_000
+    refused(forge_log((1, body, (), 0)), "no array of fields", memory_bytes_max=20_000_000)
+
+
+def test_nodes_without_an_event_do_not_pile_up(forge, refused, piece, monkeypatch):
+    monkeypatch.setattr("statelog.portable.thread_import._GROUP_SIZE_BYTES_MAX", 1_000_000)
+    leaf = piece(NODE, encode_node(LEAF, cbor.encode("x" * 50_000), ()))
+    refused(forge(THREADS, [leaf] * 100), "bytes of nodes for one event")
+
+
+def test_a_deeply_nested_value_is_refused(forge_log, refused):
+    refused(forge_log((1, b"\x82\x61t" + b"\x81" * 100_000 + b"\x00", (), 0)), "not a CBOR item")
+
+
+# --- exports of threads --------------------------------------------------------------
+
+
+def event(type_, *fields, thread=0, time_us=1, continues=False, lsn=1):
+    return encode_event(Exported(type_, thread, lsn, time_us, continues, list(fields)))
+
+
+def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_version=None, parent_digest=None, depth=0):
+    return (
+        0, version, parent, parent_branch, parent_version, parent_digest, None, None, depth, 0, root, None,
+        b"\xa0", b"\x80",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("frames", "match"),
+    [
+        ([(EVENT, b"\x00")], "no array"),
+        ([(EVENT, b"\x80")], "unknown type"),
+        ([(EVENT, event(1, "t", {}, thread=1))], "does not come next"),
+        ([(EVENT, event(1, "t", {})), (EVENT, event(1, "t", {}, thread=1))], "begins again"),
+        ([(EVENT, event(5, {}, thread=0))], "did not begin yet"),
+        ([(EVENT, event(1, "t", {}, time_us=2**61))], "time"),
+        ([(EVENT, event(1, "t", {}, lsn=0))], "LSN 0"),
+        ([(EVENT, event(1, "t", {})), (EVENT, event(2, *checkpoint()))], "did not come yet"),
+        ([(NODE, b"")], "without content"),
+        ([(NODE, b"\x01\x05\x01")], "5 bytes of content"),
+        ([(NODE, b"\x09\x01\x01")], "node of type 9"),
+        ([(NODE, encode_node(LEAF, b"\x18\x01", ()))], "CBOR"),
+        ([(NODE, encode_node(ROOT, LIST_ROOT + b"\xfc" + bytes(20), (0,)))], "refers to node 0"),
+        ([(NODE, encode_node(LEAF, b"\x01", ()))], "belong to no event"),
+        (
+            [
+                (EVENT, event(1, "t", {})),
+                (NODE, encode_node(LEAF, b"\x01", ())),
+                (EVENT, event(2, *checkpoint())),
+            ],
+            "no root",
+        ),
+        (
+            [
+                (EVENT, event(1, "t", {})),
+                (NODE, encode_node(ROOT, LIST_ROOT + b"\x01", ())),
+                (EVENT, event(2, *checkpoint())),
+            ],
+            "no dict",
+        ),
+        (
+            [
+                (EVENT, event(1, "t", {})),
+                (NODE, encode_node(ROOT, EMPTY_DICT, ())),
+                (EVENT, event(2, *checkpoint(parent=0, parent_branch=0, parent_version=0, depth=1))),
+            ],
+            "refers to event 0",
+        ),
+        (
+            [
+                (EVENT, event(1, "t", {})),
+                (NODE, encode_node(ROOT, EMPTY_DICT, ())),
+                (EVENT, event(2, *checkpoint())),
+                (
+                    EVENT,
+                    event(
+                        2,
+                        *checkpoint(
+                            version=1, parent=1, parent_branch=0, parent_version=0, parent_digest=bytes(20), depth=1
+                        ),
+                    ),
+                ),
+            ],
+            "not what the digest says",
+        ),
+        ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 0))], "refers to event 0"),
+        ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 7))], "refers to event 7"),
+        ([(EVENT, event(1, "t", {})), (RECORD, b"")], "no place in an export of threads"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_stream_of_threads_that_cannot_be_is_refused(forge, refused, piece, frames, match):
+    refused(forge(THREADS, [piece(*frame) for frame in frames]), match)
+
+
+def test_the_forged_stream_is_taken_where_nothing_is_wrong_with_it(forge, open_store, take, piece):
+    frames = [
+        piece(EVENT, event(1, "t", {})),
+        piece(NODE, encode_node(ROOT, EMPTY_DICT, ())),
+        piece(EVENT, event(2, *checkpoint())),
+    ]
+    store = open_store()
+    take(store, forge(THREADS, frames))
+    assert store.thread("t").state == {}
+
+
+def test_a_thread_named_like_a_path_is_a_thread_and_no_file(forge, open_store, take, piece, tmp_path):
+    frames = [
+        piece(EVENT, event(1, "../../etc/passwd", {})),
+        piece(NODE, encode_node(ROOT, EMPTY_DICT, ())),
+        piece(EVENT, event(2, *checkpoint())),
+    ]
+    store = open_store()
+    take(store, forge(THREADS, frames))
+    assert [info.id for info in store.threads()] == ["../../etc/passwd"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["new.state", "new.state-lock"]
+
+
+# --- mutations ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_the_corpus_is_taken_as_it_is(name, tmp_path):
+    """Else its mutations would be refused for nothing. After a change of format: fuzz_exports.py --write-corpus."""
+    assert fuzz_exports.attempt(CORPUS[name], tmp_path) == "ok"
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_mutated_exports_do_no_harm(name, tmp_path):
+    rng = random.Random(name)
+    outcomes = [fuzz_exports.attempt(fuzz_exports.mutate_export(rng, CORPUS[name]), tmp_path) for _ in range(60)]
+    assert outcomes.count("CorruptionError") > 30
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(data=st.data())
+def test_spliced_exports_do_no_harm(tmp_path_factory, data):
+    """The beginning of one, the end of another."""
+    one, other = (CORPUS[data.draw(st.sampled_from(sorted(CORPUS)))] for _ in range(2))
+    at, to = data.draw(st.integers(0, len(one))), data.draw(st.integers(0, len(other)))
+    fuzz_exports.attempt(one[:at] + other[to:], tmp_path_factory.mktemp("spliced"))
+
+
+def test_harm_would_be_noticed(tmp_path, monkeypatch):
+    """Negative control: an import that does not check its nodes."""
+    monkeypatch.setattr("statelog.portable.log_import.LogImporter._check_nodes", lambda _self, _batch: None)
+    rng = random.Random(1)
+
+    def fuzz():
+        for _ in range(500):
+            fuzz_exports.attempt(fuzz_exports.mutate_export(rng, CORPUS["log"]), tmp_path)
+
+    with pytest.raises(AssertionError):
+        fuzz()
