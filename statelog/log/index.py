@@ -78,7 +78,7 @@ def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
     A rebuild meets the deletion behind records that were erased already: what is not there is not missed.
     """
     thread = event.thread
-    for record in _records_of(index.view, thread):
+    for record in records_of(index.view, thread):
         index.put_index(keys.encode_redacted_key(thread, record), TO_BE_ERASED)
     if index.view.is_alive(thread):
         index.delete_index(keys.encode_thread_id_key(index.view.thread(thread).id))
@@ -93,7 +93,7 @@ TO_BE_ERASED = b"\x02"
 """In key `r`: the record is of a deleted thread, and was not erased yet."""
 
 
-def _records_of(view: View, thread: int) -> list[int]:
+def records_of(view: View, thread: int) -> list[int]:
     """Return the LSNs of a thread's records that were not redacted."""
     lsns = {thread} if view.is_alive(thread) else set()
     for row in view.branches(thread):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import statelog
 
@@ -78,7 +78,7 @@ class Worker:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the worker
+        self._words: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -106,16 +106,36 @@ class Worker:
             raise WorkerError(result.words)
         return result
 
+    def kill(self) -> None:
+        """Kill the process; whoever is calling it gets `Died`."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def close(self) -> None:
-        """End the process."""
+        """End the process. Nobody may be calling it."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.communicate()
+            self._end(process)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> bytes:
+        """Take leave of a process that is dead or dying; return what it wrote to stderr."""
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        words, self._words = self._words, None
+        if words is None:
+            return b""
+        with words:
+            words.seek(0)
+            return words.read()
 
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(Path(statelog.__file__).resolve().parents[1])
-        self._words.truncate(0)
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         return subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-P", "-c", _BOOT, root],
             stdin=subprocess.PIPE,
@@ -135,9 +155,8 @@ class Worker:
 
     def _bury(self, process: subprocess.Popen[bytes]) -> Died:
         self._process = None
-        process.communicate()
-        self._words.seek(0)
-        return Died(_how_it_ended(process.returncode, self._words.read()))
+        words = self._end(process)
+        return Died(_how_it_ended(process.returncode, words))
 
 
 def _how_it_ended(code: int, words: bytes) -> str:
@@ -172,8 +191,10 @@ class WorkerPool:
     ) -> None:
         self._stop.set()
         for worker in self._workers:
-            worker.close()
+            worker.kill()  # whoever waits for its answer gets `Died`, and ends
         self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.close()
 
     def map(self, function: str, tasks: Iterable[Any], *, timeout_s: float) -> Iterator[tuple[Any, Any]]:
         """Call `function` with every task, and yield task and result (or `Died`) as they come.

@@ -1,0 +1,96 @@
+"""Every call fails, one after the other: a commit is there, or refused and not there, or said to be unknown."""
+
+import dataclasses
+import errno
+
+import pytest
+
+from statelog.testing.faultinjection import check_faults, standard_workloads
+from statelog.testing.faultinjection_case import Case
+from statelog.testing.faultinjection_full import check_full
+from statelog.testing.powerloss.recorder import log_directory, read_files
+from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog, is_supported
+from statelog.testing.powerloss.workers import Worker
+from statelog.testing.powerloss.workloads import Session
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="failing calls need a 64-bit Linux and a C compiler")
+
+WORKLOADS = {workload.name: workload for workload in standard_workloads()}
+
+
+@pytest.fixture
+def run_case(tmp_path):
+    """Do a workload with one fault, in a process of its own."""
+    watched = tmp_path / "watched"
+    watched.mkdir()
+
+    def run(workload, fault, *, rounds=0):
+        base = tmp_path / "base"
+        base.mkdir()
+        session = Session(base / "agent.state", workload.options, workload.schema)
+        for step in workload.before or ():
+            session.do(step)
+        session.close()
+        with ShimLog.create(tmp_path / "log") as log, Worker(log.environment(watched)) as worker:
+            case = Case(workload, read_files(base), fault, rounds)
+            return worker.call("statelog.testing.faultinjection_case:run_case", case, timeout_s=60)
+
+    return run
+
+
+def show(report):
+    print(f"\n{report.faults:,} faults, {dict(report.endings)}, {report.images:,} images; {report.duration_s:.0f} s")
+
+
+def test_a_failing_call_ends_in_one_of_three_ways():
+    report = check_faults(every=25)
+    show(report)
+    assert report.bad == []
+    assert report.faults > 30
+
+
+@pytest.mark.parametrize("call", [Call.WRITE, Call.FLUSH])
+def test_a_commit_is_refused_when_its_first_call_fails_and_the_store_goes_on(run_case, call):
+    result = run_case(WORKLOADS["commits"], Fault(call, error=errno.EIO))
+    assert result.problem == ""
+    assert result.strikes == 1
+    assert {ending.value: count for ending, count in result.endings.items()} == {"refused": 1, "done": 6}
+    assert not result.closed
+
+
+def test_writes_that_are_silently_dropped_are_caught(run_case):
+    """Negative control: a disk that says it wrote, and did not."""
+    result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.IGNORE, nth=3))
+    assert result.problem
+
+
+def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case):
+    """Negative control: a disk that says it flushed, and did not."""
+    fault = Fault(Call.FLUSH, Action.IGNORE, persistent=True)
+    result = run_case(WORKLOADS["commits"], fault, rounds=8)
+    assert "power cut" in result.problem
+
+
+def test_a_call_that_kills_is_found_and_not_taken_for_an_ending(run_case):
+    result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.KILL, nth=4))
+    assert "SIGKILL" in result.reason
+
+
+def test_cases_whose_call_is_never_made_are_told_apart():
+    report = check_faults([dataclasses.replace(WORKLOADS["commits"], lanes=((),))], every=7)
+    assert report.endings == {}
+
+
+@pytest.mark.parametrize("kind", ["quota", "disk"])
+def test_a_full_store_can_be_read_and_emptied_and_used_again(kind):
+    assert check_full(kind) == []
+
+
+@pytest.mark.soak
+def test_every_failing_call_ends_in_one_of_three_ways():
+    report = check_faults(directory=log_directory())
+    show(report)
+    assert report.bad == []
+    assert report.ok
+    assert report.faults > 1000
+    assert report.missed < report.faults / 20

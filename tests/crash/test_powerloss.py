@@ -1,0 +1,114 @@
+"""The power fails at every point of everything a store writes; what was acknowledged is there, and nothing else."""
+
+import pytest
+
+import statelog
+from statelog.testing.history import Commit
+from statelog.testing.powerloss import Workload, check_power_loss, examine_recordings, record, standard_workloads
+from statelog.testing.powerloss.controls import control_recordings, forget_one_flush
+from statelog.testing.powerloss.recorder import STORE_NAME, log_directory
+from statelog.testing.powerloss.shim import is_supported
+from statelog.testing.powerloss.trace import FlushEnd, Write, WriteFlushed
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
+
+WORKLOADS = {workload.name: workload for workload in standard_workloads()}
+QUICK = ("creation", "commit", "batched", "retention")
+SOAK_IMAGES = 20_000
+CONTROLS = (
+    "data never flushed",
+    "meta page never flushed",
+    "one flush dropped",
+    "LMDB with sync=False",
+    "creation without directory sync",
+    "creation without data flush",
+)
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    return {name: record(WORKLOADS[name], tmp_path_factory.mktemp("recorded")) for name in QUICK}
+
+
+@pytest.fixture(scope="module")
+def controls(tmp_path_factory):
+    return control_recordings(tmp_path_factory.mktemp("controls"))
+
+
+def show(report):
+    names = ", ".join(f"{name} {count:,}" for name, count in report.by_workload.items())
+    print(
+        f"\n{report.cuts:,} cuts, {report.images:,} distinct images of {report.built:,} ({names}); {report.second_cuts:,}"
+        f" second cuts, {report.second_images:,} images of those; {report.duration_s:.0f} s"
+    )
+
+
+def test_a_power_cut_loses_nothing_acknowledged(recordings):
+    report = examine_recordings(list(recordings.values()), images=800)
+    show(report)
+    assert report.bad == []
+    assert report.ok
+    assert report.images >= 500
+    assert report.second_images > 0
+
+
+def test_every_write_and_flush_is_a_cut(recordings):
+    events = recordings["commit"].trace.events
+    report = examine_recordings([recordings["commit"]], images=1)
+    assert report.cuts == len(events) + 1
+    assert {Write, FlushEnd, WriteFlushed} <= {type(event) for event in events}
+
+
+def test_a_recording_tells_what_was_acknowledged_when(recordings):
+    progress = list(recordings["commit"].progress())
+    assert progress[0].done == progress[0].begun == (0,)
+    assert progress[-1].done == progress[-1].begun == (len(WORKLOADS["commit"].lanes[0]),)
+    assert all(each.done[0] <= each.begun[0] <= each.done[0] + 1 for each in progress)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_store_that_breaks_its_promise_is_caught(controls, name):
+    report = examine_recordings([controls[name]], images=400, until_bad=True)
+    assert not report.ok
+    assert report.bad
+
+
+def test_all_controls_are_tried(controls):
+    assert tuple(controls) == CONTROLS
+
+
+def test_a_commit_acknowledged_before_its_flush_is_lost_and_not_only_wrong(controls):
+    report = examine_recordings([controls["meta page never flushed"]], images=300)
+    assert report.lost > 0
+
+
+@pytest.mark.parametrize("nth", range(1, 17))
+def test_each_single_flush_is_needed(recordings, nth):
+    """Eight commits, a data flush and one of the meta page each."""
+    report = examine_recordings([forget_one_flush(recordings["commit"], nth)], images=300, until_bad=True, workers=1)
+    assert not report.ok
+
+
+def test_a_bad_image_is_kept_as_evidence(controls, tmp_path):
+    report = examine_recordings(
+        [controls["data never flushed"]], images=300, until_bad=True, evidence=tmp_path / "evidence"
+    )
+    kept = report.bad[0].evidence
+    assert (kept / STORE_NAME).exists()
+    assert report.bad[0].message in (kept / "what.txt").read_text()
+
+
+def test_users_may_bring_their_own_workload():
+    steps = tuple(Commit("mine", ({"n": n},)) for n in range(3))
+    report = check_power_loss([Workload("mine", (steps,), schema={"n": statelog.reducers.add})], images=100)
+    assert report.ok
+    assert report.by_workload["mine"] > 50
+
+
+@pytest.mark.soak
+def test_twenty_thousand_images_of_everything_a_store_does():
+    report = check_power_loss(images=SOAK_IMAGES, directory=log_directory())
+    show(report)
+    assert report.bad == []
+    assert report.ok
+    assert report.images + report.second_images >= SOAK_IMAGES
