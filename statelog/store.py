@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from statelog.errors import UsageError
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
+from statelog.log import compact as compaction
 from statelog.log import rebuild, verify
 from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.retention import RetentionReport, apply_policy
 from statelog.log.times import to_datetime
+from statelog.portable import streams
 from statelog.retain import delete_thread, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.statistics import StoreStatistics, collect
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
 
     from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
+    from statelog.log.compact import CompactionReport
     from statelog.log.verify import VerifyReport
     from statelog.log.view import ThreadRow, View
+    from statelog.portable.frames import Source, Target
+    from statelog.portable.reports import ExportReport, ImportReport
 
 T = TypeVar("T")
 
@@ -223,6 +228,50 @@ class Store:
 
         """
         return verify.verify(self._engine, deep=deep, progress=progress)
+
+    def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+        """Put the store into a new file, in key order and without free pages, that takes the old one's name.
+
+        Cut anywhere, the old file is there or the new one. It takes room for a second file until it is done.
+
+        Raises:
+            StoreLockedError: another process has the store open.
+
+        """
+        return compaction.compact(self._engine, progress=progress)
+
+    def export(
+        self,
+        target: Target,
+        *,
+        threads: Iterable[str] | None = None,
+        since: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ExportReport:
+        """Write the store, or some of its threads, as a stream that any machine can import.
+
+        Args:
+            target: what is written to: a binary file, a pipe.
+            threads: ids; all, and then the log record by record, if left out.
+            since: only records above this LSN, of the whole log.
+            progress: called with (records done, records in all).
+
+        """
+        return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
+
+    def import_(self, source: Source, *, progress: Callable[[int, int], None] | None = None) -> ImportReport:
+        """Take an export in. All of it is checked by digest first; what is there already is passed over.
+
+        Args:
+            source: what is read from: a binary file, a pipe. It is not trusted.
+            progress: called with (bytes or records done, in all).
+
+        Raises:
+            FormatError, CorruptionError: it is no export, or a damaged one; what was verified before is there.
+            ConflictError: the store holds something else under the same LSNs or names.
+
+        """
+        return streams.import_stream(self._engine, source, progress=progress)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Drop the index and derive it from the log again, in one transaction; return the records read."""

@@ -57,7 +57,7 @@ def test_what_a_reducer_does_not_declare_does_not_hold(reducer, lacking):
     assert not getattr(reducer, lacking)
     boast = Reducer(reducer.name, reducer.parameter, **{lacking: True})
     with pytest.raises(AssertionError, match=lacking):
-        check_reducer(boast, max_examples=200)
+        check_reducer(boast, max_examples=600)
 
 
 def test_every_reducer_is_either_declared_or_refuted():

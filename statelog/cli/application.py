@@ -13,9 +13,14 @@ from statelog.cli import exits
 from statelog.cli.bench import bench
 from statelog.cli.care import rebuild_index, stat, verify
 from statelog.cli.changes import fork, rollback, tag
+from statelog.cli.compact import compact
+from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
 from statelog.cli.diffs import diff
 from statelog.cli.logs import log
+from statelog.cli.portable import export, import_
+from statelog.cli.retain import delete, retain
+from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
 from statelog.errors import StatelogError
@@ -143,5 +148,6 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, diff, log, rollback, fork, tag, stat, verify, rebuild_index, bench,
+    retain, delete, compact, export, import_, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.format.record import NodeRow
-
     from statelog.log.view import Transaction
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
@@ -129,9 +128,7 @@ def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview |
     return record if len(record) > COPIED_SIZE_BYTES_MAX else bytes(record)
 
 
-def _read(  # noqa: PLR0917 - a record, and what is expected in it
-    cache: NodeCache, record: memoryview | bytes, type_: int, digest: bytes, lsn: int, number: int
-) -> Node:
+def _read(cache: NodeCache, record: memoryview | bytes, type_: int, digest: bytes, lsn: int, number: int) -> Node:
     if record[FLAGS_AT] & FLAG_REDACTED and not any(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES]):
         place = kernels.VACUUMED
     else:

@@ -10,6 +10,9 @@ from statelog.portable.events import check_root
 from statelog.portable.nodes import Seams, check_content, check_refs
 from statelog.tree.node import CHUNK, PIECE, Node
 
+_IDENTITIES_MAX = 131_072
+_CHECKPOINTS_MAX = 8192
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,6 +27,22 @@ def is_of_content(error: StatelogError) -> bool:
     return isinstance(error, CorruptionError | FormatError) or type(error) is UsageError
 
 
+class Checked:
+    """What was checked a while ago and will be asked for again: bounded, and right while nobody else writes."""
+
+    def __init__(self) -> None:
+        self.seams = Seams()
+        self.identities: dict[tuple[int, int], bytes] = {}
+        self.checkpoints: dict[int, CheckpointEvent] = {}
+
+    def trim(self) -> None:
+        """Forget everything where it has become too much."""
+        if len(self.identities) > _IDENTITIES_MAX:
+            self.identities.clear()
+        if len(self.checkpoints) > _CHECKPOINTS_MAX:
+            self.checkpoints.clear()
+
+
 class RecordChecker:
     """Checks records in order; those before the one at hand were checked and can be had from `get_log`.
 
@@ -32,10 +51,10 @@ class RecordChecker:
 
     """
 
-    def __init__(self, get_log: GetLog, seams: Seams) -> None:
+    def __init__(self, get_log: GetLog, checked: Checked) -> None:
         self.unsound: set[int] = set()
         self._get_log = get_log
-        self._seams = seams
+        self._checked = checked
         self._lsn = 0
         self._data: bytes = b""
 
@@ -43,6 +62,7 @@ class RecordChecker:
         """Turn to the next record."""
         self._lsn, self._data = lsn, data
         self.unsound = set()
+        self._checked.trim()
 
     def check(self, number: int, row: Row) -> None:
         """Check one of its nodes: its digest, its inside, and where its refs lead (T3, T4, T5).
@@ -60,11 +80,11 @@ class RecordChecker:
                 row.content_size,
                 self._lsn,
                 identity=self.identity,
-                seams=self._seams,
+                seams=self._checked.seams,
                 read=self.read,
             )
             if row.type in (CHUNK, PIECE):
-                self._seams.learn(row.type, row.digest, node, row.content_size)
+                self._checked.seams.learn(row.type, row.digest, node, row.content_size)
         except StatelogError as error:
             if not is_of_content(error):
                 raise
@@ -78,10 +98,16 @@ class RecordChecker:
 
     def identity(self, lsn: int, number: int) -> bytes:
         """Return type and digest of a node, empty if there is none, or none that holds."""
+        if lsn == self._lsn:
+            return b"" if number in self.unsound else self._identity(lsn, number)
+        found = self._checked.identities.get((lsn, number))
+        if found is None:
+            found = self._checked.identities[(lsn, number)] = self._identity(lsn, number)
+        return found
+
+    def _identity(self, lsn: int, number: int) -> bytes:
         row = self._row(lsn, number)
-        if row is None or not row[0] or (lsn == self._lsn and number in self.unsound):
-            return b""
-        return bytes((row[0],)) + row[1]
+        return b"" if row is None or not row[0] else bytes((row[0],)) + row[1]
 
     def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node whose identity was asked for before."""

@@ -31,13 +31,14 @@ TIME_US_MAX = 253_402_300_799_999_999
 """The last microsecond of year 9999: later ones are no datetime."""
 
 
-def check_event(view: View, event: Event, lsn: int) -> None:
+def check_event(view: View, event: Event, lsn: int, recent: dict[int, CheckpointEvent]) -> None:
     """Check an event against everything before it.
 
     Args:
         view: of the store up to the record before.
         event: well-formed.
         lsn: of its record.
+        recent: checkpoints read before, by LSN, to which those read now are added.
 
     Raises:
         CorruptionError: it is not possible here. Facts: lsn.
@@ -54,7 +55,7 @@ def check_event(view: View, event: Event, lsn: int) -> None:
     if not view.is_alive(event.thread):
         _refuse(lsn, f"there is no thread {event.thread}")
     if isinstance(event, CheckpointEvent):
-        _check_checkpoint(view, event, lsn)
+        _check_checkpoint(view, event, lsn, recent)
     elif isinstance(event, ForkEvent):
         _check_fork(view, event, lsn)
     elif isinstance(event, TagEvent) and event.target:
@@ -83,7 +84,7 @@ def _check_fork(view: View, event: ForkEvent, lsn: int) -> None:
         _refuse(lsn, f"it leaves branch {event.parent_branch} at version {event.base_version}, which is not there")
 
 
-def _check_checkpoint(view: View, event: CheckpointEvent, lsn: int) -> None:
+def _check_checkpoint(view: View, event: CheckpointEvent, lsn: int, recent: dict[int, CheckpointEvent]) -> None:
     count = view.thread(event.thread).branch_count
     if event.branch >= count or event.version <= view.head_version(event.thread, event.branch):
         _refuse(lsn, f"version {event.version} of branch {event.branch} does not come next")
@@ -97,30 +98,37 @@ def _check_checkpoint(view: View, event: CheckpointEvent, lsn: int) -> None:
         _refuse(lsn, "half of its parent is missing")
     if has_parent != (event.depth > 0) or (event.jump_branch is None) != (event.jump_version is None):
         _refuse(lsn, "its depth does not fit its parent")
-    _check_ancestor(view, event, (event.parent_branch, event.parent_version), event.depth - 1, lsn, is_parent=True)
-    _check_ancestor(view, event, (event.jump_branch, event.jump_version), event.jump_depth, lsn, is_parent=False)
+    parent = _ancestor(view, event, (event.parent_branch, event.parent_version), event.depth - 1, "parent", recent)
+    if parent is not None and parent.digest != event.parent_digest:
+        _refuse(lsn, "its parent is not what the digest says")
+    _ancestor(view, event, (event.jump_branch, event.jump_version), event.jump_depth, "jump", recent)
+    recent[lsn] = event
 
 
-def _check_ancestor(
-    view: View, event: CheckpointEvent, place: tuple[int | None, int | None], depth: int, lsn: int, *, is_parent: bool
-) -> None:
-    """Check a parent or jump pointer: where it leads is less deep, so that walks end. It may have expired."""
+def _ancestor(
+    view: View,
+    event: CheckpointEvent,
+    place: tuple[int | None, int | None],
+    depth: int,
+    what: str,
+    recent: dict[int, CheckpointEvent],
+) -> CheckpointEvent | None:
+    """Return a parent, or where a jump leads: a checkpoint that is less deep, so that walks end; None if it expired."""
     branch, version = place
     if branch is None or version is None:
-        return
-    what = "parent" if is_parent else "jump"
+        return None
     if branch >= view.thread(event.thread).branch_count or depth >= event.depth:
-        _refuse(lsn, f"its {what} is no ancestor")
+        _refuse(event.lsn, f"its {what} is no ancestor")
     if (branch, version) == (event.branch, event.version):
-        _refuse(lsn, f"it is its own {what}")
+        _refuse(event.lsn, f"it is its own {what}")
     entry = view.entry(event.thread, branch, version)
     if entry is None:
-        return
-    found = read_checkpoint(view, entry.lsn)
+        return None
+    found = recent.get(entry.lsn) or read_checkpoint(view, entry.lsn)
     if found is None or (found.branch, found.version, found.depth) != (branch, version, depth):
-        _refuse(lsn, f"its {what} is another than it says")
-    if is_parent and found.digest != event.parent_digest:
-        _refuse(lsn, "its parent is not what the digest says")
+        _refuse(event.lsn, f"its {what} is another than it says")
+    recent[entry.lsn] = found
+    return found
 
 
 def _check_target(view: View, thread: int, target: int, lsn: int) -> None:

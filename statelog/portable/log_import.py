@@ -14,10 +14,10 @@ from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.events import CheckpointEvent, Event
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import RecordChecker, is_of_content
+from statelog.portable.checking import Checked, RecordChecker, is_of_content
 from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
-from statelog.portable.nodes import Row, Seams, read_rows
+from statelog.portable.nodes import Row, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
 
@@ -36,7 +36,7 @@ BATCH_STRETCH = 16
 """... but to at most so many times as much."""
 
 
-class _Checked(NamedTuple):
+class _Taken(NamedTuple):
     data: bytes
     record: Record
     event: Event | Redacted
@@ -57,9 +57,9 @@ class LogImporter:
         self._chain = reader.header.chain
         self._lsn = reader.header.since
         self._time_us = 0
-        self._batch: list[_Checked] = []
+        self._batch: list[_Taken] = []
         self._batch_size_bytes = 0
-        self._seams = Seams()
+        self._checked = Checked()
         self._added = 0
 
     def run(self) -> ImportReport:
@@ -144,7 +144,7 @@ class LogImporter:
             if lsn == self._start.lsn:
                 self._check_joint(lsn, chain)
         else:
-            self._batch.append(_Checked(frame.payload, record, event, rows, chain, frame.offset))
+            self._batch.append(_Taken(frame.payload, record, event, rows, chain, frame.offset))
             self._batch_size_bytes += len(frame.payload)
             self._flush_if_full(record)
         if self._progress is not None and lsn % 256 == 0:
@@ -193,22 +193,22 @@ class LogImporter:
         self._end = self._engine.write_raw(work)
         self._added += len(batch)
 
-    def _stage(self, overlay: Overlay, checked: _Checked) -> None:
+    def _stage(self, overlay: Overlay, checked: _Taken) -> None:
         try:
             if not isinstance(checked.event, Redacted):
-                check_event(overlay.view, checked.event, checked.record.lsn)
+                check_event(overlay.view, checked.event, checked.record.lsn, self._checked.checkpoints)
             overlay.stage(checked.data, checked.record, checked.event, checked.rows)
         except StatelogError as error:
             if not is_of_content(error):
                 raise
             raise self._damaged(checked.offset, error) from error
 
-    def _check_nodes(self, batch: list[_Checked]) -> None:
+    def _check_nodes(self, batch: list[_Taken]) -> None:
         """Check every node of the batch, each ref against the store and the records before."""
         staged = {checked.record.lsn: checked.data for checked in batch}
         with self._engine.read() as view:
             get_log = view.transaction.get_log
-            checker = RecordChecker(lambda lsn: staged.get(lsn) or get_log(lsn), self._seams)
+            checker = RecordChecker(lambda lsn: staged.get(lsn) or get_log(lsn), self._checked)
             for checked in batch:
                 checker.begin(checked.record.lsn, checked.data)
                 try:

@@ -42,10 +42,10 @@ from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.engine import Engine
 from statelog.log.events import CheckpointEvent, Event, ForkEvent, ThreadEvent
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import RecordChecker
+from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
 from statelog.portable.finding import Finder, Found
-from statelog.portable.nodes import Seams, read_rows
+from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.pages import PageFile
 from statelog.portable.salvage_plan import Plan, make_plan
@@ -179,7 +179,7 @@ class _Writer:
         self._chosen = chosen
         self._plan = plan
         self._report = report
-        self._seams = Seams()
+        self._checked = Checked()
 
     def run(self, progress: Progress | None) -> None:
         """Write all of them, as far as one was found at or behind."""
@@ -194,7 +194,7 @@ class _Writer:
     def _write_some(self, transaction: WriteTransaction, *, start: int, stop: int) -> int:
         """Write records from `start` on in one transaction; return the LSN behind them."""
         overlay = Overlay(transaction)
-        checker = RecordChecker(overlay.get_log, self._seams)
+        checker = RecordChecker(overlay.get_log, self._checked)
         end = read_log_end(transaction)
         losses: list[Loss] = []
         names: dict[int, str] = {}
@@ -262,7 +262,7 @@ class _Writer:
             if isinstance(event, CheckpointEvent) and not why:
                 checker.check_checkpoint(event)
             if not why:
-                check_event(overlay.view, event, lsn)
+                check_event(overlay.view, event, lsn, self._checked.checkpoints)
         except StatelogError as error:
             why = error.message
         if not why:
@@ -297,7 +297,7 @@ def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | Fork
     if isinstance(event, ForkEvent):
         piece = _forked(overlay, piece, event)
     assert not isinstance(piece.event, Redacted)
-    check_event(overlay.view, piece.event, lsn)
+    check_event(overlay.view, piece.event, lsn, {})
     return piece
 
 

@@ -155,6 +155,7 @@ class Writing:
         self._end = read_log_end(transaction)
         self._now_us = time.time_ns() // 1000
         self._cache = NodeCache()
+        self._checkpoints: dict[int, CheckpointEvent] = {}
 
     @property
     def view(self) -> View:
@@ -182,7 +183,7 @@ class Writing:
             if isinstance(event, CheckpointEvent):
                 event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
                 self._check_state(event, rows)
-            check_event(self.view, event, lsn)
+            check_event(self.view, event, lsn, self._checkpoints)
             type_, body = exported.type, encode_body(event, lsn)
         data, _chain = encode_record(
             type_, lsn=lsn, time_us=time_us, previous_chain=self._end.chain, body=body, nodes=rows, flags=flags

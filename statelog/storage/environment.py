@@ -113,6 +113,10 @@ class Environment:
         self.store_id = b""
         with self._gate:
             self.locks.acquire_presence(lock_timeout_s)
+            if not read_only:
+                from statelog.storage.compaction import finish_leftovers
+
+                finish_leftovers(path)
             self._open_handles()
         self.committer = Committer(self)
         self.wake = Wake(self)

@@ -41,8 +41,19 @@ POINTS = (
     "commit.after_lmdb_commit",
     "commit.before_delivery",
     "commit.after_delivery",
+    "compaction.before_temporary",
+    "compaction.after_temporary",
+    "compaction.between_transactions",
+    "compaction.before_file_sync",
+    "compaction.after_file_sync",
+    "compaction.before_rename",
+    "compaction.after_rename",
+    "compaction.after_directory_sync",
+    "compaction.after_unlink",
+    "upgrade.before_lmdb_commit",
+    "upgrade.after_lmdb_commit",
 )
-"""Every point there is, in the order in which a creation and a commit pass them."""
+"""Every point there is, in the order in which a creation, a commit, a compaction and an upgrade pass them."""
 
 _armed: dict[str, _Fault] = {}
 

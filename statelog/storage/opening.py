@@ -14,6 +14,7 @@ from statelog.storage.checks import check_file
 from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.failures import translate_lmdb
 from statelog.storage.locks import is_same_file
+from statelog.storage.upgrading import upgrade_if_older
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +83,7 @@ def open_handles(
         finally:
             if not read_only:
                 locks.release_writer()
+        upgrade_if_older(handles, locks, path, read_only=read_only, lock_timeout_s=lock_timeout_s)
         return handles, _read_header(handles, path)
     except BaseException as error:
         if raw is not None:

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from statelog.reducers import Reducer
 
 _SMALL = small_values()
-_KEYS = st.sampled_from("abcd")
-_NESTED = st.recursive(_SMALL, lambda below: st.dictionaries(_KEYS, below, max_size=3), max_leaves=5)
+_KEYS = st.sampled_from("abc")
+_DICTS = st.dictionaries(_KEYS, _SMALL)
+_NESTED = st.one_of(_SMALL, _DICTS)
+_CLASHING = st.fixed_dictionaries({"a": st.one_of(st.none(), _DICTS)})
+"""Now a dict, now something else under one key."""
 
 _DOMAINS: dict[str, tuple[SearchStrategy[Any], ...]] = {
     "replace": (_SMALL,),
@@ -33,8 +36,8 @@ _DOMAINS: dict[str, tuple[SearchStrategy[Any], ...]] = {
     "append": (st.lists(_SMALL),),
     "extend": (st.lists(_SMALL),),
     "union": (st.sets(texts()), st.frozensets(integers())),
-    "merge": (st.dictionaries(_KEYS, _SMALL),),
-    "deep_merge": (st.dictionaries(_KEYS, _NESTED),),
+    "merge": (_DICTS,),
+    "deep_merge": (st.dictionaries(_KEYS, _NESTED), _CLASHING),
     "max": (integers() | floats(allow_nan=False), texts(), st.binary()),
     "min": (integers() | floats(allow_nan=False), texts(), st.binary()),
 }

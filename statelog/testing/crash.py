@@ -112,7 +112,7 @@ class Child:
     def await_acknowledged(self, count: int) -> None:
         """Return once so many operations are done, or the child is."""
         assert self._process.stdout is not None
-        while self.acknowledged < count and self._process.stdout.read(1):
+        while self.acknowledged < count and os.read(self._process.stdout.fileno(), 1):  # unbuffered, as `wait` reads
             self.acknowledged += 1
 
     def kill(self) -> None:

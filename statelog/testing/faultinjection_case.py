@@ -28,7 +28,7 @@ from statelog.testing.powerloss.oracle import AFTER, Expectation, Lane, remove_a
 from statelog.testing.powerloss.recorder import STORE_NAME, Recording, log_directory
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, mark
 from statelog.testing.powerloss.trace import Mark, read_trace
-from statelog.testing.powerloss.workloads import GRADUAL, DeleteThread, RebuildIndex, Session, thread_ids
+from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, Session, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.workloads import Step, Workload
 
 _MINE = frozenset({AFTER})
-_MAINTENANCE = (*GRADUAL, DeleteThread, RebuildIndex)
 
 
 class Ending(Enum):
@@ -232,7 +231,7 @@ class _Run:
 
     def _clone(self, session: Session, step: Step) -> Contents | None:
         """Return what a step of maintenance comes to on a copy of the store, undisturbed; None for other steps."""
-        if not isinstance(step, _MAINTENANCE):
+        if not isinstance(step, MAINTENANCE):
             return None
         with own_log().paused(), tempfile.TemporaryDirectory(dir=log_directory()) as temporary:
             copy = Path(temporary) / STORE_NAME
@@ -290,7 +289,7 @@ class _Run:
             if lane.unknown is not None:
                 mark(f"done 0 {len(self._contents)}".encode())
                 self._contents.append(found)
-            if any(isinstance(step, _MAINTENANCE) for step in self._case.workload.lanes[0]):
+            if any(isinstance(step, MAINTENANCE) for step in self._case.workload.lanes[0]):
                 return  # what has expired or is deleted, the model does not know of
         for lane, steps in zip(self._lanes, self._case.workload.lanes, strict=True):
             self._compare_lane(store, lane, thread_ids(steps))

@@ -300,9 +300,14 @@ def test_a_write_may_take_effect_and_report_a_failure(run, log, watched):
     assert events(log)[1:] == [Write(0, 0, b"abc", synchronous=True, refused=True)]
 
 
-def test_a_write_may_be_short_and_a_flush_ignored(run, log):
+def test_a_write_may_be_short_or_ignored_and_a_flush_ignored(run, log):
+    write_twice = "f = os.open('file', os.O_RDWR | os.O_CREAT); print(os.write(f, b'abcde')); os.write(f, b'f')"
     log.arm(Fault(Call.WRITE, Action.SHORT))
-    assert run("print(os.write(os.open('file', os.O_RDWR | os.O_CREAT), b'abcde'))")[1] == "3\n"
+    assert run(write_twice)[1] == "3\n"
+    log.reset()
+    log.arm(Fault(Call.WRITE, Action.IGNORE))
+    assert run(write_twice + "; os.rename('file', 'old')")[1] == "5\n"
+    assert events(log, {"file": b""})[0] == Write(0, 5, b"f")
     log.reset()
     log.arm(Fault(Call.FLUSH, Action.IGNORE))
     run("os.fsync(os.open('new', os.O_RDWR | os.O_CREAT))")

@@ -16,7 +16,7 @@ from statelog.tree.value import encode_slot, is_tree, open_root
 
 SIZES = st.sampled_from([0, 1, 7, 8, 9, 127, 128, 129, 130, 500, 2000, 6000]) | st.integers(0, 300)
 SEEDS = st.integers(0, 2**32)
-HEAVY = settings(max_examples=settings.default.max_examples // 5)
+HEAVY = settings(max_examples=settings.default.max_examples // 10)
 """Of thousands of items each."""
 
 KEYS = {

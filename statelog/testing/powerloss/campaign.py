@@ -27,6 +27,7 @@ _TASK_IMAGES = 400
 
 _UNITS_MAX = 12
 _SECOND_OF = 50
+_FEW_UNITS = 3
 _WORKER_LOG_BYTES = 1 << 28
 _STALE = 0.02
 """When so small a part of the images of a pass is new, all there are have been seen."""
@@ -46,6 +47,7 @@ class PowerLossReport:
         wrong: images in which something is there that was not, or that cannot be opened, or killed or hung who did.
         bad: some of those.
         by_workload: distinct images of each workload.
+        bad_by_workload: lost and wrong ones of each.
         duration_s: of it all.
 
     """
@@ -59,6 +61,7 @@ class PowerLossReport:
     wrong: int = 0
     bad: list[BadImage] = field(default_factory=list)
     by_workload: dict[str, int] = field(default_factory=dict)
+    bad_by_workload: dict[str, int] = field(default_factory=dict)
     duration_s: float = 0.0
 
     @property
@@ -70,11 +73,14 @@ class PowerLossReport:
 class _Campaign:
     """The recordings, and what of them has been looked at."""
 
-    def __init__(self, recordings: Sequence[Recording], directory: Path, *, seed: int, evidence: Path | None) -> None:
+    def __init__(
+        self, recordings: Sequence[Recording], directory: Path, *, thorough: bool, seed: int, evidence: Path | None
+    ) -> None:
         self.tallies = [Tally() for _ in recordings]
         self._recordings = recordings
         self._seed = seed
         self._evidence = evidence
+        self._units_max, self._second_of = (_UNITS_MAX, _SECOND_OF) if thorough else (_FEW_UNITS, 0)
         self._paths = []
         for number, recording in enumerate(recordings):
             path = directory / f"recording-{number}"
@@ -85,8 +91,8 @@ class _Campaign:
 
     @property
     def images(self) -> int:
-        """Distinct images so far, those of second cuts included."""
-        return sum(len(tally.digests) + len(tally.second_digests) for tally in self.tallies)
+        """Distinct images so far, those of second cuts not counted."""
+        return sum(len(tally.digests) for tally in self.tallies)
 
     def tasks(self, wanted: int) -> list[Task]:
         """Return the work of one pass: first everything systematic, then about `wanted` random images."""
@@ -98,7 +104,7 @@ class _Campaign:
         for path, units in zip(self._paths, self._units, strict=True):
             start = weight = 0
             for cut, count in enumerate(units):
-                weight += (rounds if count else 0) + (2 * min(count, _UNITS_MAX) + 2 if is_first else 0)
+                weight += (rounds if count else 0) + (2 * min(count, self._units_max) + 2 if is_first else 0)
                 if weight >= _TASK_IMAGES or cut == len(units) - 1:
                     tasks.append(self._task(path, start, cut + 1, rounds, is_first=is_first))
                     start, weight = cut + 1, 0
@@ -106,7 +112,8 @@ class _Campaign:
 
     def _task(self, path: Path, start: int, stop: int, rounds: int, *, is_first: bool) -> Task:
         seed = self._seed * 1_000_003 + self.passes
-        return Task(path, start, stop, seed, _UNITS_MAX if is_first else 0, rounds, _SECOND_OF, self._evidence)
+        units_max = self._units_max if is_first else 0
+        return Task(path, start, stop, seed, units_max, rounds, self._second_of, self._evidence)
 
     def take(self, task: Task, result: Tally | Died) -> None:
         """Add what came of a task."""
@@ -122,10 +129,9 @@ class _Campaign:
     def report(self, duration_s: float) -> PowerLossReport:
         """Return what it came to so far."""
         whole = Tally()
-        by_workload: dict[str, int] = {}
-        for recording, tally in zip(self._recordings, self.tallies, strict=True):
+        names = [recording.workload.name for recording in self._recordings]
+        for tally in self.tallies:
             whole.add(tally)
-            by_workload[recording.workload.name] = len(tally.digests)
         return PowerLossReport(
             cuts=whole.cuts,
             images=len(whole.digests),
@@ -135,7 +141,8 @@ class _Campaign:
             lost=whole.lost,
             wrong=whole.wrong,
             bad=whole.bad,
-            by_workload=by_workload,
+            by_workload={name: len(tally.digests) for name, tally in zip(names, self.tallies, strict=True)},
+            bad_by_workload={name: tally.lost + tally.wrong for name, tally in zip(names, self.tallies, strict=True)},
             duration_s=duration_s,
         )
 
@@ -153,12 +160,12 @@ def examine_recordings(
     recordings: Sequence[Recording],
     *,
     images: int,
+    thorough: bool = True,
     seconds: float | None = None,
     seed: int = 0,
     directory: Path | None = None,
     evidence: Path | None = None,
     workers: int | None = None,
-    until_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> PowerLossReport:
     """Look at images of recordings.
@@ -167,12 +174,12 @@ def examine_recordings(
         recordings: at least one.
         images: distinct images wanted; everything systematic is looked at in any case, and it ends sooner when
             there are no more.
+        thorough: single out up to 12 units at each cut, and cut recoveries again; else 3, and not.
         seconds: end after so long.
         seed: of what is chosen at random.
         directory: where images are written; in memory if left out.
         evidence: where bad images are kept.
         workers: processes; as many as there are processors if left out.
-        until_bad: end with the first task that found a bad image.
         progress: called with images done and wanted.
 
     """
@@ -182,7 +189,7 @@ def examine_recordings(
         scratch = temporary
         if directory is not None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
-        campaign = _Campaign(recordings, temporary, seed=seed, evidence=evidence)
+        campaign = _Campaign(recordings, temporary, thorough=thorough, seed=seed, evidence=evidence)
         environments = []
         for number in range(workers or worker_count()):
             watched = scratch / f"images-{number}"
@@ -192,8 +199,6 @@ def examine_recordings(
         pool = stack.enter_context(WorkerPool(environments))
         for _ in _passes(campaign, pool, images, progress):
             if seconds is not None and time.monotonic() - started > seconds:
-                break
-            if until_bad and any(tally.lost or tally.wrong for tally in campaign.tallies):
                 break
         return campaign.report(time.monotonic() - started)
 

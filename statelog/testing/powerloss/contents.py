@@ -106,8 +106,14 @@ def raw_digest(store: Store) -> bytes:
 
 
 def is_between(found: Mapping[str, bytes], before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bool:
-    """Tell whether something was on its way from `before` to `after`, where facts are only taken away."""
-    return after.items() <= found.items() <= before.items()
+    """Tell whether a store was on its way from `before` to `after`: every version is one of theirs, and whole."""
+    names = before.keys() | after.keys()
+    versions = {(name, fact) for name, fact in found.items() if " version " in name}
+    return (
+        before.items() & after.items() <= found.items()
+        and found.keys() <= names
+        and versions <= before.items() | after.items()
+    )
 
 
 def describe_difference(found: Mapping[str, bytes], expected: Mapping[str, bytes]) -> str:

@@ -6,6 +6,7 @@ Each control is a recording of a process, or of a disk, that forgets a flush. `r
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from statelog.testing.powerloss.trace import Event
 
-_IMAGES = 400
-
 
 def open_without_flush(path: Path, **options: Any) -> Store:
     """Open a store that never flushes: LMDB with `sync=False`."""
@@ -48,9 +47,7 @@ def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recordin
     """
     trace = recording.trace
     events = tuple(Mark(b"") if forgotten(event) else event for event in trace.events)
-    return Recording(
-        recording.workload, Trace(trace.base, trace.files, events, trace.unspecified), recording.expectation
-    )
+    return replace(recording, trace=Trace(trace.base, trace.files, events, trace.unspecified))
 
 
 def forget_one_flush(recording: Recording, nth: int) -> Recording:
@@ -83,7 +80,7 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
             return record(_named(name), Path(temporary), opener=opener)
 
     commit, creation = recorded("commit"), recorded("creation")
-    return {
+    made = {
         "data never flushed": forget(commit, _is_data_flush),
         "meta page never flushed": forget(commit, _is_meta_flush),
         "one flush dropped": forget_one_flush(commit, 3),
@@ -91,6 +88,12 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         "creation without directory sync": forget(creation, _is_directory_flush),
         "creation without data flush": forget(creation, _is_data_flush),
     }
+    return {name: renamed(recording, name) for name, recording in made.items()}
+
+
+def renamed(recording: Recording, name: str) -> Recording:
+    """Return the recording under another name, for reports."""
+    return replace(recording, workload=replace(recording.workload, name=name))
 
 
 def run_controls(
@@ -100,15 +103,12 @@ def run_controls(
 
     Args:
         directory: on the disk to be tried; in memory if left out.
-        progress: called with controls done and in all.
+        progress: called with images done and wanted.
 
     """
     where = directory or log_directory()
     recordings = control_recordings(where or Path(tempfile.gettempdir()))
-    caught = {}
-    for name, recording in recordings.items():
-        report = examine_recordings([recording], images=_IMAGES, directory=where, until_bad=True)
-        caught[name] = not report.ok
-        if progress is not None:
-            progress(len(caught), len(recordings))
-    return caught
+    report = examine_recordings(
+        list(recordings.values()), images=1, thorough=False, directory=where, progress=progress
+    )
+    return {name: report.bad_by_workload[name] > 0 for name in recordings}

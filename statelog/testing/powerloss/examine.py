@@ -20,7 +20,7 @@ from statelog.testing.powerloss.oracle import Expectation, Lane, judge, look, re
 from statelog.testing.powerloss.recorder import STORE_NAME, Recording
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, ShimLog, mark
 from statelog.testing.powerloss.trace import read_trace
-from statelog.testing.powerloss.workloads import Workload
+from statelog.testing.powerloss.workloads import Session, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,8 +191,16 @@ class Examiner:
                 self._directory / STORE_NAME,
                 self._recording.workload.durability,
                 self._recording.expectation,
-                reopens=generator.randrange(_REOPENED_OF) == 0,
+                finish=self._finish if generator.randrange(_REOPENED_OF) == 0 else None,
             )
+
+    def _finish(self, step: int) -> None:
+        """Do a step of the workload's only lane again."""
+        workload = self._recording.workload
+        session = Session(self._directory / STORE_NAME, {}, workload.schema)
+        refused = session.do(workload.lanes[0][step - 1])
+        session.close()
+        assert refused is None, f"step {step}, done again: {refused}"
 
     def _put(self, image: Image, generator: random.Random) -> None:
         remove_all(self._directory)

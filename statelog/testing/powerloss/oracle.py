@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import statelog
@@ -141,7 +141,7 @@ def look(
     expectation: Expectation,
     *,
     on_step: Callable[[int, Contents], None] | None = None,
-    reopens: bool = False,
+    finish: Callable[[int], None] | None = None,
 ) -> Finding:
     """Open what a power cut left, read it, and commit to it. Never raises for what it finds.
 
@@ -150,13 +150,19 @@ def look(
         durability: of the store.
         expectation: what may be found.
         on_step: called with 0 and the contents when it is open, with 1 and the contents after the commit.
-        reopens: look at everything after the commit, too, and open it once more.
+        finish: look at everything after the commit, too, when it was opened once more; and if that was in the
+            midst of a step, do it again, by this function.
 
     """
     exists = path.exists()
     try:
         with statelog.open(path, durability=durability) as store:
-            return _look_inside(store, expectation, on_step, exists=exists, reopens=reopens)
+            finding, contents = _look_inside(store, expectation, on_step, exists=exists)
+            if finish is None or finding.problem:
+                return finding
+            problem = _look_again(store, contents)
+        problem = problem or _finish(path, finding, expectation, finish)
+        return replace(finding, problem=problem) if problem else finding
     except Exception as error:  # noqa: BLE001 - whatever it was, the image is the cause
         return Finding(f"{type(error).__name__}: {error}", exists)
 
@@ -167,11 +173,11 @@ def _look_inside(
     on_step: Callable[[int, Contents], None] | None,
     *,
     exists: bool,
-    reopens: bool,
-) -> Finding:
+) -> tuple[Finding, Contents]:
+    """Return what there is to find, and the contents before the commit."""
     problem, contents = _inspect(store)
     if problem:
-        return Finding(problem, exists)
+        return Finding(problem, exists), contents
     if on_step is not None:
         on_step(0, contents)
     problem = "" if expectation.chain is None else _check_chain(store, expectation.chain)
@@ -179,10 +185,12 @@ def _look_inside(
     made = store.thread(AFTER).commit({"works": True})
     if store.thread(AFTER).state != {"works": True} or not last < made.lsn == store.last_lsn:
         problem = problem or "a commit after the cut did nothing"
-    if reopens or on_step is not None:
-        problem = problem or _look_again(store, contents, on_step)
+    if on_step is not None:
+        more = read_contents(store)
+        on_step(1, more)
+        problem = problem or _check_commit(contents, more)
     after, amid, difference = _place(without_threads(contents, expectation.ignored), expectation.lanes)
-    return Finding(problem, exists, after, amid, difference)
+    return Finding(problem, exists, after, amid, difference), contents
 
 
 _MEMORY_MAX = 4096
@@ -204,17 +212,28 @@ def _inspect(store: Store) -> tuple[str, Contents]:
     return known
 
 
-def _look_again(store: Store, before: Contents, on_step: Callable[[int, Contents], None] | None) -> str:
+def _look_again(store: Store, before: Contents) -> str:
     """Check all of a store, and once more when it has been opened anew, after a commit to `before`."""
     contents = read_contents(store)
-    if on_step is not None:
-        on_step(1, contents)
     problem = _check_commit(before, contents)
     store.close()
     with statelog.open(store.path) as again:
         if again.verify().problems or read_contents(again) != contents:
             problem = problem or "a commit after the cut did not last"
     return problem
+
+
+def _finish(path: Path, finding: Finding, expectation: Expectation, finish: Callable[[int], None]) -> str:
+    """Do a step again that was cut short: then the store is as after it."""
+    steps = [step for after, amid in zip(finding.after, finding.amid, strict=True) if not after for step in amid]
+    for step in steps[:1]:
+        finish(step)
+        with statelog.open(path) as store:
+            found = without_threads(read_contents(store), expectation.ignored | {AFTER})
+        lane = next(lane for lane in expectation.lanes if step in lane.gradual)
+        if found != lane.steps[step]:
+            return f"step {step}, done again: {describe_difference(found, lane.steps[step])}"
+    return ""
 
 
 def _check_chain(store: Store, chain: Mapping[int, str]) -> str:

@@ -23,7 +23,7 @@ from statelog.testing.powerloss.oracle import Expectation, Lane, Progress
 from statelog.testing.powerloss.shim import ShimLog, mark
 from statelog.testing.powerloss.trace import Mark, Trace, read_trace
 from statelog.testing.powerloss.workers import Died, Worker
-from statelog.testing.powerloss.workloads import GRADUAL, Session, Workload, thread_ids
+from statelog.testing.powerloss.workloads import GRADUAL, DeleteThread, Session, Workload, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -185,8 +185,8 @@ def _do_lane(
 def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreModel | None:
     if isinstance(step, Operation):
         perform(step, model, schema=workload.schema)
-    elif isinstance(step, GRADUAL) or hasattr(step, "thread"):
-        return None  # what has expired or is deleted, the model does not know of
+    elif isinstance(step, DeleteThread):
+        return None  # models do not delete
     return model
 
 

@@ -434,6 +434,14 @@ static int64_t logged_write(int descriptor, const struct iovec *parts, int count
         unlock();
         return refuse();
     }
+    if (action == ACTION_IGNORE) {
+        int64_t size = (int64_t)size_of(own, count);
+        if (offset == AT_POSITION) {
+            lseek(descriptor, (off_t)size, SEEK_CUR);
+        }
+        unlock();
+        return size;
+    }
     if (action == ACTION_SHORT) {
         count = halve(own, count);
     }
@@ -442,7 +450,7 @@ static int64_t logged_write(int descriptor, const struct iovec *parts, int count
     uint64_t at = append(KIND_WRITE, flags, status.st_ino, where, UNFINISHED, own, count);
     int64_t result = raw_write(descriptor, own, count, offset, rwf);
     finish(at, result);
-    if (flags == SYNCHRONOUS && result >= 0 && action != ACTION_IGNORE) {
+    if (flags == SYNCHRONOUS && result >= 0) {
         append(KIND_WRITE_FLUSHED, flags, status.st_ino, at, result, NULL, 0);
     }
     result = outcome(action, result);

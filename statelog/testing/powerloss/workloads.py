@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import statelog
@@ -12,8 +15,7 @@ from statelog.errors import StatelogError
 from statelog.testing.history import Commit, Fork, Operation, Rollback, Tag, Together, Untag, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from statelog.store import Store
 
@@ -50,11 +52,37 @@ class RebuildIndex:
     """Drop the index and derive it from the log again."""
 
 
-Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex
-"""One thing done. All but `Retain` are there whole or not at all."""
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Put the store into a new file."""
 
-GRADUAL = (Retain,)
-"""Steps in several transactions, of which each only takes facts away."""
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Take in an export of another store.
+
+    Attributes:
+        stream: the export.
+        threads: that are in it.
+
+    """
+
+    stream: bytes
+    threads: frozenset[str]
+
+    def __repr__(self) -> str:
+        """Return it without the stream."""
+        return f"Import({len(self.stream)} bytes, {sorted(self.threads)})"
+
+
+Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Import
+"""One thing done. All but those of `GRADUAL` are there whole or not at all."""
+
+GRADUAL = (Retain, Import)
+"""Steps in several transactions; cut short, they are done again, and then there whole."""
+
+MAINTENANCE = (Retain, DeleteThread, RebuildIndex, Compact, Import)
+"""Steps that come to the same whenever they are done to equal stores."""
 
 SCHEMA: Mapping[str, reducers.Reducer] = {
     "findings": reducers.add,
@@ -140,6 +168,10 @@ class Session:
                 self.store.delete_thread(step.thread)
             case RebuildIndex():
                 self.store.rebuild_index()
+            case Compact():
+                self.store.compact()
+            case Import():
+                self.store.import_(io.BytesIO(step.stream))
 
     def close(self) -> None:
         """Close the store."""
@@ -154,6 +186,8 @@ def thread_ids(steps: tuple[Step, ...]) -> set[str]:
             ids |= thread_ids(step.operations)
         elif isinstance(step, Operation | DeleteThread):
             ids.add(step.thread)
+        elif isinstance(step, Import):
+            ids |= step.threads
     return ids
 
 
@@ -202,7 +236,27 @@ def standard_workloads() -> tuple[Workload, ...]:
         Workload("retention", (_retention(),), (*old, Tag("a", "kept", 4), Fork("a", "side", at=6))),
         Workload("deletion", ((DeleteThread("b"), _commit("a", 70), DeleteThread("a")),), old),
         Workload("index", ((RebuildIndex(), _commit("a", 80)),), old),
+        Workload("compaction", ((Compact(), _commit("a", 81), Retain(2), Compact(), Reopen(), _commit("a", 82)),), old),
+        Workload("compaction among commits", (_commits("a", 4, start=400), (Compact(), Compact())), old),
+        Workload("import of a log", ((export_of(old), _commit("a", 83)),)),
+        Workload("import of threads", ((_imported_threads(), _commit("a", 84)),), old),
     )
+
+
+def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:
+    """Return the import of a store to which some steps were done; of all of it, or of threads."""
+    with tempfile.TemporaryDirectory() as temporary:
+        session = Session(Path(temporary) / "exported.state", {}, SCHEMA)
+        for step in steps:
+            session.do(step)
+        stream = io.BytesIO()
+        session.store.export(stream, threads=threads)
+        session.close()
+    return Import(stream.getvalue(), frozenset(thread_ids(tuple(steps)) if threads is None else threads))
+
+
+def _imported_threads() -> Import:
+    return export_of((*_commits("x", 9), *_commits("y", 5, size=900), Fork("x", "side", at=3)), threads=("x", "y"))
 
 
 def _growth() -> tuple[Step, ...]:

@@ -1,0 +1,88 @@
+"""`statelog retain` and `statelog delete`: let old versions, or whole threads, go."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.options import AS_JSON, STORE, THREAD
+from statelog.cli.output import Output
+from statelog.cli.targets import open_for_writing
+from statelog.cli.text import count, format_size
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.log.retention import RetentionReport
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@click.command(short_help="Let old versions go.")
+@STORE
+@click.option("--keep-last", type=int, metavar="N", help="Keep so many of the last versions of each branch.")
+@click.option("--max-age", metavar="AGE", help="Keep versions younger than this: 90s, 15m, 12h, 30d, 8w.")
+@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id fits.")
+@click.option("--keep-tags/--no-keep-tags", default=True, show_default=True, help="Whether a tag keeps its version.")
+@click.option("--as-policy", is_flag=True, help="Also store it with the threads: applied as they commit.")
+@AS_JSON
+def retain(
+    *,
+    store: Path,
+    keep_last: int | None,
+    max_age: str | None,
+    threads: str,
+    keep_tags: bool,
+    as_policy: bool,
+    as_json: bool,
+) -> None:
+    """Let go of versions in STORE that neither rule keeps; heads and branch points always stay.
+
+    Space is used again by later commits; the file gets smaller by `compact`.
+    """
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        report = opened.retain(
+            keep_last=keep_last,
+            max_age=_parse_age(max_age),
+            threads=threads,
+            keep_tags=keep_tags,
+            as_policy=as_policy,
+        )
+    _tell(output, store, report, as_json=as_json)
+
+
+@click.command(short_help="Delete a thread for good.")
+@STORE
+@THREAD
+@AS_JSON
+def delete(*, store: Path, thread: str, as_json: bool) -> None:
+    """Delete THREAD in STORE. Its id stays dead; its bytes are gone for certain after `compact`."""
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        report = opened.delete_thread(thread)
+    _tell(output, store, report, as_json=as_json)
+
+
+def _parse_age(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if found is None:
+        message = f"--max-age: {text!r} is no age, as 90s, 15m, 12h, 30d or 8w are"
+        raise UsageError(message)
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def _tell(output: Output, store: Path, report: RetentionReport, *, as_json: bool) -> None:
+    if as_json:
+        output.emit({"path": str(store), **asdict(report)})
+        return
+    threads, versions = count(report.threads, "thread"), count(report.expired_versions, "version")
+    output.line(f"{threads}: {versions} expired, {format_size(report.freed_bytes)} of records freed")
+    if report.pending_records:
+        output.line(f"{count(report.pending_records, 'record')} could not be erased yet: run it again")

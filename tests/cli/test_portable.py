@@ -1,0 +1,219 @@
+"""`compact`, `export`, `import` and `salvage` as commands."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import statelog
+
+
+def flip(path, needle):
+    """Damage every place where the file holds these bytes."""
+    data = path.read_bytes()
+    assert needle in data
+    path.write_bytes(data.replace(needle, bytes(byte ^ 1 for byte in needle)))
+
+
+def history(run, path, thread):
+    return [
+        {key: value for key, value in document.items() if key not in ("lsn", "digest")}
+        for document in run("history", path, thread, "--json").documents
+    ]
+
+
+# --- compact -----------------------------------------------------------------------
+
+
+def test_compact_says_what_it_gained(run, state):
+    answer = run("compact", state)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("compacted: ")
+    assert run("verify", state).code == 0
+
+
+def test_compact_as_json_has_the_sizes(run, state):
+    before = state.stat().st_size
+    document = run("compact", state, "--json").document
+    assert (document["size_before_bytes"], document["size_after_bytes"]) == (before, state.stat().st_size)
+    assert document["records"] == run("stat", state, "--json").document["last_lsn"]
+
+
+def test_a_store_in_use_is_not_compacted(run, state):
+    script = "import statelog, sys; store = statelog.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout.readline() == "open\n"
+        answer = run("compact", state)
+    finally:
+        child.kill()
+        child.communicate()
+    assert (answer.code, answer.out, answer.err.count("\n")) == (9, "", 1)
+
+
+def test_deleted_text_is_gone_after_compaction(run, state):
+    """Not only out of reach: not in the file."""
+    with statelog.open(state) as store:
+        store.thread("secret").commit({"text": "a secret of some length " * 30, "name": "short secret"})
+        store.thread("secret").commit({"text": "another secret " * 3000})
+        store.delete_thread("secret")
+    assert run("compact", state).code == 0
+    data = state.read_bytes()
+    assert b"secret" not in data
+    with statelog.open(state) as store:
+        assert store.verify().problems == []
+
+
+def test_a_missing_store_is_not_compacted(run, path):
+    answer = run("compact", path)
+    assert (answer.code, answer.out) == (statelog.errors.StoreNotFoundError.exit_code, "")
+    assert not path.exists()
+
+
+# --- export and import -----------------------------------------------------------------
+
+
+def test_a_store_through_a_file_is_the_same_store(run, state, tmp_path):
+    answer = run("export", state, "-o", tmp_path / "a.export")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("exported ")
+    answer = run("import", tmp_path / "b.state", tmp_path / "a.export")
+    assert (answer.code, answer.err) == (0, "")
+    assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
+    assert run("verify", tmp_path / "b.state").code == 0
+
+
+def test_a_store_through_a_pipe_is_the_same_store(run, state, tmp_path):
+    command = [sys.executable, "-m", "statelog.cli"]
+    export = subprocess.Popen([*command, "export", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    import_ = subprocess.run(
+        [*command, "import", str(tmp_path / "b.state")], stdin=export.stdout, capture_output=True, check=False
+    )
+    _out, errors = export.communicate()
+    assert (export.returncode, import_.returncode) == (0, 0), (errors, import_.stderr)
+    assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
+
+
+def test_a_thread_goes_into_another_store(run, state, tmp_path):
+    with statelog.open(tmp_path / "b.state") as store:
+        store.thread("mine").commit({"x": 1})
+    assert run("export", state, "--thread", "ticket-42", "-o", tmp_path / "a.export").code == 0
+    document = run("import", tmp_path / "b.state", tmp_path / "a.export", "--json").document
+    assert (document["kind"], document["threads"]) == ("threads", ["ticket-42"])
+    ids = [each["id"] for each in run("threads", tmp_path / "b.state", "--json").documents]
+    assert ids == ["mine", "ticket-42"]
+    shown = [each["state_digest"] for each in history(run, tmp_path / "b.state", "ticket-42")]
+    assert shown == [each["state_digest"] for each in history(run, state, "ticket-42")]
+
+
+def test_an_export_since_an_lsn_continues_a_copy(run, state, tmp_path):
+    run("export", state, "-o", tmp_path / "a.export")
+    since = run("import", tmp_path / "b.state", tmp_path / "a.export", "--json").document["last_lsn"]
+    with statelog.open(state) as store:
+        store.thread("other").commit({"more": True})
+    document = run("export", state, "--since", since, "-o", tmp_path / "more.export", "--json").document
+    assert document["records"] == 1
+    assert run("import", tmp_path / "b.state", tmp_path / "more.export", "--json").document["records_added"] == 1
+
+
+def test_an_import_that_was_cut_is_one_line_and_goes_on_when_repeated(run, state, tmp_path):
+    run("export", state, "-o", tmp_path / "a.export")
+    data = (tmp_path / "a.export").read_bytes()
+    (tmp_path / "cut.export").write_bytes(data[: len(data) * 2 // 3])
+    answer = run("import", tmp_path / "b.state", tmp_path / "cut.export")
+    assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)
+    assert "damaged at byte" in answer.err
+    assert run("import", tmp_path / "b.state", tmp_path / "a.export").code == 0
+    assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
+
+
+def test_what_is_no_export_makes_no_store(run, tmp_path):
+    (tmp_path / "text").write_text("hello")
+    answer = run("import", tmp_path / "b.state", tmp_path / "text")
+    assert (answer.code, answer.out, answer.err.count("\n")) == (6, "", 1)
+    assert not (tmp_path / "b.state").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--thread", "nobody"], 3),
+        (["--since", "9999"], 2),
+        (["--since", "x"], 2),
+        (["--thread", "other", "--since", "1"], 2),
+        (["--json"], 2),
+    ],
+    ids=str,
+)
+def test_an_export_that_cannot_be_is_one_line(run, state, arguments, code):
+    answer = run("export", state, *arguments)
+    assert (answer.code, answer.err.count("\n")) == (code, 1)
+
+
+def test_another_store_refuses_an_import(run, state, tmp_path):
+    with statelog.open(tmp_path / "b.state") as store:
+        store.thread("mine").commit({"x": 1})
+    run("export", state, "-o", tmp_path / "a.export")
+    answer = run("import", tmp_path / "b.state", tmp_path / "a.export")
+    assert (answer.code, answer.out, answer.err.count("\n")) == (4, "", 1)
+
+
+# --- salvage ------------------------------------------------------------------------
+
+
+def test_a_sound_store_is_salvaged_whole(run, state, tmp_path):
+    answer = run("salvage", state, tmp_path / "new.state")
+    assert (answer.code, answer.err) == (0, "")
+    assert run("log", tmp_path / "new.state", "--json").out == run("log", state, "--json").out
+
+
+def test_what_is_lost_is_listed_and_the_code_is_7(run, state, tmp_path):
+    with statelog.open(state) as store:
+        store.thread("other").commit({"needle": "in a haystack"})
+        store.thread("other").commit({"x": 1})
+        lost = store.thread("other").at(1).lsn
+    flip(state, b"in a haystack")
+    answer = run("salvage", state, tmp_path / "new.state")
+    assert answer.code == 7
+    assert "lost LSNs: " in answer.out
+    assert "its record is lost" in answer.out
+    assert answer.err.startswith(f"statelog: {tmp_path / 'new.state'} is made, but ")
+    assert run("verify", tmp_path / "new.state").code == 0
+    answer = run("salvage", state, tmp_path / "newer.state", "--json")
+    document = answer.document
+    assert (answer.code, document["complete"]) == (7, False)
+    assert any(first <= lost <= last for first, last in document["lost"])
+    assert {(each["thread"], each["version"]) for each in document["versions_lost"]} >= {("other", 1)}
+
+
+def test_a_file_that_kills_lmdb_is_salvaged(run, path, tmp_path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        store.thread("t").commit({"large": os.urandom(100_000)})
+    path.write_bytes(path.read_bytes()[:-70_000])
+    assert run("verify", path).code == 7
+    answer = run("salvage", path, tmp_path / "new.state", "--json")
+    assert answer.code == 7
+    assert answer.document["recovered"] == 2
+    assert run("show", tmp_path / "new.state", "t", "--json").code == 0
+
+
+def test_there_is_no_salvage_over_a_file_or_of_none(run, state, tmp_path):
+    (tmp_path / "new.state").write_text("precious")
+    assert run("salvage", state, tmp_path / "new.state").code == 4
+    assert (tmp_path / "new.state").read_text() == "precious"
+    answer = run("salvage", tmp_path / "nothing", tmp_path / "newer.state")
+    assert (answer.code, answer.err.count("\n")) == (statelog.errors.StoreNotFoundError.exit_code, 1)
+    (tmp_path / "text").write_text("hello")
+    assert run("salvage", tmp_path / "text", tmp_path / "newer.state").code == 6
+    assert not (tmp_path / "newer.state").exists()
+
+
+def test_a_child_that_dies_is_one_line(run, state, tmp_path, monkeypatch):
+    monkeypatch.setattr("statelog.cli.processes._BOOT", "import os; os.kill(os.getpid(), 9)")
+    answer = run("salvage", state, tmp_path / "new.state")
+    assert (answer.code, answer.out) == (7, "")
+    assert "ended the salvaging process with SIGKILL" in answer.err

@@ -1,0 +1,52 @@
+"""Letting go of versions and threads from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import statelog
+from statelog.cli.application import main
+
+
+@pytest.fixture
+def filled(tmp_path):
+    path = tmp_path / "a.state"
+    with statelog.open(path) as store:
+        for name in ("chat-1", "job"):
+            for number in range(8):
+                store.thread(name).commit({"x": number})
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_retain_keeps_the_last_versions_of_fitting_threads(filled):
+    answer = run("retain", filled, "--keep-last", 3, "--threads", "chat-*", "--json")
+    assert answer.exit_code == 0
+    assert json.loads(answer.output)["expired_versions"] == 5
+    with statelog.open(filled) as store:
+        assert [len(list(store.thread(name).history())) for name in ("chat-1", "job")] == [3, 8]
+
+
+def test_retain_by_age_and_as_policy(filled):
+    assert run("retain", filled, "--max-age", "30d", "--as-policy").exit_code == 0
+    assert "0 versions expired" in run("retain", filled, "--max-age", "1h").output
+    assert "14 versions expired" in run("retain", filled, "--max-age", "0s").output
+
+
+@pytest.mark.parametrize("options", [(), ("--max-age", "soon"), ("--keep-last", "0")])
+def test_retain_without_a_rule_is_refused(filled, options):
+    assert run("retain", filled, *options).exit_code == 2
+
+
+def test_delete_leaves_no_thread_and_says_so_the_second_time(filled):
+    assert run("delete", filled, "job").exit_code == 0
+    answer = run("delete", filled, "job")
+    assert (answer.exit_code, answer.output.count("\n")) == (3, 1)
+    with statelog.open(filled) as store:
+        assert [thread.id for thread in store.threads()] == ["chat-1"]

@@ -1,0 +1,113 @@
+"""A damaged file is found damaged; nothing in it is ever read as something else."""
+
+import pytest
+
+from statelog.testing.corruption import PAGE_SIZE_BYTES, check_corruption, make_sample
+from statelog.testing.corruption_case import Patch, look_at
+from statelog.testing.corruption_pages import PageMap
+from statelog.testing.powerloss.recorder import log_directory
+
+SOAK_FLIPS = 10_000
+SOAK_LARGER = 700
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return make_sample()
+
+
+@pytest.fixture
+def look(sample, tmp_path):
+    return lambda *patches, of=sample: look_at(of, tmp_path / "damaged.state", patches)
+
+
+@pytest.fixture(scope="module")
+def flip_at(sample):
+    """Return damage to the first byte of a place."""
+    offsets = {str(place): found for place, found in PageMap(sample).offsets().items()}
+
+    def flip(place, *, byte=0, bit=0):
+        offset = offsets[place][byte]
+        return Patch(offset, bytes((sample[offset] ^ 1 << bit,)))
+
+    return flip
+
+
+def show(report):
+    print(f"\n{report.done:,} damaged files, {report.rate:.4%} of visible damage found; {report.duration_s:.0f} s")
+    print(f"reads: {report.damaged_reads:,} damaged, {report.absent_reads:,} absent, {report.wrong} wrong")
+    for kind, counts in report.by_kind.items():
+        print(f"  {kind}: {counts}")
+
+
+def check(report):
+    show(report)
+    assert report.wrong == 0, report.bad
+    assert report.missed == 0, report.bad
+    assert (report.misnamed, report.leaked, report.hung) == (0, 0, 0), report.bad
+    assert report.unexplained == {}
+
+
+def test_damage_is_found_and_never_read_as_data():
+    check(check_corruption(flip_count=200, larger_count=42, seed=1))
+
+
+@pytest.mark.soak
+def test_ten_thousand_flips_are_found_or_explained():
+    report = check_corruption(flip_count=SOAK_FLIPS, larger_count=SOAK_LARGER, directory=log_directory())
+    check(report)
+    assert report.rate == 1.0
+    assert report.placed_reads == report.damaged_reads
+
+
+def test_a_sound_file_reads_as_it_is(look):
+    result = look()
+    assert not result.is_found
+    assert not result.is_visible
+    assert result.reading.same > 50
+    assert result.later.same > 40
+
+
+@pytest.mark.parametrize("place", ["log, leaf page: value", "log, long value: value", "index, leaf page: value"])
+def test_a_flip_in_what_is_stored_is_named_by_verify(look, flip_at, place):
+    result = look(flip_at(place, byte=40, bit=3))
+    assert result.is_found
+    assert result.verifying.problems > 0
+    assert result.reading.wrong == ()
+
+
+@pytest.mark.parametrize("place", ["free page: all", "stale meta page: unused rest", "log, leaf page: unused gap"])
+def test_a_flip_in_what_is_not_used_changes_nothing(look, flip_at, place):
+    result = look(flip_at(place, byte=7))
+    assert not result.is_found
+    assert not result.is_visible
+    assert result.later.same > 40
+
+
+def test_a_file_cut_off_is_refused_before_it_is_mapped(sample, look):
+    result = look(Patch(len(sample) // 2 // PAGE_SIZE_BYTES * PAGE_SIZE_BYTES, b"", cut=True))
+    assert result.verifying.refused == result.reading.refused == "CorruptionError"
+
+
+def test_a_page_from_an_earlier_time_is_found(sample, look):
+    """A lost write: each page is whole, and one of them is of another moment."""
+    pages = PageMap(sample)
+    leaf = next(offsets[0] for place, offsets in pages.offsets().items() if str(place) == "log, leaf page: page number")
+    start = leaf // PAGE_SIZE_BYTES * PAGE_SIZE_BYTES
+    free = next(offsets for place, offsets in pages.offsets().items() if place.page == "free page")
+    olds = {offset // PAGE_SIZE_BYTES for offset in free}
+    stale = [sample[number * PAGE_SIZE_BYTES :][:PAGE_SIZE_BYTES] for number in sorted(olds)]
+    for page in stale:
+        result = look(Patch(start, page))
+        assert result.is_found or not result.is_visible
+        assert result.reading.wrong == ()
+
+
+def test_another_store_in_its_place_is_told_by_what_is_read(sample, look):
+    """Negative control: a sound file with other contents; the harness must see that they are not the truth."""
+    other = make_sample()
+    assert other != sample
+    result = look(Patch(0, other))
+    assert not result.is_found
+    assert result.is_visible
+    assert result.reading.wrong

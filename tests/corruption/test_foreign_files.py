@@ -1,0 +1,94 @@
+"""What is no store, or one of another format, is refused by name."""
+
+import os
+import random
+import sqlite3
+
+import lmdb
+import pytest
+
+import statelog
+from statelog.errors import CorruptionError, FormatError
+from statelog.format.header import HEADER_KEY, decode_header
+from statelog.format.seal import seal, unseal
+from statelog.format import cbor
+
+
+def write(path, content):
+    path.write_bytes(content)
+
+
+def write_sqlite(path):
+    connection = sqlite3.connect(path)
+    connection.execute("create table t (x)")
+    connection.commit()
+    connection.close()
+
+
+def write_lmdb(path):
+    with lmdb.open(str(path), subdir=False, max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"key", b"value")
+
+
+FOREIGN = {
+    "empty": lambda path: write(path, b""),
+    "one byte": lambda path: write(path, b"x"),
+    "text": lambda path: write(path, b"hello world\n" * 1000),
+    "zeros": lambda path: write(path, bytes(65536)),
+    "random": lambda path: write(path, random.Random(1).randbytes(65536)),
+    "sqlite": write_sqlite,
+    "other lmdb": write_lmdb,
+    "directory": lambda path: path.mkdir(),
+    "fifo": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_foreign_file_is_refused_and_left_alone(path, kind, read_only):
+    FOREIGN[kind](path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(FormatError) as caught:
+        statelog.open(path, read_only=read_only)
+    assert caught.value.path == str(path)
+    assert before is None or path.read_bytes() == before
+
+
+@pytest.fixture
+def rewrite_header(path):
+    """Change fields of a store's header, sealed anew."""
+
+    def rewrite(**fields):
+        with lmdb.open(str(path), subdir=False, max_dbs=4) as environment:
+            table = environment.open_db(b"meta", create=False)
+            with environment.begin(write=True) as transaction:
+                header = cbor.decode(unseal(HEADER_KEY, transaction.get(HEADER_KEY, db=table)))
+                transaction.put(HEADER_KEY, seal(HEADER_KEY, cbor.encode({**header, **fields})), db=table)
+
+    statelog.open(path).close()
+    return rewrite
+
+
+def test_a_store_of_a_later_format_is_refused_with_the_version_it_needs(path, rewrite_header):
+    rewrite_header(format=1000)
+    with pytest.raises(FormatError) as caught:
+        statelog.open(path)
+    assert caught.value.needed == 1000
+    assert "1000" in str(caught.value)
+
+
+def test_a_store_with_digests_of_another_kind_is_refused(path, rewrite_header):
+    rewrite_header(digest="sha3-512")
+    with pytest.raises(FormatError):
+        statelog.open(path)
+
+
+def test_a_header_whose_seal_does_not_hold_is_damage_and_no_format(path, rewrite_header):
+    rewrite_header()
+    data = path.read_bytes()
+    at = data.rindex(b"store_id")
+    path.write_bytes(data[:at] + b"Store_id" + data[at + 8 :])
+    with pytest.raises(CorruptionError):
+        statelog.open(path)
+    with pytest.raises(CorruptionError):
+        decode_header(b"damaged")

@@ -1,0 +1,505 @@
+"""What a damaged file still has becomes a new store; what is lost is told; and nothing that was not there appears."""
+
+import os
+import random
+import struct
+
+import lmdb
+import pytest
+import xxhash
+
+import statelog
+from statelog.errors import AlreadyExistsError, FormatError, StoreLockedError, StoreNotFoundError
+from statelog.format.record import decode_record
+from statelog.portable.finding import Finder
+from statelog.portable.pages import PageFile
+from statelog.portable.salvage import salvage
+
+PAGE_SIZE_BYTES = 4096
+
+
+@pytest.fixture
+def source(tmp_path, fill):
+    """A closed store, as bytes, and what its log said."""
+    path = tmp_path / "source.state"
+    with statelog.open(path) as store:
+        fill(store, "one")
+        fill(store, "two", turns=6)
+        log = list(store.log())
+    return path.read_bytes(), log
+
+
+@pytest.fixture
+def rescue(tmp_path):
+    """Salvage bytes; return the report and the new store, which verifies clean and reads throughout."""
+    opened = []
+
+    def run(data, name="new.state"):
+        damaged = tmp_path / "damaged.state"
+        damaged.write_bytes(data)
+        report = salvage(damaged, tmp_path / name)
+        assert damaged.read_bytes() == data
+        store = statelog.open(tmp_path / name)
+        opened.append(store)
+        assert store.verify().problems == []
+        read_everything(store)
+        return report, store
+
+    yield run
+    for store in opened:
+        store.close()
+
+
+def read_everything(store):
+    versions = 0
+    for info in store.threads():
+        thread = store.thread(info.id)
+        for branch in thread.branches():
+            for checkpoint in thread.checkout(branch.name).history():
+                checkpoint.state.to_python()
+                versions += 1
+    return versions
+
+
+def occurrences(data, needle):
+    at = data.find(needle)
+    while at >= 0:
+        yield at
+        at = data.find(needle, at + 1)
+
+
+def page_of(data, page):
+    return data[page * PAGE_SIZE_BYTES : (page + 1) * PAGE_SIZE_BYTES]
+
+
+def wipe(data, pages):
+    data = bytearray(data)
+    for page in pages:
+        data[page * PAGE_SIZE_BYTES : (page + 1) * PAGE_SIZE_BYTES] = bytes(PAGE_SIZE_BYTES)
+    return bytes(data)
+
+
+def kinds(data):
+    """Return page number to flags, of pages that are more than the contents of a large value."""
+    found, page = {}, 0
+    while page * PAGE_SIZE_BYTES < len(data):
+        flags, count = struct.unpack_from("=HI", data, page * PAGE_SIZE_BYTES + 10)
+        found[page] = flags
+        page += count if flags == 0x04 else 1
+    return found
+
+
+def leaves(data):
+    return [page for page, flags in kinds(data).items() if flags & 0x02]
+
+
+def index_pages(data, directory):
+    """Return the pages that hold entries of the index, also such as lie about."""
+    path = directory / "index"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        pages = PageFile(file.fileno())
+        return [
+            page
+            for page in leaves(data)
+            if any(entry.key[:1] in (b"T", b"B", b"v") for entry in pages.leaf_entries(page, page_of(data, page)))
+        ]
+
+
+def record_places(data, lsn):
+    """Return where a record begins, and copies of it that lie about."""
+    return [
+        at - 16
+        for at in occurrences(data, struct.pack(">Q", lsn))
+        if at >= 16
+        and data[at - 8] == 1  # format
+        and 1 <= data[at - 7] <= 8  # type
+        and data[at - 6 : at - 4] < b"\x00\x08"  # flags
+        and 1 < int.from_bytes(data[at - 4 : at]) < 60_000  # size of the body
+        and data[at + 8 : at + 10] == b"\x00\x06"  # time
+    ]
+
+
+def without(data, *lsns):
+    """Return the file with records damaged, wherever they lie."""
+    data = bytearray(data)
+    for lsn in lsns:
+        places = record_places(data, lsn)
+        assert places
+        for at in places:
+            data[at + 58] ^= 1
+    return bytes(data)
+
+
+# --- nothing lost -----------------------------------------------------------------
+
+
+def test_a_sound_file_comes_out_as_it_is(source, rescue):
+    data, log = source
+    report, store = rescue(data)
+    assert list(store.log()) == log
+    assert report.is_complete
+    assert (report.records, report.recovered, report.lost, report.versions_lost) == (len(log), len(log), [], [])
+
+
+def test_an_empty_store_comes_out_empty(tmp_path, rescue):
+    with statelog.open(tmp_path / "empty.state"):
+        pass
+    report, store = rescue((tmp_path / "empty.state").read_bytes())
+    assert (report.records, report.is_complete, store.last_lsn) == (0, True, 0)
+
+
+@pytest.mark.parametrize("flags", [0x01, 0x08, 0x09], ids=["all branch pages", "both meta pages", "branches and metas"])
+def test_records_are_found_without_what_leads_to_them(source, rescue, flags):
+    data, log = source
+    wiped = [page for page, kind in kinds(data).items() if kind & flags and kind & 0x0F in (1, 8)]
+    assert wiped
+    report, store = rescue(wipe(data, wiped))
+    assert list(store.log()) == log
+    assert report.is_complete
+
+
+def test_one_meta_page_is_enough(source, rescue):
+    data, log = source
+    for page in (0, 1):
+        _report, store = rescue(wipe(data, [page]), f"new{page}.state")
+        assert list(store.log()) == log
+
+
+def test_a_large_record_is_found_though_nothing_tells_where_it_is(tmp_path, rescue):
+    path = tmp_path / "large.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": os.urandom(50_000).hex()})
+        log = list(store.log())
+    data = path.read_bytes()
+    report, store = rescue(wipe(data, leaves(data)))
+    assert report.lost == [(1, 1)]
+    assert [info.versions for info in store.threads()] == [1]
+    assert next(iter(store.log(after=1))).body == log[1].body | {"branch": "main"}
+
+
+def test_swapped_pages_lose_nothing(source, rescue):
+    data, log = source
+    a, b = leaves(data)[1] * PAGE_SIZE_BYTES, leaves(data)[3] * PAGE_SIZE_BYTES
+    swapped = bytearray(data)
+    swapped[a : a + PAGE_SIZE_BYTES], swapped[b : b + PAGE_SIZE_BYTES] = (
+        data[b : b + PAGE_SIZE_BYTES],
+        data[a : a + PAGE_SIZE_BYTES],
+    )
+    _report, store = rescue(bytes(swapped))
+    assert list(store.log()) == log
+
+
+# --- something lost ------------------------------------------------------------------
+
+
+def test_a_lost_record_takes_its_version_and_those_that_need_its_nodes(source, rescue):
+    data, log = source
+    lost = next(record for record in log if record.body.get("version") == 5 and record.thread_id == "two")
+    report, store = rescue(without(data, lost.lsn))
+    assert report.lost == [(lost.lsn, lost.lsn)]
+    assert report.recovered == len(log) - 1
+    by_lsn = {loss.lsn: loss for loss in report.versions_lost}
+    assert (by_lsn[lost.lsn].thread, by_lsn[lost.lsn].branch, by_lsn[lost.lsn].version) == ("two", "main", 5)
+    kept = {record.lsn for record in store.log() if record.thread_id is not None}
+    assert kept | set(by_lsn) == {record.lsn for record in log}
+    assert all(loss.why for loss in report.versions_lost)
+    for version in range(5):
+        assert store.thread("two").at(version).state_digest
+    assert list(store.log())[: lost.lsn - 1] == log[: lost.lsn - 1]
+
+
+def test_other_threads_keep_everything(source, rescue, tmp_path, snapshot):
+    data, log = source
+    lost = next(record for record in log if record.body.get("version") == 1 and record.thread_id == "two")
+    _report, store = rescue(without(data, lost.lsn))
+    with statelog.open(tmp_path / "source.state") as original:
+        assert snapshot(store, "one") == snapshot(original, "one")
+
+
+def test_lsns_ids_and_tags_stay(source, rescue):
+    data, log = source
+    lost = next(record for record in log if record.thread_id == "one" and record.type == "rollback").lsn
+    _report, store = rescue(without(data, lost))
+    for record in log:
+        if record.body.get("id") and record.lsn != lost:
+            assert store.thread(record.thread_id).at(record.body["id"]).lsn == record.lsn
+    assert store.thread("one").tags()["good"].version == 2
+
+
+def test_a_lost_beginning_of_a_thread_is_made_up_for_from_the_index(source, rescue):
+    data, log = source
+    beginning = next(record for record in log if record.type == "thread" and record.thread_id == "two")
+    report, store = rescue(without(data, beginning.lsn))
+    assert [info.id for info in store.threads()] == ["one", "two"]
+    assert store.thread("two").version == 7
+    assert report.names_made_up == []
+    assert report.lost == [(beginning.lsn, beginning.lsn)]
+
+
+def test_a_lost_beginning_of_a_branch_is_made_up_for_from_the_index(source, rescue):
+    data, log = source
+    fork = next(record for record in log if record.type == "fork" and record.thread_id == "one")
+    _report, store = rescue(without(data, fork.lsn))
+    assert [branch.name for branch in store.thread("one").branches()] == ["main", "what-if"]
+    assert store.thread("one", branch="what-if").state["query"] == "other"
+
+
+def test_names_that_nothing_tells_are_made_up(source, rescue, tmp_path):
+    """The records of a thread and a branch, and every page of the index."""
+    data, log = source
+    beginnings = [record.lsn for record in log if record.type in ("thread", "fork") and record.thread_id == "one"]
+    damaged = without(data, *beginnings)
+    report, store = rescue(wipe(damaged, index_pages(data, tmp_path)))
+    assert report.names_made_up == ["1/salvaged-1", "salvaged-1"]
+    assert [info.id for info in store.threads()] == ["salvaged-1", "two"]
+    thread = store.thread("salvaged-1")
+    assert [branch.name for branch in thread.branches()] == ["main", "salvaged-1"]
+    assert thread.checkout("salvaged-1").state["query"] == "other"
+
+
+def test_a_branch_whose_base_is_lost_does_not_take_versions_of_its_parent(tmp_path, rescue):
+    path = tmp_path / "forked.state"
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        for turn in range(4):
+            thread.commit({f"x{turn}": turn})
+        thread.fork("f", at=3, update={"y": 1})
+        lsn = thread.at(3).lsn
+    _report, store = rescue(without(path.read_bytes(), lsn))
+    store.thread("t").commit({"new": "version 3"})
+    assert store.thread("t").version == 3
+    with pytest.raises(statelog.errors.CheckpointNotFoundError):
+        store.thread("t", branch="f").at(3)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7])
+def test_a_file_that_was_cut_off_gives_what_is_left(source, rescue, share):
+    data, log = source
+    report, store = rescue(data[: int(len(data) * share)])
+    assert 0 < report.recovered < len(log)
+    assert not report.is_complete
+    by_lsn = {record.lsn: record for record in log}
+    kept = {record.lsn: record for record in store.log() if record.thread_id is not None}
+    for lsn, record in kept.items():
+        if record.type in ("checkpoint", "rollback"):
+            assert record.body == by_lsn[lsn].body
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_damaged_nothing_wrong_comes_out(source, rescue, seed):
+    """Every version that the new store has is one that the old one had, with the state it had."""
+    data, log = source
+    rng = random.Random(seed)
+    damaged = bytearray(data)
+    for _ in range(rng.choice((1, 5, 25))):
+        page = rng.randrange(2, len(data) // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES
+        if rng.random() < 0.5:
+            damaged[page + rng.randrange(PAGE_SIZE_BYTES)] ^= 1 << rng.randrange(8)
+        else:
+            damaged[page : page + PAGE_SIZE_BYTES] = rng.choice(
+                (bytes(PAGE_SIZE_BYTES), rng.randbytes(PAGE_SIZE_BYTES))
+            )
+    report, store = rescue(bytes(damaged))
+    by_lsn = {record.lsn: record for record in log}
+    versions = [record for record in store.log() if record.type in ("checkpoint", "rollback") and record.thread_id]
+    for record in versions:
+        assert record.body == by_lsn[record.lsn].body
+    told = {loss.lsn for loss in report.versions_lost} | {lsn for a, b in report.lost for lsn in range(a, b + 1)}
+    there = {record.lsn for record in versions}
+    assert {record.lsn for record in log if record.type in ("checkpoint", "rollback")} <= there | told
+
+
+def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
+    """Negative control: a salvage that takes records whose checksum does not hold."""
+    data, log = source
+    lost = next(record for record in log if record.body.get("version") == 3 and record.thread_id == "two")
+    places = [
+        at for at in occurrences(data, b"dturn\x02") if any(0 < at - p < 300 for p in record_places(data, lost.lsn))
+    ]
+    damaged = bytearray(data)
+    for at in places:
+        damaged[at + 5] = 7
+    report, _store = rescue(bytes(damaged))
+    assert report.lost == [(lost.lsn, lost.lsn)]
+
+    def believe(data, lsn):
+        return decode_record(xxhash.xxh3_64_digest(bytes(data[8:])) + bytes(data[8:]), lsn)
+
+    monkeypatch.setattr("statelog.portable.finding.decode_record", believe)
+    monkeypatch.setattr("statelog.portable.salvage.decode_record", believe)
+    monkeypatch.setattr("statelog.portable.salvage_plan.decode_record", believe)
+    with pytest.raises(AssertionError):  # the new store has it, and does not verify
+        rescue(bytes(damaged), "believed.state")
+
+
+# --- which of several ---------------------------------------------------------------
+
+
+def test_what_retention_took_does_not_come_back_with_the_tree_in_order(tmp_path, rescue):
+    """Pages that are free still hold it."""
+    path = tmp_path / "retained.state"
+    with statelog.open(path) as store:
+        for turn in range(6):
+            store.thread("t").commit({"secret": f"secret {turn} " * 20})
+        store.retain(keep_last=1)
+        log = list(store.log())
+    data = path.read_bytes()
+    assert b"secret 1 " in data
+    _report, store = rescue(data)
+    assert list(store.log()) == log
+    assert b"secret 1 " not in store.path.read_bytes()
+
+
+def test_of_what_lies_about_the_newest_is_taken(tmp_path, rescue):
+    """A record whose event was redacted lies about in both forms: without a tree, the redacted one counts."""
+    path = tmp_path / "retained.state"
+    with statelog.open(path) as store:
+        for turn in range(6):
+            store.thread("t").commit({"secret": f"secret {turn} " * 20})
+        store.retain(keep_last=1)
+        log = list(store.log())
+    data = path.read_bytes()
+    _report, store = rescue(wipe(data, [0, 1]))
+    assert list(store.log()) == log
+
+
+def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
+    """Written to the file, but for the meta page."""
+    path = tmp_path / "aborted.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        before = path.read_bytes()
+        store.thread("t").commit({"x": 2})
+    data = path.read_bytes()
+    torn = before[: 2 * PAGE_SIZE_BYTES] + data[2 * PAGE_SIZE_BYTES :]
+    report, store = rescue(torn)
+    assert store.thread("t").state["x"] == 1
+    assert report.is_complete
+
+
+def test_a_record_inside_a_value_is_no_record(tmp_path, rescue):
+    """Someone stores bytes that look like a page with a record of this store; then the tree is lost."""
+    path = tmp_path / "embedded.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        with store.read() as view:
+            last = store.last_lsn
+            forged = bytes(view.transaction.get_log(last))
+    forged = forged.replace(b"ax", b"ay")
+    forged = bytearray(forged)
+    forged[16:24] = struct.pack(">Q", last + 2)
+    forged[:8] = xxhash.xxh3_64_digest(bytes(forged[8:]))
+    page = struct.pack("=QHHHH", 0, 0, 4, 1, 0) + bytes(forged)
+    with statelog.open(path) as store:
+        store.thread("t").commit({"evil": page.ljust(PAGE_SIZE_BYTES, b"\0") * 3})
+        store.thread("t").commit({"x": 3})
+        log = list(store.log())
+    _report, store = rescue(wipe(path.read_bytes(), [0, 1]))
+    assert list(store.log()) == log
+
+
+# --- pages -----------------------------------------------------------------------------
+
+
+def test_a_tree_that_runs_in_a_circle_ends(source, tmp_path):
+    data, _log = source
+    path = tmp_path / "circle"
+    path.write_bytes(data)
+    descriptor = os.open(path, os.O_RDONLY)
+    pages = PageFile(descriptor)
+    branch = next(page for page, kind in kinds(data).items() if kind & 0x01)
+    circle = bytearray(data)
+    at = branch * PAGE_SIZE_BYTES
+    lower = struct.unpack_from("=H", data, at + 12)[0]
+    for slot in range(16, lower, 2):
+        node = at + struct.unpack_from("=H", data, at + slot)[0]
+        struct.pack_into("=HHH", circle, node, branch & 0xFFFF, branch >> 16, 0)
+    path.write_bytes(circle)
+    assert list(pages.entries(branch)) == []
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 4095, 4096, 5000, 8192])
+def test_files_of_any_length_are_read(tmp_path, size):
+    path = tmp_path / "short"
+    path.write_bytes(os.urandom(size))
+    with path.open("rb") as file:
+        finder = Finder(PageFile(file.fileno()))
+        finder.find()
+        assert finder.choose() == ({}, 0)
+
+
+def test_pages_of_another_size_are_read(tmp_path):
+    """The size stands in the meta pages."""
+    path = tmp_path / "store.state"
+    statelog.open(path).close()
+    data = bytearray(path.read_bytes())
+    for at in (0, PAGE_SIZE_BYTES):
+        struct.pack_into("=I", data, at + 16 + 24, 2 * PAGE_SIZE_BYTES)
+    path.write_bytes(data[:PAGE_SIZE_BYTES] + bytes(PAGE_SIZE_BYTES) + data[PAGE_SIZE_BYTES : 2 * PAGE_SIZE_BYTES])
+    with path.open("rb") as file:
+        assert PageFile(file.fileno()).page_size_bytes == 2 * PAGE_SIZE_BYTES
+
+
+# --- refused ------------------------------------------------------------------------------
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    (tmp_path / "foreign").write_text("hello " * 10_000)
+    with pytest.raises(FormatError, match="nothing of a statelog store"):
+        salvage(tmp_path / "foreign", tmp_path / "new.state")
+    assert not (tmp_path / "new.state").exists()
+
+
+def test_another_lmdb_file_is_refused(tmp_path):
+    with (
+        lmdb.open(str(tmp_path / "foreign"), subdir=False) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        transaction.put(b"key", b"value")
+    with pytest.raises(FormatError):
+        salvage(tmp_path / "foreign", tmp_path / "new.state")
+
+
+def test_a_missing_file_is_not_found(tmp_path):
+    with pytest.raises(StoreNotFoundError):
+        salvage(tmp_path / "nothing", tmp_path / "new.state")
+
+
+def test_an_existing_file_is_never_replaced(source, tmp_path):
+    (tmp_path / "new.state").write_text("precious")
+    with pytest.raises(AlreadyExistsError):
+        salvage(tmp_path / "source.state", tmp_path / "new.state")
+    assert (tmp_path / "new.state").read_text() == "precious"
+    assert source
+
+
+def test_a_store_in_use_is_refused(source, tmp_path):
+    assert source
+    with statelog.open(tmp_path / "source.state"), pytest.raises(StoreLockedError):
+        salvage(tmp_path / "source.state", tmp_path / "new.state")
+
+
+def test_a_salvage_that_is_interrupted_leaves_nothing(source, tmp_path):
+    def interrupt(_done, _whole):
+        raise KeyboardInterrupt
+
+    assert source
+    with pytest.raises(KeyboardInterrupt):
+        salvage(tmp_path / "source.state", tmp_path / "new.state", progress=interrupt)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["source.state", "source.state-lock"]
+
+
+def test_the_new_store_lives_on(source, rescue):
+    data, log = source
+    lost = next(record for record in log if record.body.get("version") == 4 and record.thread_id == "one")
+    _report, store = rescue(without(data, lost.lsn))
+    thread = store.thread("one")
+    thread.commit({"query": "on"})
+    thread.rollback(1)
+    thread.fork("after", at=2)
+    store.retain(keep_last=2)
+    store.delete_thread("two")
+    store.rebuild_index()
+    assert store.verify().problems == []
