@@ -55,13 +55,6 @@ int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint
     }
     uint64_t old_count = it.left;
     SL_REQUIRE(start <= stop && stop <= old_count);
-    if (added > SL_CHUNK_ENTRIES_MAX) {
-        return SL_FALLBACK;
-    }
-    uint64_t count = old_count - (stop - start) + added;
-    if (count == 0 || count > SL_CHUNK_ENTRIES_MAX) {
-        return SL_FALLBACK;
-    }
     unsigned level = it.level;
     place begin = place_of(&it);
     place gap = begin;
@@ -72,6 +65,13 @@ int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint
         behind = i + 1 == stop ? place_of(&it) : behind;
     }
     SL_REQUIRE(sl_entries_next(&it) == SL_END);
+    if (added > SL_CHUNK_ENTRIES_MAX) {
+        return SL_FALLBACK;
+    }
+    uint64_t count = old_count - (stop - start) + added;
+    if (count == 0 || count > SL_CHUNK_ENTRIES_MAX) {
+        return SL_FALLBACK;
+    }
 
     sl_put_byte(&writer, (unsigned)kind);
     sl_put_byte(&writer, level);

@@ -3,16 +3,40 @@
 from statelog import errors, reducers
 from statelog.checkpoint import Checkpoint
 from statelog.diff import Change, Diff, diff
+from statelog.errors import (
+    AccessError,
+    ConflictError,
+    CorruptionError,
+    FormatError,
+    LimitError,
+    NotFoundError,
+    StatelogError,
+    StorageError,
+    StoreFullError,
+    ThreadDeletedError,
+    UsageError,
+)
 from statelog.format.cbor import register_codec
 from statelog.store import Store, open
 from statelog.thread import Thread
 
 __all__ = [
+    "AccessError",
     "Change",
     "Checkpoint",
+    "ConflictError",
+    "CorruptionError",
     "Diff",
+    "FormatError",
+    "LimitError",
+    "NotFoundError",
+    "StatelogError",
+    "StorageError",
     "Store",
+    "StoreFullError",
     "Thread",
+    "ThreadDeletedError",
+    "UsageError",
     "diff",
     "errors",
     "open",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.checkpoint import Checkpoint
+    from statelog.diff import Change
     from statelog.log.reader import LogRecord
     from statelog.log.verify import VerifyReport
     from statelog.mount import Mount
@@ -356,6 +357,11 @@ class Store:
     async def rebuild_index(self) -> int:
         """See `statelog.Store.rebuild_index`."""
         return await self._runner.run(self._store.rebuild_index)
+
+
+async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]:
+    """Return what changed between two checkpoints; see `statelog.diff`."""
+    return await asyncio.to_thread(lambda: statelog.diff(a, b).changes)
 
 
 class _Opening:

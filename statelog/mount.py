@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import ConflictError
+from statelog.format import cbor
 from statelog.mutable import Loaded, MountMap
 from statelog.reducers import Removal
 from statelog.tree import reduce
@@ -15,7 +16,7 @@ from statelog.tree.node import Slot, Workspace
 from statelog.tree.tree import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from statelog.checkpoint import Checkpoint
     from statelog.thread import Thread
@@ -30,9 +31,21 @@ class Mount(MountMap):
     depth, also to a list or dict that was only read from it.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, empty_value: Callable[[str], object]) -> None:
         super().__init__(tree, _NO_SLOT, Loaded(None))
         self.origin.value = self
+        self._empty_value = empty_value
+
+    def __getitem__(self, channel: str) -> Any:
+        """Return a channel's value; of a declared list, dict or set channel never written, an empty one to fill."""
+        try:
+            return super().__getitem__(channel)
+        except KeyError:
+            empty = None if channel in self._removed else self._empty_value(channel)
+            if empty is None:
+                raise
+            self._loaded[channel] = Loaded(empty, cbor.encode(empty))
+            return empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ def open_mount(thread: Thread) -> Mount:
     """Return the head's state for changing."""
     head = thread.head
     tree = None if head is None else head.state.tree
-    return Mount(Tree(thread.workspace(), empty_root(2)) if tree is None else tree)
+    return Mount(Tree(thread.workspace(), empty_root(2)) if tree is None else tree, thread.empty_value)
 
 
 def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:

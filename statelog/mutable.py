@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from statelog import kernels
-from statelog.errors import StatelogError
+from statelog.errors import LimitError, StatelogError
 from statelog.format import cbor
+from statelog.limits import DEPTH_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import Tree
 from statelog.tree.value import encode_slot, is_tree, open_root, read_item
@@ -77,13 +78,21 @@ class Loaded:
         return encode_slot(workspace, self.final)
 
 
-def plain(value: Any) -> Any:
-    """Return a value with the mounted lists and dicts in it as plain ones."""
-    if isinstance(value, MountList) or type(value) is list:
-        return [plain(item) for item in value]
-    if isinstance(value, MountMap) or type(value) is dict:
-        return {key: plain(item) for key, item in value.items()}
-    return value
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value with the mounted lists and dicts in it as plain ones.
+
+    Raises:
+        LimitError: nested deeper than `DEPTH_MAX`, as a cycle is.
+
+    """
+    if not isinstance(value, MountList | MountMap) and type(value) not in (list, dict):
+        return value
+    if depth > DEPTH_MAX:
+        message = f"nested deeper than {DEPTH_MAX} levels, or a cycle"
+        raise LimitError(message, actual=depth, limit=DEPTH_MAX)
+    if isinstance(value, MountList | list):
+        return [plain(item, depth + 1) for item in value]
+    return {key: plain(item, depth + 1) for key, item in value.items()}
 
 
 def load_value(workspace: Workspace, slot: Slot, position: int | None = None) -> Loaded:

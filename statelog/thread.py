@@ -10,6 +10,7 @@ from statelog.checkpoint import Checkpoint, read_head
 from statelog.errors import (
     BranchNotFoundError,
     CheckpointNotFoundError,
+    SchemaError,
     ThreadNotFoundError,
     UsageError,
 )
@@ -124,6 +125,8 @@ class Thread:
         """Return (thread, branch), the thread created and its schema recorded if need be."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
             assert self._lsn is not None
+            if self._schema.is_open:
+                self._check_still_open(batch)
             return self._lsn, self._branch_number
         # Nothing is remembered here: the batch may come to nothing, or be run again.
         lsn = batch.view.thread_lsn(self._id)
@@ -139,6 +142,15 @@ class Thread:
         if number is None:
             raise _no_branch(self._id, self._branch)
         return lsn, number
+
+    def _check_still_open(self, batch: Batch) -> None:
+        """Refuse to go past reducers that the thread was given since this object was made."""
+        assert self._lsn is not None
+        if batch.view.is_alive(self._lsn):
+            specs = batch.view.thread(self._lsn).specs
+            if specs:
+                message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
+                raise SchemaError(message, thread=self._id, stored=specs, given={})
 
     def _learn(self) -> None:
         """Remember what a write has created."""
@@ -254,6 +266,10 @@ class Thread:
     def workspace(self) -> Workspace:
         """Return a reader of nodes (internal)."""
         return self._session.workspace()
+
+    def empty_value(self, channel: str) -> object:
+        """Return the empty value that a declared channel begins with in a mount, None if none (internal)."""
+        return self._schema.empty_value(channel)
 
     def check_mounted(self, channel: str, loaded: Loaded) -> tuple[Loaded, bytes]:
         """Return a mounted channel's value as the schema takes it, and the key of an upsert channel (internal)."""

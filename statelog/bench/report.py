@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from statelog.bench.result import AT_MOST
 
@@ -86,8 +87,8 @@ def print_setting(console: Console, setting: Setting) -> None:
 
 def print_sides(console: Console, workload: Workload, result: Result) -> None:
     """Print what one workload measured."""
-    console.print(f"\n[bold]{workload.title}[/bold]", highlight=False)
-    console.print(f"[dim]{workload.name}; durability: {workload.durability}[/dim]", highlight=False)
+    console.print(Text.from_markup(f"\n[bold]{workload.title}[/bold]"))
+    console.print(Text.from_markup(f"[dim]{workload.name}; durability: {workload.durability}[/dim]"))
     table = Table()
     table.add_column("side", overflow="fold")
     for column in ("p50", "p99", "processor", "per s", "written", "pages", "file"):
@@ -98,7 +99,7 @@ def print_sides(console: Console, workload: Workload, result: Result) -> None:
     for note in result.notes:
         console.print(note, style="dim", highlight=False)
     for check in result.checks:
-        console.print(_sentence(check), highlight=False)
+        console.print(Text.from_markup(_sentence(check)))
 
 
 def _cells(side: Side) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def print_targets(console: Console, results: Mapping[Workload, Result], *, scale
     for workload, result in results.items():
         for check in result.checks:
             met = "[green]met[/green]" if check.is_met else "[bold red]missed[/bold red]"
-            table.add_row(workload.name, check.what, _value(check, check.value), _target(check), met)
+            table.add_row(workload.name, check.what, _value(check, check.value), _target(check), Text.from_markup(met))
     checks = [check for result in results.values() for check in result.checks]
     console.print()
     console.print(table)

@@ -48,15 +48,13 @@ _PROGRESS_PAGES = 4096
 
 
 class Found(NamedTuple):
-    """A record whose checksum holds: where it lies, how it was come by, and its place in the chain."""
+    """A record whose checksum holds: how it was come by, and where it lies. The least of several is the one."""
 
     trust: int
     weight: int
     """Less for one that has lost its event, and nodes."""
     size: int
     offset: int
-    previous: bytes
-    chain: bytes
 
 
 class Finder:
@@ -70,7 +68,7 @@ class Finder:
     def __init__(self, pages: PageFile) -> None:
         self.committed_last: int | None = None
         self._pages = pages
-        self._found: dict[int, list[Found]] = {}
+        self._found: dict[int, tuple[Found, ...]] = {}
         self._covered = bytearray(pages.page_count // 8 + 1)
         """Pages of records with pages of their own: what seems to stand on them are contents."""
 
@@ -98,10 +96,10 @@ class Finder:
             last = max(self.committed_last, max(in_trees, default=0))
         chosen: dict[int, Found] = {}
         for lsn in sorted(self._found):
-            if lsn <= last:
-                fitting = [each for each in self._found[lsn] if self._fits(each, lsn, chosen.get(lsn - 1))]
-                if fitting:
-                    chosen[lsn] = min(fitting)
+            candidates = sorted(self._found[lsn]) if lsn <= last else []
+            fitting = next((each for each in candidates if self._fits(each, lsn, chosen.get(lsn - 1))), None)
+            if fitting is not None:
+                chosen[lsn] = fitting
         return chosen, last
 
     def read(self, found: Found) -> bytes:
@@ -128,13 +126,13 @@ class Finder:
         try:
             record = decode_record(data, lsn)
             read_event(record)
-            chain = record_chain_digest(data, record)
+            record_chain_digest(data, record)
         except StatelogError:
             return False
-        found = Found(trust, _weight(record), size, offset, record.previous_chain, chain)
-        held = self._found.setdefault(lsn, [])
-        if not any(each[1:3] == found[1:3] and each.chain == chain for each in held):
-            held.append(found)
+        found = Found(trust, _weight(record), size, offset)
+        held = self._found.get(lsn, ())
+        if not any(each[1:3] == found[1:3] and self.read(each) == data for each in held):
+            self._found[lsn] = (*held, found)
         return True
 
     def _take_orphan(self, number: int, page: bytes) -> None:
@@ -179,10 +177,17 @@ class Finder:
         """Whether a record can be the one of its LSN."""
         if found.trust == IN_TREE:
             return True
-        if before is not None and before.chain != found.previous:
+        previous, chain = self._chain(found, lsn)
+        if before is not None and self._chain(before, lsn - 1)[1] != previous:
             return False
-        behind = [each for each in self._found.get(lsn + 1, []) if each.trust == IN_TREE]
-        return not behind or any(each.previous == found.chain for each in behind)
+        behind = [each for each in self._found.get(lsn + 1, ()) if each.trust == IN_TREE]
+        return not behind or any(self._chain(each, lsn + 1)[0] == chain for each in behind)
+
+    def _chain(self, found: Found, lsn: int) -> tuple[bytes, bytes]:
+        """Return the chain digests before and with a record. Seldom asked for, so not kept."""
+        data = self.read(found)
+        record = decode_record(data, lsn)
+        return record.previous_chain, record_chain_digest(data, record)
 
 
 def _weight(record: Record) -> int:

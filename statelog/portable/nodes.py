@@ -157,8 +157,8 @@ def check_content(type_: int, digest: bytes, node: bytes, content_size: int) -> 
 
 def check_refs(
     type_: int, node: bytes, content_size: int, lsn: int, *, identity: Identity, seams: Seams, read: Read
-) -> None:
-    """Check the inside of a node (T4), and that each ref leads to what it names (T5).
+) -> list[Ref]:
+    """Check the inside of a node (T4), and that each ref leads to what it names (T5); return the refs.
 
     Args:
         type_: of the node.
@@ -180,6 +180,7 @@ def check_refs(
             raise CorruptionError(message)
     if type_ in (ROOT, CHUNK):
         _check_seams(type_, node, content_size, refs, seams, read)
+    return refs
 
 
 def _check_seams(type_: int, node: bytes, content_size: int, refs: list[Ref], seams: Seams, read: Read) -> None:

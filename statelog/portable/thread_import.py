@@ -144,11 +144,11 @@ class ThreadImporter:
             raise CorruptionError(message)
         digest = node_digest(type_, data[:content_size])
         check_content(type_, digest, data, content_size)
-        check_refs(type_, data, content_size, 0, identity=self._identity, seams=self._seams, read=self._read)
+        refs = check_refs(type_, data, content_size, 0, identity=self._identity, seams=self._seams, read=self._read)
         if type_ in (CHUNK, PIECE):
             self._seams.learn(type_, digest, data, content_size)
         number = self._places.append(Place(type_, digest, 0, 0, 0).encode())
-        node = StagedNode(number, type_, digest, data, content_size)
+        node = StagedNode(number, type_, digest, data, content_size, [ref.number for ref in refs])
         self._nodes.append(node)
         self._staged[number] = node
         self._nodes_size_bytes += len(data)

@@ -54,7 +54,7 @@ from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint
 from statelog.tree.check import check_node
-from statelog.tree.node import CHUNK, ROOT, is_shared_widely, read_locators
+from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,6 +123,7 @@ class StagedNode(NamedTuple):
     digest: bytes
     data: bytes
     content_size: int
+    children: list[int]
 
 
 class Group(NamedTuple):
@@ -254,10 +255,10 @@ class Writing:
         return rows
 
     def _relocate(self, node: StagedNode, lsn: int, number: int, thread: int, borrowed: list[bytes]) -> bytes:
-        if node.content_size == len(node.data):
+        if not node.children:
             return node.data
         parts = [node.data[: node.content_size]]
-        for _zero, child in read_locators(node.data, node.content_size):
+        for child in node.children:
             place = self.place(child)
             parts += (varint(0 if place.lsn == lsn else place.lsn), varint(place.number))
             if place.thread != number:

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -27,6 +28,15 @@ Check = Callable[[str, object], object]
 
 _CLASSES_REMEMBERED_MAX = 128
 """Threads are opened often and with few schemas; one more is read again."""
+
+_EMPTY_BY_REDUCER: Mapping[str, type] = {
+    "append": list,
+    "extend": list,
+    "upsert": list,
+    "merge": dict,
+    "deep_merge": dict,
+    "union": set,
+}
 
 _CHANNELS_SHOWN_MAX = 20
 """In a message; its facts have all."""
@@ -107,6 +117,20 @@ class Schema:
         if self._check_of_others is not None:
             self._check_of_others(channel, None)
         return reducers.replace
+
+    def empty_value(self, channel: str) -> object:
+        """The empty list, dict or set that a channel's values are; None if they are none of these.
+
+        By its reducer, where that takes only one kind; for `add` and `replace` by its annotation.
+        """
+        declared = self.channels.get(channel)
+        if declared is None:
+            return None
+        made = _EMPTY_BY_REDUCER.get(declared.reducer.name)
+        if made is None:
+            kind = typing.get_origin(declared.annotation) or declared.annotation
+            made = kind if kind in (list, dict, set) else None
+        return None if made is None else made()
 
     def is_checked(self, channel: str) -> bool:
         """Whether a write to a channel of the schema is validated, or must be turned into another value."""

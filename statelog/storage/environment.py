@@ -113,10 +113,6 @@ class Environment:
         self.store_id = b""
         with self._gate:
             self.locks.acquire_presence(lock_timeout_s)
-            if not read_only:
-                from statelog.storage.compaction import finish_leftovers
-
-                finish_leftovers(path)
             self._open_handles()
         self.committer = Committer(self)
         self.wake = Wake(self)
@@ -478,6 +474,10 @@ class Environment:
 
     def _open_handles(self) -> None:
         """Open LMDB's environment, and the gate. Holds under `_gate`."""
+        if not self.read_only:
+            from statelog.storage.compaction import finish_leftovers
+
+            finish_leftovers(self.path)
         self.handles, self.header = open_handles(
             self.locks,
             self.path,

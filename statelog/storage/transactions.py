@@ -126,7 +126,11 @@ class ReadTransaction:
 
     def _last_key(self) -> int:
         cursor = self._raw.cursor(self._log)
-        return int.from_bytes(cursor.key()) if cursor.last() else 0
+        key = cursor.key() if cursor.last() else b""
+        if len(key) not in (0, 8):
+            message = f"the last record lies under a key of {len(key)} bytes"
+            raise CorruptionError(message)
+        return int.from_bytes(key)
 
     def log_count(self) -> int:
         """Return how many records LMDB counts."""
@@ -138,6 +142,9 @@ class ReadTransaction:
         cursor = self._raw.cursor(self._log)
         keys = cursor.iternext(keys=True, values=False)
         for key in islice(keys, self._raw.stat(self._log)["entries"] + 1):
+            if len(key) != 8:
+                message = f"a record lies under a key of {len(key)} bytes"
+                raise CorruptionError(message)
             yield int.from_bytes(key)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from statelog import kernels
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from statelog.tree.tree import Tree
 
+T = TypeVar("T")
+
 _EMPTY_LIST = Slot(b"\x80")
 _MAJOR_DICT = 5
 
@@ -62,7 +64,7 @@ def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -
         kind = container_kind(held) if not current.is_ref else -1
         if kind in sequence.LISTS and container_kind(item) == kind:
             return sequence.append(workspace, current, split(item))
-        summed = kernels.add(held, item)
+        summed = _of_kinds("add", kernels.add, held, item)
         if summed is None:
             summed = _in_python(operator.add, held, item)
         return encode_slot(workspace, summed, top=True)
@@ -181,7 +183,7 @@ def extreme(workspace: Workspace, current: Slot | None, item: bytes, *, largest:
     if current is None:
         return encode_slot(workspace, item, top=True)
     held = read_item(workspace, current)
-    order = kernels.compare(held, item)
+    order = _of_kinds("compare", kernels.compare, held, item)
     if order is None:
         chosen = _in_python(builtins.max if largest else builtins.min, held, item)
         return current if chosen == held else encode_slot(workspace, chosen, top=True)
@@ -241,6 +243,15 @@ def _require_dict(workspace: Workspace, current: Slot, item: bytes) -> None:
     if _kind(workspace, current) != kernels.KIND_DICT or item[0] >> 5 != _MAJOR_DICT:
         message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"
         raise ReducerTypeError(message)
+
+
+def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item: bytes) -> T:
+    """Call a kernel of two items; name both kinds where they do not fit."""
+    try:
+        return kernel(held, item)
+    except ReducerTypeError:
+        message = f"cannot {verb} {_name(held)} and {_name(item)}"
+        raise ReducerTypeError(message, current=_name(held), write=_name(item)) from None
 
 
 def _is_list(workspace: Workspace, slot: Slot) -> bool:

@@ -77,9 +77,9 @@ def test_a_store_of_a_later_format_is_refused_with_the_version_it_needs(path, re
     assert "1000" in str(caught.value)
 
 
-def test_a_store_with_digests_of_another_kind_is_refused(path, rewrite_header):
+def test_a_header_that_this_format_does_not_have_is_refused(path, rewrite_header):
     rewrite_header(digest="sha3-512")
-    with pytest.raises(FormatError):
+    with pytest.raises(CorruptionError):
         statelog.open(path)
 
 

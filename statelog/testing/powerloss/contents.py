@@ -55,7 +55,7 @@ def _branch_facts(thread: Thread, here: str, *, values: bool) -> Iterator[tuple[
     is_head = True
     for each in thread.history():
         version = f"{here} version {each.version}"
-        metadata = exact_form(each.metadata)
+        metadata = _ordered(exact_form(each.metadata))
         yield version, _digest(each.id, each.kind, each.time, each.digest, each.state_digest, metadata)
         try:
             parent = each.parent

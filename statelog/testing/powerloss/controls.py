@@ -108,7 +108,5 @@ def run_controls(
     """
     where = directory or log_directory()
     recordings = control_recordings(where or Path(tempfile.gettempdir()))
-    report = examine_recordings(
-        list(recordings.values()), images=1, thorough=False, directory=where, progress=progress
-    )
+    report = examine_recordings(list(recordings.values()), images=1, thorough=False, directory=where, progress=progress)
     return {name: report.bad_by_workload[name] > 0 for name in recordings}
