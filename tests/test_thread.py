@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog import reducers
-from statelog.errors import ConflictError, SchemaError
+from statelog.errors import ConflictError, LimitError, SchemaError
 from statelog.testing import SCHEMA, StoreModel, assert_matches, histories, identical, perform_all
 
 
@@ -440,3 +440,37 @@ def test_any_history_leaves_what_its_model_says(tmp_path_factory, history, reope
         assert store.verify().problems == []
         for thread_id in model.thread_ids():
             assert identical(store.thread(thread_id).state, model.thread(thread_id).state)
+
+
+def test_a_handle_without_schema_does_not_go_past_reducers_given_since(store):
+    bare = store.thread("t")
+    bare.commit({"count": 5})
+    store.thread("t", schema={"count": reducers.add}).commit({"count": 1})
+    with pytest.raises(SchemaError) as caught:
+        bare.commit({"count": 1})
+    assert caught.value.stored == {"count": "add"}
+    assert store.thread("t").commit({"count": 1}).state["count"] == 7
+
+
+def test_a_declared_channel_never_written_is_empty_in_a_mount(store):
+    thread = store.thread("t", schema={"found": reducers.extend, "notes": reducers.merge, "query": reducers.replace})
+    with thread.mount() as state:
+        assert state["found"] == []
+        state["notes"]["k"] = {"nested": [1, 2]}
+        with pytest.raises(KeyError):
+            state["query"]
+    assert thread.state == {"notes": {"k": {"nested": [1, 2]}}}
+
+
+@pytest.mark.parametrize("depth", [None, 500])
+def test_a_cycle_or_a_deep_value_in_a_mount_is_a_limit_error(store, depth):
+    thread = store.thread("t")
+    thread.commit({"d": {"x": 1}})
+    value = []
+    if depth is None:
+        value.append(value)
+    for _ in range(depth or 0):
+        value = [value]
+    with pytest.raises(LimitError), thread.mount() as state:
+        state["d"]["x"] = value
+    assert thread.state == {"d": {"x": 1}}

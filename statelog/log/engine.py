@@ -72,7 +72,7 @@ class Engine:
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node, from memory or through a read transaction of its own."""
         self._check_open()
-        node = self.cache.get(lsn, number)
+        node = self.cache.get(digest, lsn, number)
         if node is not None:
             return node
         with self.environment.read() as transaction:

@@ -39,33 +39,36 @@ class NodeCache:
         # Records written by this process, whole; and nodes read, one by one.
         self._young: dict[int, Sequence[NodeRow]] = {}
         self._old: dict[int, Sequence[NodeRow]] = {}
-        self._young_nodes: dict[tuple[int, int], Node] = {}
-        self._old_nodes: dict[tuple[int, int], Node] = {}
+        self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
+        self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
 
-    def get(self, lsn: int, number: int) -> Node | None:
-        """Return a node if it is remembered."""
+    def get(self, digest: bytes, lsn: int, number: int) -> Node | None:
+        """Return a node if it is remembered, and is the one that `digest` names.
+
+        A locator is not covered by any digest: one that was damaged may lead to another node.
+        """
         for generation in (self._young, self._old):
             rows = generation.get(lsn)
             if rows is not None and number < len(rows):
                 row = rows[number]
                 if generation is self._old:
                     self.put_rows(lsn, rows)
-                return Node(row.data, row.content_size, lsn)
+                return Node(row.data, row.content_size, lsn) if row.digest == digest else None
         found = self._young_nodes.get((lsn, number))
         if found is None:
             found = self._old_nodes.get((lsn, number))
             if found is not None:
-                self.put(lsn, number, found)
-        return found
+                self.put(*found, lsn, number)
+        return found[1] if found is not None and found[0] == digest else None
 
-    def put(self, lsn: int, number: int, node: Node) -> None:
+    def put(self, digest: bytes, node: Node, lsn: int, number: int) -> None:
         """Remember a node."""
         size = len(node.data) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
         self._grow(size)
-        self._young_nodes[lsn, number] = node
+        self._young_nodes[lsn, number] = (digest, node)
 
     def put_rows(self, lsn: int, rows: Sequence[NodeRow]) -> None:
         """Remember all nodes of a record just written: one entry, since they were made together."""
@@ -97,7 +100,7 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
         ExpiredError: it was vacuumed.
 
     """
-    node = cache.get(lsn, number)
+    node = cache.get(digest, lsn, number)
     if node is not None:
         return node
     record = _get_record(transaction, lsn, number)
@@ -109,7 +112,7 @@ def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRe
     records: dict[int, memoryview | bytes] = {}
     nodes = []
     for type_, digest, lsn, number in refs:
-        node = cache.get(lsn, number)
+        node = cache.get(digest, lsn, number)
         if node is None:
             record = records.get(lsn)
             if record is None:
@@ -146,5 +149,5 @@ def _read(cache: NodeCache, record: memoryview | bytes, type_: int, digest: byte
         message = f"record {lsn}: node {number} is damaged, its digest does not match"
         raise CorruptionError(message, lsn=lsn, node=number)
     node = Node(data, content_size, lsn)
-    cache.put(lsn, number, node)
+    cache.put(digest, node, lsn, number)
     return node

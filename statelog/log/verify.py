@@ -170,8 +170,8 @@ def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] |
         verifier = _Verifier(transaction, deep=deep)
         try:
             _visit_all(verifier, transaction, progress)
-        except CorruptionError as error:  # of LMDB's own pages: what lies behind cannot be reached
-            verifier.report.add("R1", verifier.last_lsn, error.message)
+        except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
+            verifier.report.add("R1", verifier.last_lsn, str(error))
     return verifier.report
 
 

@@ -46,6 +46,11 @@ _NUMBERED_ROW_SIZE_BYTES = 33
 _LSN_SIZE_BYTES = 8
 _PROGRESS_PAGES = 4096
 
+_LSNS_SHARE = 4
+_LSNS_SPARE = 65_536
+"""LSNs are dense: above what the file has room for, so many times over (it may have been cut), there is none. What
+says so was forged, and would have the new store filled with records that stand in."""
+
 
 class Found(NamedTuple):
     """A record whose checksum holds: how it was come by, and where it lies. The least of several is the one."""
@@ -69,6 +74,7 @@ class Finder:
         self.committed_last: int | None = None
         self._pages = pages
         self._found: dict[int, tuple[Found, ...]] = {}
+        self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // ENVELOPE_SIZE_BYTES
         self._covered = bytearray(pages.page_count // 8 + 1)
         """Pages of records with pages of their own: what seems to stand on them are contents."""
 
@@ -117,7 +123,7 @@ class Finder:
 
     def _take(self, lsn: int, offset: int, size: int, trust: int) -> bool:
         """Keep a record if it is one."""
-        if not ENVELOPE_SIZE_BYTES <= size <= RECORD_SIZE_BYTES_MAX:
+        if not ENVELOPE_SIZE_BYTES <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
             return False
         head = self._pages.read(offset, ENVELOPE_SIZE_BYTES)
         if len(head) < ENVELOPE_SIZE_BYTES or _ENVELOPE.unpack(head)[5] != lsn:

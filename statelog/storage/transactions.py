@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _encode_lsn = Struct(">Q").pack
 
+_ENTRIES_MAX = 1 << 48
+"""More than any file holds: a count that was damaged may say anything."""
+
 
 class ReadTransaction:
     """A consistent snapshot of the store, for use in one `with` statement.
@@ -141,7 +144,7 @@ class ReadTransaction:
         """Yield the LSNs that are in the log, as many as LMDB counts at the most: damage may chain pages in a ring."""
         cursor = self._raw.cursor(self._log)
         keys = cursor.iternext(keys=True, values=False)
-        for key in islice(keys, self._raw.stat(self._log)["entries"] + 1):
+        for key in islice(keys, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
             if len(key) != 8:
                 message = f"a record lies under a key of {len(key)} bytes"
                 raise CorruptionError(message)
@@ -176,7 +179,7 @@ class ReadTransaction:
         """Return all keys of the index, whatever their values."""
         cursor = self._raw.cursor(self._index)
         keys = cursor.iternext(keys=True, values=False)
-        return [bytes(key) for key in islice(keys, self._raw.stat(self._index)["entries"] + 1)]
+        return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key that begins with `prefix`, and its payload."""

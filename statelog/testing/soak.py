@@ -39,6 +39,7 @@ _WRITERS = _ROLES.count("writer")
 _STUCK_S = 20.0
 """Longer without any commit than this is a lock that nobody gave back; a busy machine takes a second or two."""
 
+_START_S = 60.0
 _OPEN_S_MAX = 10.0
 
 _READERS_MAX = 4 * len(_ROLES)
@@ -168,7 +169,7 @@ def check_soak(
     """Let eight processes work on one store, kill one of them now and then, and look at the end.
 
     Args:
-        seconds: how long.
+        seconds: how long, from when all have begun.
         directory: on the disk to be tried; a temporary one if left out.
         kill_interval_s: between two kills.
         seed: of which is killed.
@@ -205,8 +206,10 @@ def _kill_now_and_then(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     report = soak.report
+    if not _await_writers(soak):
+        report.blame(f"not every writer had committed after {_START_S:g} s")
+        return
     begun = time.monotonic()
-    soak.heard_at_s = begun
     next_kill = begun + kill_interval_s
     while (now := time.monotonic()) < begun + seconds:
         if progress is not None:
@@ -224,6 +227,16 @@ def _kill_now_and_then(
                 report.blame(f"{process.role} {process.number} ended with {process.process.returncode}")
                 _replace(soak, processes, place)
         time.sleep(min(0.05, kill_interval_s / 4))
+
+
+def _await_writers(soak: _Soak) -> bool:
+    """Wait until every writer has committed: to start takes longer than to commit."""
+    deadline = time.monotonic() + _START_S
+    while min(soak.acknowledged) < 0 and not soak.report.wrong:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _replace(soak: _Soak, processes: list[_Process], place: int) -> None:

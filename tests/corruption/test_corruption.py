@@ -33,27 +33,33 @@ def flip_at(sample):
     return flip
 
 
-def show(report):
-    print(f"\n{report.done:,} damaged files, {report.rate:.4%} of visible damage found; {report.duration_s:.0f} s")
-    print(f"reads: {report.damaged_reads:,} damaged, {report.absent_reads:,} absent, {report.wrong} wrong")
-    for kind, counts in report.by_kind.items():
-        print(f"  {kind}: {counts}")
+@pytest.fixture
+def check(capsys):
+    """Check a report, and print it also when the test passes."""
+
+    def check_report(report):
+        with capsys.disabled():
+            print(f"\n{report.done:,} damaged files, {report.rate:.4%} of visible damage found", end="; ")  # noqa: T201
+            print(f"reads: {report.damaged_reads:,} damaged, {report.absent_reads:,} absent", end="; ")  # noqa: T201
+            print(f"{report.wrong} wrong; {report.duration_s:.0f} s")  # noqa: T201
+        _check(report)
+
+    return check_report
 
 
-def check(report):
-    show(report)
+def _check(report):
     assert report.wrong == 0, report.bad
     assert report.missed == 0, report.bad
     assert (report.misnamed, report.leaked, report.hung) == (0, 0, 0), report.bad
     assert report.unexplained == {}
 
 
-def test_damage_is_found_and_never_read_as_data():
+def test_damage_is_found_and_never_read_as_data(check):
     check(check_corruption(flip_count=200, larger_count=42, seed=1))
 
 
 @pytest.mark.soak
-def test_ten_thousand_flips_are_found_or_explained():
+def test_ten_thousand_flips_are_found_or_explained(check):
     report = check_corruption(flip_count=SOAK_FLIPS, larger_count=SOAK_LARGER, directory=log_directory())
     check(report)
     assert report.rate == 1.0

@@ -9,9 +9,9 @@ import pytest
 
 import statelog
 from statelog.errors import CorruptionError, FormatError
+from statelog.format import cbor
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.format.seal import seal, unseal
-from statelog.format import cbor
 
 
 def write(path, content):

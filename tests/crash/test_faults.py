@@ -37,11 +37,19 @@ def run_case(tmp_path):
     return run
 
 
-def show(report):
-    print(f"\n{report.faults:,} faults, {dict(report.endings)}, {report.images:,} images; {report.duration_s:.0f} s")
+@pytest.fixture
+def show(capsys):
+    """Print what was done, also when the test passes."""
+
+    def show_report(report):
+        with capsys.disabled():
+            print(f"\n{report.faults:,} faults; steps {dict(report.endings)}", end="; ")  # noqa: T201
+            print(f"{report.images:,} images afterwards; {report.duration_s:.0f} s")  # noqa: T201
+
+    return show_report
 
 
-def test_a_failing_call_ends_in_one_of_three_ways():
+def test_a_failing_call_ends_in_one_of_three_ways(show):
     report = check_faults(every=25)
     show(report)
     assert report.bad == []
@@ -87,7 +95,7 @@ def test_a_full_store_can_be_read_and_emptied_and_used_again(kind):
 
 
 @pytest.mark.soak
-def test_every_failing_call_ends_in_one_of_three_ways():
+def test_every_failing_call_ends_in_one_of_three_ways(show):
     report = check_faults(directory=log_directory())
     show(report)
     assert report.bad == []

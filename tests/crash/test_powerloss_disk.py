@@ -29,7 +29,7 @@ def disk_after(*events, base=None):
     return disk
 
 
-def image(disk, choose=lambda unit: 0, torn=None):
+def image(disk, choose=lambda _unit: 0, torn=None):
     units = disk.units()
     choice = Choice(tuple(choose(unit) for unit in units), {0: torn} if torn else {})
     return disk.image(units, choice).as_base()
@@ -144,7 +144,8 @@ def test_a_flush_of_another_directory_makes_no_name_certain(naming, _after):
 
 
 def test_a_renamed_file_may_have_its_new_name_and_not_its_content():
-    disk = disk_after(Create(1, "temporary"), Write(1, 0, b"new"), Rename(1, "temporary", "file"), base={"file": b"old"})
+    replace = (Create(1, "temporary"), Write(1, 0, b"new"), Rename(1, "temporary", "file"))
+    disk = disk_after(*replace, base={"file": b"old"})
     assert image(disk, lambda unit: unit.file is None) == {"file": b""}
     assert nothing(disk) == {"file": b"old"}
 

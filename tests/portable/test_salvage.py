@@ -10,7 +10,8 @@ import xxhash
 
 import statelog
 from statelog.errors import AlreadyExistsError, FormatError, StoreLockedError, StoreNotFoundError
-from statelog.format.record import decode_record
+from statelog.format import cbor
+from statelog.format.record import decode_record, encode_record
 from statelog.portable.finding import Finder
 from statelog.portable.pages import PageFile
 from statelog.portable.salvage import salvage
@@ -397,6 +398,20 @@ def test_a_record_inside_a_value_is_no_record(tmp_path, rescue):
         log = list(store.log())
     _report, store = rescue(wipe(path.read_bytes(), [0, 1]))
     assert list(store.log()) == log
+
+
+def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
+    """Its checksum holds; filling the gap before it would take for ever."""
+    path = tmp_path / "forged.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        forged, _chain = encode_record(
+            1, lsn=1 << 50, time_us=1 << 50, previous_chain=bytes(20), body=cbor.encode(["u", {}])
+        )
+        store._engine.write_raw(lambda transaction: transaction.put_log(1 << 50, forged))
+    report, store = rescue(path.read_bytes())
+    assert store.last_lsn == 2
+    assert report.recovered == 2
 
 
 # --- pages -----------------------------------------------------------------------------

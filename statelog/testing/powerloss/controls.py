@@ -17,9 +17,11 @@ from statelog.store import Store
 from statelog.testing.powerloss.campaign import examine_recordings
 from statelog.testing.powerloss.recorder import Recording, log_directory, record
 from statelog.testing.powerloss.trace import (
+    Create,
     DirectoryFlushEnd,
     FlushEnd,
     Mark,
+    Rename,
     Trace,
     WriteFlushed,
 )
@@ -56,6 +58,20 @@ def forget_one_flush(recording: Recording, nth: int) -> Recording:
     return forget(recording, lambda event: event is flushes[nth - 1])
 
 
+def forget_compaction_flush(recording: Recording) -> Recording:
+    """Return the recording without the flushes of a compaction's new file before it takes the store's name."""
+    made: set[int] = set()
+    flushes: list[Event] = []
+    for event in recording.trace.events:
+        if isinstance(event, Create):
+            made.add(event.file)
+        elif isinstance(event, Rename):
+            made.discard(event.file)
+        elif isinstance(event, FlushEnd | WriteFlushed) and event.file in made:
+            flushes.append(event)
+    return forget(recording, lambda event: any(event is flush for flush in flushes))
+
+
 def _named(name: str) -> Workload:
     return next(workload for workload in standard_workloads() if workload.name == name)
 
@@ -79,7 +95,7 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         with tempfile.TemporaryDirectory(dir=directory) as temporary:
             return record(_named(name), Path(temporary), opener=opener)
 
-    commit, creation = recorded("commit"), recorded("creation")
+    commit, creation, compaction = recorded("commit"), recorded("creation"), recorded("compaction")
     made = {
         "data never flushed": forget(commit, _is_data_flush),
         "meta page never flushed": forget(commit, _is_meta_flush),
@@ -87,6 +103,8 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         "LMDB with sync=False": recorded("commit", f"{__name__}:open_without_flush"),
         "creation without directory sync": forget(creation, _is_directory_flush),
         "creation without data flush": forget(creation, _is_data_flush),
+        "compaction without fsync": forget_compaction_flush(compaction),
+        "compaction without directory sync": forget(compaction, _is_directory_flush),
     }
     return {name: renamed(recording, name) for name, recording in made.items()}
 

@@ -1,0 +1,47 @@
+"""Rows on disk: what is put is got, whether it is still in the buffer or not."""
+
+import random
+
+import pytest
+
+from statelog.portable import tables
+from statelog.portable.tables import Table
+
+
+@pytest.fixture(params=[1, 40, 65_536], ids=lambda size: f"buffer of {size}")
+def table(request, monkeypatch):
+    monkeypatch.setattr(tables, "_BUFFER_SIZE_BYTES", request.param)
+    with Table(4) as opened:
+        yield opened
+
+
+def test_rows_are_numbered_from_zero_and_got_back(table):
+    rows = [number.to_bytes(4) for number in range(100)]
+    assert [table.append(row) for row in rows] == list(range(100))
+    assert [table.get(number) for number in range(100)] == rows
+    assert len(table) == 100
+
+
+def test_rows_never_written_are_zeros_and_take_no_room(table):
+    first = table.extend(1 << 40)
+    assert table.get(first) == table.get((1 << 40) - 1) == bytes(4)
+    table.put(12_345, b"here")
+    assert table.get(12_345) == b"here"
+    assert table.get(12_346) == bytes(4)
+
+
+def test_rows_put_at_random_are_what_was_put_last(table):
+    rng = random.Random(1)
+    model = []
+    for step in range(2000):
+        if rng.random() < 0.3 or not model:
+            model.append(step.to_bytes(4))
+            table.append(step.to_bytes(4))
+        elif rng.random() < 0.1:
+            model += [bytes(4)] * 3
+            table.extend(3)
+        else:
+            number = rng.randrange(len(model))
+            model[number] = step.to_bytes(4)
+            table.put(number, step.to_bytes(4))
+    assert [table.get(number) for number in range(len(model))] == model
