@@ -34,7 +34,6 @@ _DAMAGE = (
     lmdb.BadTxnError,  # what the calls after the one that met damage are told
     lmdb.IncompatibleError,
     lmdb.CursorFullError,
-    lmdb.BadValsizeError,  # keys of ours fit: it is one in the file that does not
 )
 
 

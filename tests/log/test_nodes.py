@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from statelog.errors import CorruptionError
+from statelog.format.record import NodeRow
 from statelog.log.nodes import NodeCache
 from statelog.tree.node import LEAF, ROOT, Node, node_digest
+
+
+DIGEST = bytes(range(20))
 
 
 def node(size=100):
@@ -15,28 +19,38 @@ def node(size=100):
 
 def test_what_was_put_is_got():
     cache = NodeCache()
-    cache.put(1, 2, node(5))
-    assert cache.get(1, 2) == node(5)
-    assert cache.get(1, 3) is None
+    cache.put(DIGEST, node(5), 1, 2)
+    assert cache.get(DIGEST, 1, 2) == node(5)
+    assert cache.get(DIGEST, 1, 3) is None
     cache.clear()
-    assert cache.get(1, 2) is None
+    assert cache.get(DIGEST, 1, 2) is None
+
+
+def test_what_is_remembered_under_another_digest_is_not_it():
+    """A locator that was damaged may lead to another node."""
+    cache = NodeCache()
+    cache.put(DIGEST, node(), 1, 2)
+    cache.put_rows(2, [NodeRow(LEAF, DIGEST, b"x", 1)])
+    assert cache.get(bytes(20), 1, 2) is None
+    assert cache.get(bytes(20), 2, 0) is None
+    assert cache.get(DIGEST, 2, 0) == Node(b"x", 1, 2)
 
 
 def test_what_is_asked_for_stays_and_the_rest_goes():
     cache = NodeCache(100_000)
-    cache.put(0, 0, node())
+    cache.put(DIGEST, node(), 0, 0)
     for number in range(1, 2000):
-        cache.put(1, number, node())
-        assert cache.get(0, 0) == node()
-    assert cache.get(1, 1) is None
-    held = sum(cache.get(1, number) is not None for number in range(1, 2000))
+        cache.put(DIGEST, node(), 1, number)
+        assert cache.get(DIGEST, 0, 0) == node()
+    assert cache.get(DIGEST, 1, 1) is None
+    held = sum(cache.get(DIGEST, 1, number) is not None for number in range(1, 2000))
     assert held * 100 <= 100_000
 
 
 def test_what_would_fill_the_memory_alone_is_not_kept():
     cache = NodeCache(100_000)
-    cache.put(1, 1, node(50_000))
-    assert cache.get(1, 1) is None
+    cache.put(DIGEST, node(50_000), 1, 1)
+    assert cache.get(DIGEST, 1, 1) is None
 
 
 @pytest.fixture

@@ -28,13 +28,13 @@ def test_two_processes_write_one_store_without_losing_a_commit(start_child, open
 
 
 def test_a_reader_sees_whole_commits_of_another_process(start_child, environment, check_whole):
-    child = start_child(COMMIT, 200)
+    child = start_child(COMMIT, 1000)
     seen = set()
     while child.poll() is None:
         seen.add(check_whole(environment))
-    assert lsns(child) == list(range(1, 201))
+    assert lsns(child) == list(range(1, 1001))
     assert len(seen) > 2
-    assert check_whole(environment) == 200
+    assert check_whole(environment) == 1000
 
 
 def test_the_last_transaction_of_another_process_is_seen(run_child, environment):
