@@ -107,9 +107,14 @@ def _log_record(view: View, lsn: int) -> LogRecord:
 
 
 def _thread_id(view: View, event: Event) -> str | None:
+    """Return the id of an event's thread, None of one that was deleted."""
     if isinstance(event, ThreadEvent):
         return event.thread_id
-    return view.thread(event.thread).id if view.is_alive(event.thread) else None
+    if view.is_alive(event.thread):
+        return view.thread(event.thread).id
+    if event.thread not in view.deleted_threads():
+        raise missing("thread", event.thread)
+    return None
 
 
 def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:

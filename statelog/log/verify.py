@@ -177,10 +177,13 @@ def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] |
 
 def _visit_all(verifier: _Verifier, transaction: ReadTransaction, progress: Callable[[int, int], None] | None) -> None:
     total = transaction.log_count()
+    count = 0
     for count, lsn in enumerate(transaction.log_lsns(), 1):
         verifier.visit(lsn)
         if progress is not None and count % 256 == 0:
             progress(count, total)
+    if count != total:
+        verifier.report.add("L1", verifier.last_lsn, f"LMDB counts {total} records, {count} are there")
     verifier.compare_index()
     if progress is not None:
         progress(total, total)

@@ -10,6 +10,7 @@ from statelog.log.reader import read_with_digest
 from statelog.log.view import missing
 from statelog.portable.frames import LOG, RECORD, FrameWriter, Header
 from statelog.portable.reports import ExportReport
+from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,6 +63,7 @@ def export_log(
 
 def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:
     """Yield (LSN, record) of the records after an LSN up to another; no transaction is held meanwhile."""
+    mapped = MappedPages(engine.environment)
     while after < last:
         page: list[tuple[int, bytes]] = []
         size_bytes = 0
@@ -73,4 +75,5 @@ def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:
                     raise missing("record", after)
                 page.append((after, bytes(data)))
                 size_bytes += len(data)
+        mapped.read(size_bytes)
         yield from page

@@ -18,8 +18,9 @@ from statelog.portable.checking import Checked, RecordChecker, is_of_content
 from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
 from statelog.portable.nodes import Row, read_rows
-from statelog.portable.overlay import Overlay
+from statelog.portable.overlay import Overlay, commit_records
 from statelog.portable.reports import ImportReport
+from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,10 @@ BATCH_RECORDS = 512
 
 BATCH_STRETCH = 16
 """... but to at most so many times as much."""
+
+
+_TOUCHED_SIZE_BYTES = 16_384
+"""Pages of the store that checking a record touches, about."""
 
 
 class _Taken(NamedTuple):
@@ -60,6 +65,7 @@ class LogImporter:
         self._batch: list[_Taken] = []
         self._batch_size_bytes = 0
         self._checked = Checked()
+        self._mapped = MappedPages(engine.environment)
         self._added = 0
 
     def run(self) -> ImportReport:
@@ -170,6 +176,7 @@ class LogImporter:
             whole_only: leave out the beginning of a transaction whose end has not come.
 
         """
+        self._mapped.read(self._batch_size_bytes + len(self._batch) * _TOUCHED_SIZE_BYTES)
         batch, self._batch, self._batch_size_bytes = self._batch, [], 0
         while whole_only and batch and batch[-1].record.flags & FLAG_CONTINUES:
             batch.pop()
@@ -190,7 +197,7 @@ class LogImporter:
 
         if self._end.lsn and batch[0].record.time_us <= self._end.time_us:
             self._reader.refuse(batch[0].offset, f"the time of record {batch[0].record.lsn} cannot be")
-        self._end = self._engine.write_raw(work)
+        self._end = commit_records(self._engine, work)
         self._added += len(batch)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:

@@ -7,7 +7,7 @@ all of it has been found right.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
@@ -17,10 +17,13 @@ from statelog.log.view import Transaction, View, ordered
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from statelog.log.engine import Engine
     from statelog.portable.nodes import Row
     from statelog.storage.transactions import WriteTransaction
+
+T = TypeVar("T")
 
 _PAGES = b"v"
 _PAGE_PREFIX_SIZE_BYTES = len(keys.encode_page_prefix(0, 0))
@@ -119,3 +122,15 @@ class Overlay:
                 transaction.delete_index(key)
             else:
                 transaction.put_index(key, payload)
+
+
+def commit_records(engine: Engine, work: Callable[[WriteTransaction], T]) -> T:
+    """Run `work`, which flushes an overlay, and commit it; the reserve of the quota is left to retention."""
+
+    def run(transaction: WriteTransaction) -> T:
+        engine._state = None  # noqa: SLF001 - as in `write_raw`: what it remembers of the log is about to change
+        return work(transaction)
+
+    with engine.read():  # raises if the store was closed
+        pass
+    return engine.environment.committer.submit(run)

@@ -46,7 +46,7 @@ from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
 from statelog.portable.finding import Finder, Found
 from statelog.portable.nodes import read_rows
-from statelog.portable.overlay import Overlay
+from statelog.portable.overlay import Overlay, commit_records
 from statelog.portable.pages import PageFile
 from statelog.portable.salvage_plan import Plan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
@@ -54,6 +54,7 @@ from statelog.storage.creation import sync_directory
 from statelog.storage.environment import Environment
 from statelog.storage.failures import translate_os
 from statelog.storage.locks import FileLocks
+from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE_BYTES = 4 * 1024 * 1024
 _BATCH_RECORDS = 512
+_TOUCHED_SIZE_BYTES = 16_384
+"""Pages of the new store that checking a record touches, about."""
+
 _PREVIOUS_CHAIN = slice(32, 52)
 _CHECKSUM = struct.Struct(">Q")
 _EMPTY_BODY = cbor.encode([0, NO_DIGEST, NO_DIGEST, []])
@@ -180,13 +184,14 @@ class _Writer:
         self._plan = plan
         self._report = report
         self._checked = Checked()
+        self._mapped = MappedPages(engine.environment)
 
     def run(self, progress: Progress | None) -> None:
         """Write all of them, as far as one was found at or behind."""
         stop = max([*self._chosen, *self._plan.stand_ins], default=0)
         lsn = 1
         while lsn <= stop:
-            lsn = self._engine.write_raw(partial(self._write_some, start=lsn, stop=stop))
+            lsn = commit_records(self._engine, partial(self._write_some, start=lsn, stop=stop))
             if progress is not None:
                 progress(lsn - 1, stop)
         self._report.finish(self._chosen, self._plan)
@@ -210,6 +215,7 @@ class _Writer:
             size_bytes += len(piece.data)
             lsn += 1
         overlay.flush(transaction)
+        self._mapped.read(size_bytes + (lsn - start) * _TOUCHED_SIZE_BYTES)
         self._report.add(losses, names)
         return lsn
 

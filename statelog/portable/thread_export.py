@@ -32,6 +32,7 @@ from statelog.portable.nodes import read_rows
 from statelog.portable.reports import ExportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, encode_event, encode_node
+from statelog.storage.residency import MappedPages
 from statelog.tree.check import check_node
 from statelog.tree.node import ROOT, Node
 
@@ -48,6 +49,9 @@ CARRIED_SIZE_BYTES = 64 * 1024 * 1024
 _PAGE_RECORDS = 4096
 _PAGE_SIZE_BYTES = 4 * 1024 * 1024
 _REMEMBERED_MAX = 65_536
+_TOUCHED_SIZE_BYTES = 4096
+"""What looking at the head of a record touches."""
+
 _NUMBER = struct.Struct(">Q")
 _ENVELOPE = struct.Struct(">8xBBH")
 
@@ -111,11 +115,12 @@ def _events(
 ) -> Iterator[_Found]:
     """Yield what is left of the threads' records, in order. For that the log is looked through, record heads only."""
     after = min(threads, default=last + 1) - 1
+    mapped = MappedPages(engine.environment)
     while after < last:
         page: list[tuple[int, bytes]] = []
         size_bytes = 0
         with engine.read() as view:
-            stop = min(after + _PAGE_RECORDS, last)
+            start, stop = after, min(after + _PAGE_RECORDS, last)
             while after < stop and size_bytes < _PAGE_SIZE_BYTES:
                 after += 1
                 data = view.transaction.get_log(after)
@@ -124,6 +129,7 @@ def _events(
                 if _thread_of(data, after) in threads:
                     page.append((after, bytes(data)))
                     size_bytes += len(data)
+        mapped.read(max(size_bytes, (after - start) * _TOUCHED_SIZE_BYTES))
         for lsn, record_data in page:
             record = decode_record(record_data, lsn)
             event = read_event(record)
@@ -169,6 +175,7 @@ class _Exporter:
         self._numbers = closing.enter_context(Table(_NUMBER.size))
         """Place of a node -> its number, plus one."""
         self._remembered: dict[tuple[int, int], int] = {}
+        self._mapped = MappedPages(engine.environment)
 
     def put(self, found: _Found, *, is_followed: bool) -> None:
         """Write an event, and before it the nodes that its state needs; those of its record in their order.
@@ -279,6 +286,7 @@ class _Exporter:
         payload = encode_node(ref.type, node.content, [number for number in numbers if number is not None])
         self._writer.put(NODE, payload)
         self._carried_size_bytes += len(payload)
+        self._mapped.read(len(payload))
         block: int = _NUMBER.unpack(self._blocks.get(ref.lsn))[0]
         if not block:
             block = self._numbers.extend(self._node_count(ref.lsn)) + 1

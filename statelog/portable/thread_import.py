@@ -22,6 +22,7 @@ from statelog.portable.events import TIME_US_MAX
 from statelog.portable.frames import EVENT, NODE, THREADS
 from statelog.portable.log_import import BATCH_RECORDS, BATCH_SIZE_BYTES, BATCH_STRETCH
 from statelog.portable.nodes import Seams, check_content, check_refs, read_rows
+from statelog.portable.overlay import commit_records
 from statelog.portable.reports import ImportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, decode_event, decode_node
@@ -39,6 +40,7 @@ from statelog.portable.thread_writing import (
     event_row,
     make_event,
 )
+from statelog.storage.residency import MappedPages
 from statelog.tree.node import CHUNK, PIECE, Node, node_digest
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
 """Nodes of one event: whoever exports sends them in portions."""
 
 _NODE_TYPES = range(1, 5)
+_TOUCHED_SIZE_BYTES = 16_384
+"""Pages of the store that importing an event touches, about."""
 
 
 class _Thread:
@@ -86,6 +90,7 @@ class ThreadImporter:
         self._groups_size_bytes = 0
         self._staged: dict[int, StagedNode] = {}
         self._seams = Seams()
+        self._mapped = MappedPages(engine.environment)
         self._events = 0
         self._added = 0
         self._last_lsn = 0
@@ -188,6 +193,7 @@ class ThreadImporter:
             raise CorruptionError(message)
         nodes, self._nodes, size_bytes, self._nodes_size_bytes = self._nodes, [], self._nodes_size_bytes, 0
         group = Group(self._events, event, nodes, frame.offset)
+        self._mapped.read(size_bytes + _TOUCHED_SIZE_BYTES)
         self._events += 1
         self._rows.append(bytes(EVENT_SIZE_BYTES))
         thread = self._threads[event.thread]
@@ -274,7 +280,7 @@ class ThreadImporter:
             self._last_lsn = writing.flush(transaction)
             return writing
 
-        writing = self._engine.write_raw(work)
+        writing = commit_records(self._engine, work)
         for number, lsn in writing.threads.items():
             self._threads[number].lsn = lsn
         self._settle(writing.places, writing.events)

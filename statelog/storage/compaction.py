@@ -31,6 +31,7 @@ from statelog.storage.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TA
 from statelog.storage.failures import translate_os
 from statelog.storage.faults import point
 from statelog.storage.locks import FileLocks, is_same_file
+from statelog.storage.residency import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -223,7 +224,7 @@ def _fill(
     )
     try:
         with environment.read(), environment.handles.begin(buffers=True) as source:
-            copied = _copy_tables(environment, source, target, check_record, progress)
+            copied = _copy_tables(environment, source, target, descriptor, check_record, progress)
     except lmdb.MapFullError as error:  # cannot be: it is the old file without its free pages
         raise StorageError(f"{environment.path} does not fit its own size", path=str(environment.path)) from error
     finally:
@@ -240,6 +241,7 @@ def _copy_tables(
     environment: Environment,
     source: lmdb.Transaction,
     target: lmdb.Environment,
+    descriptor: int,
     check_record: CheckRecord | None,
     progress: Progress | None,
 ) -> tuple[int, int]:
@@ -255,7 +257,7 @@ def _copy_tables(
         if progress is not None and (done % _PROGRESS_ENTRIES == 0 or done == whole):
             progress(done, whole)
 
-    appender = _Appender(target)
+    appender = _Appender(target, (environment.locks.descriptor, descriptor))
     try:
         for (name, table), count in zip(tables, counts, strict=True):
             before = done
@@ -287,8 +289,10 @@ def _copy_table(
 class _Appender:
     """Appends to the new file in transactions of bounded size."""
 
-    def __init__(self, target: lmdb.Environment) -> None:
+    def __init__(self, target: lmdb.Environment, descriptors: tuple[int, int]) -> None:
         self._target = target
+        self._descriptors = descriptors
+        """Of the files that are read, and written: what was touched of them is given back."""
         self._size_bytes = 0
         self.transaction = target.begin(write=True)
 
@@ -296,6 +300,8 @@ class _Appender:
         if self._size_bytes >= _COPIED_SIZE_BYTES:
             self._size_bytes = 0
             self.transaction.commit()
+            for descriptor in self._descriptors:
+                release(descriptor)
             point("compaction.between_transactions")
             self.transaction = self._target.begin(write=True)
         if not self.transaction.put(key, value, append=True, db=table):

@@ -20,7 +20,7 @@ from statelog.testing.history import Commit, Fork, Rollback, Together
 from statelog.testing.powerloss.recorder import STORE_NAME, log_directory, read_files
 from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog
 from statelog.testing.powerloss.workers import Died, Worker, WorkerPool, worker_count
-from statelog.testing.powerloss.workloads import DeleteThread, Reopen, Retain, Session, Workload
+from statelog.testing.powerloss.workloads import Compact, DeleteThread, Reopen, Retain, Session, Workload, export_of
 
 if TYPE_CHECKING:
     import os
@@ -121,6 +121,7 @@ def standard_workloads() -> tuple[Workload, ...]:
         together,
         commit("c", 3, 3000),
     )
+    imported = export_of([commit("x", number) for number in range(4)], threads=("x",))
     maintenance = (Retain(2), commit("a", 4), DeleteThread("b"), commit("a", 5))
     return (
         Workload("creation", ((commit("a", 1), commit("a", 2), Reopen(), commit("b", 3)),)),
@@ -128,6 +129,8 @@ def standard_workloads() -> tuple[Workload, ...]:
         Workload("batched", (mixed,), before, durability="batched"),
         Workload("group commit", tuple((commit(name, 1), commit(name, 2)) for name in "pqrs"), before),
         Workload("retention and deletion", (maintenance,), before),
+        Workload("compaction", ((Compact(), commit("a", 6), Compact(), commit("a", 7)),), before),
+        Workload("import", ((imported, imported, commit("a", 8)),), before),
     )
 
 

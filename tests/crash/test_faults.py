@@ -89,7 +89,12 @@ def test_a_case_whose_call_is_never_made_is_told_apart(run_case):
     assert result.problem == ""
 
 
-@pytest.mark.parametrize("kind", ["quota", "disk"])
+FULL_DISK = pytest.mark.xfail(
+    strict=True, reason="a full disk: LMDB needs pages to free pages, and only the quota keeps some for that"
+)
+
+
+@pytest.mark.parametrize("kind", ["quota", pytest.param("disk", marks=FULL_DISK)])
 def test_a_full_store_can_be_read_and_emptied_and_used_again(kind):
     assert check_full(kind) == []
 

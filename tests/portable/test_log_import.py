@@ -1,6 +1,8 @@
 """A whole store through a stream: the very same records, or nothing that was not checked."""
 
 import io
+import os
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -281,3 +283,35 @@ def test_a_newer_record_format_is_named(rich, open_store, export, take, split, j
         take(open_store(), join(pieces))
     assert caught.value.needed == 9
     assert caught.value.lsn == open_store().last_lsn
+
+
+def test_an_import_leaves_the_reserve_of_the_quota_to_retention(open_store, export, take, monkeypatch):
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 2)
+    old = open_store("old.state")
+    for _ in range(60):
+        old.thread("t").commit({"text": os.urandom(60_000)})
+    new = open_store(max_size_bytes=2 * 1024 * 1024)
+    with pytest.raises(StoreFullError):
+        take(new, export(old))
+    assert new.last_lsn > 1
+    assert new.delete_thread("t").pending_records == 0
+    new.thread("u").commit({"text": "there is room again"})
+
+
+def test_an_import_beside_commits_of_the_same_process_does_not_confuse_them(rich, open_store, export):
+    """Works of several kinds in one transaction: each sees the log as the one before has left it."""
+    new = open_store()
+    threads = [threading.Thread(target=commit_often, args=(new, name)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    data = export(rich, threads=["one", "two"])
+    log_import_of(new, io.BytesIO(data))
+    for thread in threads:
+        thread.join()
+    assert new.verify().problems == []
+    assert {info.id: info.versions for info in new.threads()}["a"] == 50
+
+
+def commit_often(store, name):
+    for turn in range(50):
+        store.thread(name).commit({"turn": turn})

@@ -1,0 +1,55 @@
+"""Giving mapped pages back while a whole store is read.
+
+What LMDB reads it reads through its map, and every page touched counts as this process's memory until
+the kernel wants it: harmless, but whoever watches sees a gigabyte. Reading a store from end
+to end therefore says now and then that it is done with what it has read. The pages stay in the page
+cache; who touches one again finds it there. The map is never written through, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from statelog.storage.environment import Environment
+
+RELEASE_SIZE_BYTES = 32 * 1024 * 1024
+"""Read so much, and give back."""
+
+_MAPS = Path("/proc/self/maps")
+_DONT_NEED = 4
+"""MADV_DONTNEED on Linux."""
+
+
+class MappedPages:
+    """The pages of one environment's map that this process has touched."""
+
+    __slots__ = ("_environment", "_read_bytes")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._read_bytes = 0
+
+    def read(self, size_bytes: int) -> None:
+        """Note that so much was read; now and then, give back what was."""
+        self._read_bytes += size_bytes
+        if self._read_bytes >= RELEASE_SIZE_BYTES:
+            self._read_bytes = 0
+            release(self._environment.locks.descriptor)
+
+
+def release(descriptor: int) -> None:
+    """Give back the mapped pages of a file, where the system can."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        inode = os.fstat(descriptor).st_ino
+        madvise = ctypes.CDLL(None).madvise
+        with _MAPS.open() as maps:
+            for line in maps:
+                addresses, permissions, _offset, _device, number = line.split()[:5]
+                if int(number) == inode and permissions.startswith("r-"):  # never one that can be written through
+                    start, stop = (int(address, 16) for address in addresses.split("-"))
+                    madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), _DONT_NEED)
