@@ -8,7 +8,6 @@ Inputs that a run found at fault are added beside them by hand, under names that
 from __future__ import annotations
 
 import struct
-
 import sys
 from pathlib import Path
 
@@ -93,9 +92,7 @@ def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
 
 def page(first: int, count: int) -> bytes:
     """A version page with times 1, 2, 3, ..."""
-    entries = b"".join(
-        (n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") for n in range(count)
-    )
+    entries = b"".join((n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") for n in range(count))
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
 

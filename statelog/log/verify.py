@@ -166,12 +166,16 @@ class _Verifier:
 
 def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] | None) -> VerifyReport:
     """Check every record, and with `deep` every node; see `Store.verify`."""
-    with engine.environment.read() as transaction:
-        verifier = _Verifier(transaction, deep=deep)
-        try:
+    verifier: _Verifier | None = None
+    try:
+        with engine.environment.read() as transaction:
+            verifier = _Verifier(transaction, deep=deep)
             _visit_all(verifier, transaction, progress)
-        except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
-            verifier.report.add("R1", verifier.last_lsn, str(error))
+    except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
+        if verifier is None:
+            raise
+        verifier.report.add("R1", verifier.last_lsn, str(error))
+    assert verifier is not None
     return verifier.report
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from statelog.errors import CorruptionError, FormatError, StatelogError, ThreadDeletedError
+from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError, ThreadDeletedError
 from statelog.format import keys
 from statelog.format.record import TYPE_CHECKPOINT, TYPE_ROLLBACK, TYPE_THREAD, Redacted, decode_record
 from statelog.limits import VALUE_SIZE_BYTES_MAX
@@ -27,7 +27,8 @@ from statelog.portable.reports import ImportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, decode_event, decode_node
 from statelog.portable.thread_export import CARRIED_SIZE_BYTES
-from statelog.portable.thread_writing import (
+from statelog.portable.thread_making import event_row, make_event
+from statelog.portable.thread_rows import (
     EVENT_SIZE_BYTES,
     PLACE_SIZE_BYTES,
     EventRow,
@@ -35,11 +36,8 @@ from statelog.portable.thread_writing import (
     Place,
     Remembered,
     StagedNode,
-    Writing,
-    conflict,
-    event_row,
-    make_event,
 )
+from statelog.portable.thread_writing import Writing
 from statelog.storage.residency import MappedPages
 from statelog.tree.node import CHUNK, PIECE, Node, node_digest
 
@@ -245,14 +243,14 @@ class ThreadImporter:
             held = read_event(record)
             here = {row.digest: number for number, row in read_rows(data, record).items()}
             if isinstance(held, Redacted) != (group.event.type == TYPE_CARRIER):
-                raise conflict(thread.id, f"{differs}, or has expired there")
+                raise _conflict(thread.id, f"{differs}, or has expired there")
             if not writing.find_nodes(group, lsn, thread.lsn, here):
-                raise conflict(thread.id, differs)
+                raise _conflict(thread.id, differs)
             expected = make_event(writing, group, lsn, record.time_us, thread.lsn)
             if isinstance(held, CheckpointEvent) and isinstance(expected, CheckpointEvent):
                 expected = expected._replace(borrowed=held.borrowed)
             if not isinstance(held, Redacted) and held != expected:
-                raise conflict(thread.id, differs)
+                raise _conflict(thread.id, differs)
             row = event_row(group.event, expected, lsn, writing)
         self._settle(writing.places, {group.number: row})
         thread.matched += 1
@@ -296,11 +294,11 @@ class ThreadImporter:
             thread = self._threads[number]
             if not thread.lsn:
                 if writing.view.thread_lsn(thread.id) is not None:
-                    raise conflict(thread.id, "another writer has begun a thread of this id")
+                    raise _conflict(thread.id, "another writer has begun a thread of this id")
                 continue
             for branch, version in thread.heads.items():
                 if writing.view.head_version(thread.lsn, branch) != version:
-                    raise conflict(thread.id, "another writer has committed to it")
+                    raise _conflict(thread.id, "another writer has committed to it")
 
     def _settle(self, places: dict[int, Place], events: dict[int, EventRow]) -> None:
         """Remember where things are, now that they are there."""
@@ -320,3 +318,9 @@ def _records_of(view: View, thread: int) -> list[int]:
         scan = view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))
         lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
     return sorted(lsns)
+
+
+def _conflict(thread_id: str, why: str) -> ConflictError:
+    """Return the error of a thread that cannot be imported because of what the store has."""
+    message = f"thread {thread_id!r} cannot be imported: {why}"
+    return ConflictError(message, thread=thread_id)

@@ -1,147 +1,46 @@
 """Records of a store out of the events and nodes of an export of threads.
 
-The store gives LSNs, and a time later than that of its last record (L1, L2): an event keeps the time
-it had where that can be, and else a checkpoint keeps it in its metadata, under `TIME_KEY`. Its id
-stays what it was, so that whoever has it finds the checkpoint; therefore its digest is another.
+The store gives LSNs, and a time later than that of its last record (L1, L2); `thread_making.py` says what
+else changes. Nothing is written before all of a transaction has been found right.
 """
 
 from __future__ import annotations
 
 import time
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from statelog import kernels
-from statelog.errors import ConflictError, CorruptionError
+from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import (
     FLAG_CONTINUES,
     FLAG_REDACTED,
     TYPE_CHECKPOINT,
-    TYPE_FORK,
-    TYPE_POLICY,
-    TYPE_ROLLBACK,
-    TYPE_SCHEMA,
-    TYPE_TAG,
     TYPE_THREAD,
     NodeRow,
     Redacted,
-    checkpoint_digest,
     decode_record,
     encode_record,
-    part_digest,
     record_chain_digest,
     varint,
 )
-from statelog.limits import METADATA_SIZE_BYTES_MAX
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.events import (
     CheckpointEvent,
-    Event,
-    ForkEvent,
-    PolicyEvent,
-    SchemaEvent,
-    TagEvent,
     ThreadEvent,
-    default_id,
-    encode_checkpoint_body,
 )
 from statelog.log.nodes import NodeCache, read_node
-from statelog.log.times import to_datetime
-from statelog.portable.bodies import METADATA_PAIRS_MAX, children
-from statelog.portable.events import check_event, read_checkpoint
+from statelog.portable.events import check_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
-from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint
+from statelog.portable.thread_making import encode_body, event_row, make_event
+from statelog.portable.thread_rows import ELSEWHERE, EventRow, Group, Place, Remembered, StagedNode
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from statelog.log.view import Transaction, View
     from statelog.storage.transactions import WriteTransaction
-
-TIME_KEY = "statelog:time"
-"""In the metadata of an imported checkpoint that could not keep its time: the time it had."""
-
-_REDACTED_BODY = part_digest(b"")
-_PLACE = Struct(">B20sQII")
-_EVENT = Struct(">20s20sQIII")
-_ELSEWHERE = 0xFFFFFFFF
-"""In a place: the node lies in a record of a thread that is not of the export."""
-
-
-class Place(NamedTuple):
-    """A node of the stream: its identity, and where it lies in the store (LSN 0: not yet)."""
-
-    type: int
-    digest: bytes
-    lsn: int
-    number: int
-    thread: int
-
-    def encode(self) -> bytes:
-        """Return the row of a table."""
-        return _PLACE.pack(*self)
-
-    @classmethod
-    def decode(cls, row: bytes) -> Place:
-        """Inverse of `encode`."""
-        return cls(*_PLACE.unpack(row))
-
-
-class EventRow(NamedTuple):
-    """An event of the stream that is in the store: digests of a checkpoint there and here, and where it is."""
-
-    source_digest: bytes
-    digest: bytes
-    lsn: int
-    thread: int
-    branch: int
-    version: int
-
-    def encode(self) -> bytes:
-        """Return the row of a table."""
-        return _EVENT.pack(*self)
-
-    @classmethod
-    def decode(cls, row: bytes) -> EventRow:
-        """Inverse of `encode`."""
-        return cls(*_EVENT.unpack(row))
-
-
-PLACE_SIZE_BYTES = _PLACE.size
-EVENT_SIZE_BYTES = _EVENT.size
-
-
-class StagedNode(NamedTuple):
-    """A node that was checked: locators are 0 and the number of the child in the stream."""
-
-    number: int
-    type: int
-    digest: bytes
-    data: bytes
-    content_size: int
-    children: list[int]
-
-
-class Group(NamedTuple):
-    """An event with the nodes that came before it."""
-
-    number: int
-    event: Exported
-    nodes: list[StagedNode]
-    offset: int
-
-
-class Remembered(NamedTuple):
-    """What earlier transactions of the import left, to look up."""
-
-    place: Callable[[int], Place]
-    event: Callable[[int], EventRow]
-    thread: Callable[[int], int]
-    """Number of a thread in the stream to its LSN, 0 where it did not begin yet."""
 
 
 class Writing:
@@ -247,7 +146,7 @@ class Writing:
         for node in group.nodes:
             found = elsewhere.get(node.digest)
             if found is not None:
-                self.places[node.number] = Place(node.type, node.digest, *found, _ELSEWHERE)
+                self.places[node.number] = Place(node.type, node.digest, *found, ELSEWHERE)
                 continue
             self.places[node.number] = Place(node.type, node.digest, lsn, len(rows), group.event.thread)
             data = self._relocate(node, lsn, group.event.thread, thread, borrowed)
@@ -314,143 +213,7 @@ class Writing:
             if number is not None:
                 self.places[node.number] = Place(node.type, node.digest, lsn, number, group.event.thread)
             elif node.digest in elsewhere:
-                self.places[node.number] = Place(node.type, node.digest, *elsewhere[node.digest], _ELSEWHERE)
+                self.places[node.number] = Place(node.type, node.digest, *elsewhere[node.digest], ELSEWHERE)
             else:
                 return False
         return True
-
-
-# --- events -----------------------------------------------------------------------
-
-
-def make_event(writing: Writing, group: Group, lsn: int, time_us: int, thread: int) -> Event | Redacted:
-    """Return an event of the stream as an event of the store (borrowed digests left out).
-
-    Raises:
-        CorruptionError: it refers to what it cannot refer to.
-
-    """
-    exported = group.event
-    fields = exported.fields
-    if exported.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
-        return _make_checkpoint(writing, group, lsn, time_us, thread)
-    if exported.type == TYPE_CARRIER:
-        return Redacted(thread, _REDACTED_BODY, None, [])
-    if exported.type == TYPE_THREAD:
-        return ThreadEvent(*fields)
-    if exported.type == TYPE_FORK:
-        return ForkEvent(thread, *fields)
-    if exported.type == TYPE_SCHEMA:
-        return SchemaEvent(thread, *fields)
-    if exported.type == TYPE_POLICY:
-        return PolicyEvent(thread, *fields)
-    assert exported.type == TYPE_TAG
-    name, target = fields
-    return TagEvent(thread, name, 0 if target is None else _referred(writing, group, target).lsn)
-
-
-def _make_checkpoint(writing: Writing, group: Group, lsn: int, time_us: int, thread: int) -> CheckpointEvent:
-    exported = group.event
-    fields = ExportedCheckpoint(*exported.fields)
-    root = writing.place(fields.root)
-    if root.type != ROOT:
-        message = "the state of a checkpoint is no root"
-        raise CorruptionError(message)
-    if exported.type == TYPE_CHECKPOINT:
-        target = 0
-    else:  # the record of the thread stands for one that has expired
-        target = thread if fields.target is None else _referred(writing, group, fields.target).lsn
-    event = CheckpointEvent(
-        thread,
-        fields.branch,
-        fields.version,
-        fields.parent_branch,
-        fields.parent_version,
-        _parent_digest(writing, group, fields, thread),
-        fields.jump_branch,
-        fields.jump_version,
-        fields.depth,
-        fields.jump_depth,
-        root.digest,
-        root.lsn,
-        root.number,
-        None,
-        _dated(fields.metadata, exported.time_us, time_us),
-        fields.written,
-        cbor.encode([]),
-        target,
-        lsn,
-        time_us,
-    )
-    source = source_digest(exported, root.digest)
-    if fields.id is None and (lsn, event.digest) == (exported.lsn, source):
-        return event  # its default id is what it was
-    return event._replace(id=default_id(exported.lsn, source) if fields.id is None else fields.id)
-
-
-def source_digest(exported: Exported, root_digest: bytes) -> bytes:
-    """Return the digest a checkpoint had where it came from."""
-    fields = ExportedCheckpoint(*exported.fields)
-    return checkpoint_digest(fields.parent_digest, root_digest, exported.time_us, fields.id, fields.metadata)
-
-
-def _parent_digest(writing: Writing, group: Group, fields: ExportedCheckpoint, thread: int) -> bytes | None:
-    if fields.parent is None:
-        if fields.parent_branch is None or fields.parent_version is None:
-            return fields.parent_digest
-        entry = writing.view.entry(thread, fields.parent_branch, fields.parent_version)
-        found = None if entry is None else read_checkpoint(writing.view, entry.lsn)
-        return fields.parent_digest if found is None else found.digest
-    parent = _referred(writing, group, fields.parent)
-    if parent[3:] != (group.event.thread, fields.parent_branch, fields.parent_version):
-        message = "the parent of a checkpoint is another than it says"
-        raise CorruptionError(message)
-    if parent.source_digest != fields.parent_digest:
-        message = "the parent of a checkpoint is not what the digest says"
-        raise CorruptionError(message)
-    return parent.digest
-
-
-def _referred(writing: Writing, group: Group, number: int) -> EventRow:
-    """Return an earlier checkpoint of the same thread that an event refers to."""
-    if number < group.number:
-        row = writing.event(number)
-        if row.thread == group.event.thread and any(row.digest):
-            return row
-    message = f"an event refers to event {number}, which is no checkpoint of its thread"
-    raise CorruptionError(message)
-
-
-def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
-    """Return metadata with the time a checkpoint had, if that is not its time any more.
-
-    Of one that was imported before it is the first time that stays. Metadata stays encoded: it may
-    hold values whose codec is not known here.
-    """
-    if source_us == time_us:
-        return metadata
-    key, value = cbor.encode(TIME_KEY), cbor.encode(to_datetime(source_us))
-    parts = children(metadata, METADATA_PAIRS_MAX)
-    pairs = dict(zip(parts[::2], parts[1::2], strict=True))
-    pairs.setdefault(key, value)
-    dated = cbor.head(5, len(pairs)) + b"".join(part for pair in sorted(pairs.items()) for part in pair)
-    return dated if len(dated) <= METADATA_SIZE_BYTES_MAX else metadata
-
-
-def encode_body(event: Event, lsn: int) -> bytes:
-    """Return the body of an event."""
-    return encode_checkpoint_body(event, lsn) if isinstance(event, CheckpointEvent) else cbor.encode(list(event))
-
-
-def event_row(exported: Exported, event: Event | Redacted, lsn: int, writing: Writing) -> EventRow:
-    """Return what later events may ask of an event that is in the store."""
-    if not isinstance(event, CheckpointEvent):
-        return EventRow(bytes(20), bytes(20), lsn, exported.thread, 0, 0)
-    source = source_digest(exported, writing.place(exported.fields[10]).digest)
-    return EventRow(source, event.digest, lsn, exported.thread, event.branch, event.version)
-
-
-def conflict(thread_id: str, why: str) -> ConflictError:
-    """Return the error of a thread that cannot be imported because of what the store has."""
-    message = f"thread {thread_id!r} cannot be imported: {why}"
-    return ConflictError(message, thread=thread_id)

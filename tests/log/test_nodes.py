@@ -9,7 +9,6 @@ from statelog.format.record import NodeRow
 from statelog.log.nodes import NodeCache
 from statelog.tree.node import LEAF, ROOT, Node, node_digest
 
-
 DIGEST = bytes(range(20))
 
 

@@ -609,7 +609,13 @@ def record_nodes(record: bytes) -> list[tuple[int, bytes, int, int, int]]:
     row_count = reader.number(4) if is_vacuumed and count else count
     require(row_count <= count)
     rows = [
-        (reader.number(4) if is_vacuumed else row, reader.number(1), reader.take(20), reader.number(4), reader.number(4))
+        (
+            reader.number(4) if is_vacuumed else row,
+            reader.number(1),
+            reader.take(20),
+            reader.number(4),
+            reader.number(4),
+        )
         for row in range(row_count)
     ]
     nodes: list[tuple[int, bytes, int, int, int]] = [(0, b"", 0, 0, 0)] * count

@@ -135,7 +135,9 @@ def records(draw: st.DrawFn) -> bytes:
         nodes += content + locs
     count = number + 1 + (draw(st.integers(0, 3)) if is_vacuumed else 0)
     table = (struct.pack(">I", len(rows)) if is_vacuumed and count else b"") + b"".join(rows)
-    envelope = bytes(11) + bytes([2 * is_vacuumed]) + struct.pack(">I", len(body)) + bytes(36) + struct.pack(">I", count)
+    envelope = (
+        bytes(11) + bytes([2 * is_vacuumed]) + struct.pack(">I", len(body)) + bytes(36) + struct.pack(">I", count)
+    )
     return envelope + body + table + nodes
 
 

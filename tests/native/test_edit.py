@@ -39,9 +39,10 @@ def items(count):
 
 def test_chunk_that_would_close_too_early_is_left_to_the_caller():
     slots = next(bytes([n]) for n in range(24) if kernels.content_hash(bytes([n])) & 7 == 0)
-    open_level = bytes([kernels.KIND_LIST, 0, 8]) + next(
-        bytes([n]) for n in range(24) if kernels.content_hash(bytes([n])) & 7
-    ) * 8
+    open_level = (
+        bytes([kernels.KIND_LIST, 0, 8])
+        + next(bytes([n]) for n in range(24) if kernels.content_hash(bytes([n])) & 7) * 8
+    )
     options = {"kind": 0, "start": 7, "stop": 8, "entries": slots, "locators": b"", "added": 1}
     assert kernels.chunk_replace(open_level, len(open_level), 0, **options, is_closed=False) is None
     closed = kernels.chunk_replace(open_level, len(open_level), 0, **options, is_closed=True)

@@ -10,7 +10,7 @@ import statelog
 from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError, ThreadNotFoundError, UsageError
 from statelog.portable import thread_export, thread_import
 from statelog.portable.streams import export_store, import_stream
-from statelog.portable.thread_writing import TIME_KEY
+from statelog.portable.thread_making import TIME_KEY
 from statelog.testing import SCHEMA, StoreModel, assert_matches, histories, perform_all
 
 

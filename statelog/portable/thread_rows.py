@@ -1,0 +1,89 @@
+"""What an import of threads remembers of the stream: nodes, events, and what is at hand of them."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.portable.thread_events import Exported
+
+_PLACE = Struct(">B20sQII")
+_EVENT = Struct(">20s20sQIII")
+
+ELSEWHERE = 0xFFFFFFFF
+"""In a place: the node lies in a record of a thread that is not of the export."""
+
+
+class Place(NamedTuple):
+    """A node of the stream: its identity, and where it lies in the store (LSN 0: not yet)."""
+
+    type: int
+    digest: bytes
+    lsn: int
+    number: int
+    thread: int
+
+    def encode(self) -> bytes:
+        """Return the row of a table."""
+        return _PLACE.pack(*self)
+
+    @classmethod
+    def decode(cls, row: bytes) -> Place:
+        """Inverse of `encode`."""
+        return cls(*_PLACE.unpack(row))
+
+
+class EventRow(NamedTuple):
+    """An event of the stream that is in the store: digests of a checkpoint there and here, and where it is."""
+
+    source_digest: bytes
+    digest: bytes
+    lsn: int
+    thread: int
+    branch: int
+    version: int
+
+    def encode(self) -> bytes:
+        """Return the row of a table."""
+        return _EVENT.pack(*self)
+
+    @classmethod
+    def decode(cls, row: bytes) -> EventRow:
+        """Inverse of `encode`."""
+        return cls(*_EVENT.unpack(row))
+
+
+PLACE_SIZE_BYTES = _PLACE.size
+EVENT_SIZE_BYTES = _EVENT.size
+
+
+class StagedNode(NamedTuple):
+    """A node that was checked: locators are 0 and the number of the child in the stream."""
+
+    number: int
+    type: int
+    digest: bytes
+    data: bytes
+    content_size: int
+    children: list[int]
+
+
+class Group(NamedTuple):
+    """An event with the nodes that came before it."""
+
+    number: int
+    event: Exported
+    nodes: list[StagedNode]
+    offset: int
+
+
+class Remembered(NamedTuple):
+    """What earlier transactions of the import left, to look up."""
+
+    place: Callable[[int], Place]
+    event: Callable[[int], EventRow]
+    thread: Callable[[int], int]
+    """Number of a thread in the stream to its LSN, 0 where it did not begin yet."""
