@@ -15,7 +15,7 @@ import statelog
 _MEMORY = Path("/dev/shm")
 
 
-def pytest_configure(config):
+def pytest_configure():
     """Put temporary stores into memory where there is room for that.
 
     What the tests here ask of the disk a file system in memory gives too: a killed process loses

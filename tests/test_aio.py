@@ -71,7 +71,7 @@ def test_mount_commits_once_on_clean_exit_and_not_on_exception(tmp_path: Path) -
             async with thread.mount() as state:
                 state["findings"].append("b")
                 state["notes"]["k"]["n"].append(2)
-            with pytest.raises(KeyError):
+            with pytest.raises(KeyError):  # noqa: PT012 - the block is what raises
                 async with thread.mount() as state:
                     state["findings"].clear()
                     raise KeyError
@@ -89,7 +89,7 @@ def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
             async with store.transaction() as tx:
                 await tx.thread("a").commit({"x": 1})
                 await tx.thread("b").commit({"x": 2})
-            with pytest.raises(ConflictError):
+            with pytest.raises(ConflictError):  # noqa: PT012 - its end is what raises
                 async with store.transaction() as tx:
                     await tx.thread("a").commit({"x": 3})
                     await tx.thread("b").commit({"x": 4}, expected_version=7)
