@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
     from types import TracebackType
 
+    from statelog.branches import BranchInfo
     from statelog.checkpoint import Checkpoint
     from statelog.diff import Change
     from statelog.log.reader import LogRecord
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from statelog.statistics import StoreStatistics
     from statelog.store import ThreadInfo
     from statelog.targets import Target
-    from statelog.thread import BranchInfo
     from statelog.transaction import Transaction as SyncTransaction
 
 T = TypeVar("T")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from statelog.branches import BranchInfo, no_branch
 from statelog.checkpoint import Checkpoint, read_head
 from statelog.errors import (
-    BranchNotFoundError,
     CheckpointNotFoundError,
     SchemaError,
     ThreadNotFoundError,
@@ -41,16 +40,6 @@ if TYPE_CHECKING:
 _HISTORY_PAGE = 32
 
 
-@dataclass(frozen=True, slots=True)
-class BranchInfo:
-    """A branch of a thread: versions 0..base_version are its parent's, the rest its own."""
-
-    name: str
-    parent: str | None
-    base_version: int
-    head_version: int
-
-
 class Thread:
     """One branch of one thread of a store.
 
@@ -72,7 +61,7 @@ class Thread:
         with session.read() as view:
             self._resolve(view)
         if branch != MAIN and self._branch_number is None:
-            raise _no_branch(thread_id, branch)
+            raise no_branch(thread_id, branch)
 
     @property
     def id(self) -> str:
@@ -116,7 +105,7 @@ class Thread:
                     raise writer.deleted_error(self._id)
                 message = f"no thread {self._id!r} in this store"
                 raise ThreadNotFoundError(message, thread=self._id)
-            raise _no_branch(self._id, self._branch)
+            raise no_branch(self._id, self._branch)
         assert self._lsn is not None
         assert self._branch_number is not None
         return self._lsn, self._branch_number
@@ -132,7 +121,7 @@ class Thread:
         lsn = batch.view.thread_lsn(self._id)
         if lsn is None:
             if self._branch != MAIN:
-                raise _no_branch(self._id, self._branch)
+                raise no_branch(self._id, self._branch)
             return writer.create_thread(batch, self._id, self._given.specs()), 0
         if self._has_schema:
             added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
@@ -140,7 +129,7 @@ class Thread:
                 writer.extend_schema(batch, lsn, added)
         number = batch.view.branch_number(lsn, self._branch)
         if number is None:
-            raise _no_branch(self._id, self._branch)
+            raise no_branch(self._id, self._branch)
         return lsn, number
 
     def _check_still_open(self, batch: Batch) -> None:
@@ -494,8 +483,3 @@ class Thread:
         else changed in the meantime raises ConflictError, one that nobody else touched does not.
         """
         return mounted(self, metadata)
-
-
-def _no_branch(thread_id: str, branch: str) -> BranchNotFoundError:
-    message = f"thread {thread_id!r} has no branch {branch!r}"
-    return BranchNotFoundError(message, thread=thread_id, branch=branch)

@@ -16,6 +16,7 @@ LONGER = {
     "statelog/kernels.py",
     "statelog/testing/powerloss/shim.c",
     "tests/native/oracles.py",
+    "tests/portable/test_salvage.py",
     "tests/storage/test_commit.py",
     "tests/test_bad_input.py",
     "tests/test_schema.py",
