@@ -24,6 +24,7 @@ from xxhash import xxh3_64_intdigest
 from statelog.errors import AlreadyExistsError, FormatError, StatelogError, StoreLockedError
 from statelog.format import cbor
 from statelog.format.record import (
+    ENVELOPE_SIZE_BYTES,
     FLAG_REDACTED,
     FLAG_VACUUMED,
     NO_DIGEST,
@@ -34,6 +35,7 @@ from statelog.format.record import (
     Redacted,
     decode_record,
     encode_record,
+    part_digest,
     record_chain_digest,
     redact_record,
 )
@@ -57,7 +59,7 @@ from statelog.storage.locks import FileLocks
 from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from statelog.storage.transactions import WriteTransaction
 
@@ -68,6 +70,8 @@ _BATCH_RECORDS = 512
 _TOUCHED_SIZE_BYTES = 16_384
 """Pages of the new store that checking a record touches, about."""
 
+_FLAGS = slice(10, 12)
+_BODY_SIZE = slice(12, 16)
 _PREVIOUS_CHAIN = slice(32, 52)
 _CHECKSUM = struct.Struct(">Q")
 _EMPTY_BODY = cbor.encode([0, NO_DIGEST, NO_DIGEST, []])
@@ -258,8 +262,7 @@ class _Writer:
         if isinstance(event, Redacted):
             if not checker.unsound:
                 return piece
-            data = redact_record(data, lsn, event.thread, alive=rows.keys() - checker.unsound)
-            return _decoded(data, lsn)
+            return _redacted(piece, rows.keys() - checker.unsound)
         if isinstance(event, ForkEvent):
             piece = _forked(overlay, piece, event)
             event = piece.event
@@ -274,13 +277,33 @@ class _Writer:
         if not why:
             return piece
         losses.append(Loss.of(lsn, event, why))
-        thread = lsn if isinstance(event, ThreadEvent) else event.thread
-        return _decoded(redact_record(data, lsn, thread, alive=rows.keys() - checker.unsound), lsn)
+        return _redacted(_Piece(data, record, event), rows.keys() - checker.unsound)
 
 
 def _decoded(data: bytes, lsn: int) -> _Piece:
     record = decode_record(data, lsn)
     return _Piece(data, record, read_event(record))
+
+
+def _redacted(piece: _Piece, alive: Collection[int]) -> _Piece:
+    """Return a record without its event, and with these of its nodes; its place in the chain stays."""
+    data, record, event = piece
+    if not isinstance(event, Redacted):  # the body first, without decoding it: metadata may want a codec unknown here
+        thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
+        borrowed = cbor.decode(event.borrowed) if isinstance(event, CheckpointEvent) else []
+        body = cbor.encode([thread, part_digest(record.body), None, borrowed])
+        envelope = bytearray(data[:ENVELOPE_SIZE_BYTES])
+        envelope[_FLAGS] = (record.flags | FLAG_REDACTED).to_bytes(2)
+        envelope[_BODY_SIZE] = len(body).to_bytes(4)
+        data = _sealed(envelope + body + data[ENVELOPE_SIZE_BYTES + len(record.body) :])
+        event = Redacted(thread, part_digest(record.body), None, borrowed)
+    return _decoded(redact_record(data, record.lsn, event.thread, alive=alive), record.lsn)
+
+
+def _sealed(data: bytearray) -> bytes:
+    """Return a record with a right checksum."""
+    data[: _CHECKSUM.size] = _CHECKSUM.pack(xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :]))
+    return bytes(data)
 
 
 def _chained(piece: _Piece, end: LogEnd) -> _Piece:
@@ -289,8 +312,7 @@ def _chained(piece: _Piece, end: LogEnd) -> _Piece:
         return piece
     data = bytearray(piece.data)
     data[_PREVIOUS_CHAIN] = end.chain
-    data[: _CHECKSUM.size] = _CHECKSUM.pack(xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :]))
-    return _decoded(bytes(data), piece.record.lsn)
+    return _decoded(_sealed(data), piece.record.lsn)
 
 
 def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent) -> _Piece:

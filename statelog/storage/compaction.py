@@ -15,6 +15,7 @@ of this process wait; reading goes on, but for the moment of the swap.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import struct
@@ -155,7 +156,7 @@ def compact_file(
 def finish_leftovers(path: Path) -> None:
     """Finish, or clear away, a compaction of `path` that was cut. One look at the directory if there was none.
 
-    The caller is present in the file at `path`: then no compaction of it is going on.
+    One that is going on is left alone.
 
     Raises:
         StorageError: the directory cannot be flushed. Facts: path.
@@ -164,12 +165,35 @@ def finish_leftovers(path: Path) -> None:
     if not os.path.lexists(temporary):
         return
     try:
-        sync_directory(path.parent)  # the rename may have happened, and be volatile still
-        for name in (_linked_path(path), temporary):
-            with contextlib.suppress(FileNotFoundError):
-                name.unlink()
+        with contextlib.suppress(FileNotFoundError), _held(temporary):
+            sync_directory(path.parent)  # the rename may have happened, and be volatile still
+            for name in (_linked_path(path), temporary):
+                with contextlib.suppress(FileNotFoundError):
+                    name.unlink()
+    except BlockingIOError:
+        return
     except OSError as error:
         raise translate_os(error, path=path) from error
+
+
+@contextmanager
+def _held(temporary: Path) -> Iterator[None]:
+    """Hold the lock of a temporary file, which its compaction holds as long as it fills it. Raises BlockingIOError."""
+    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        _lock_temporary(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_temporary(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without such locks
+        return
 
 
 def _temporary_path(path: Path) -> Path:
@@ -191,6 +215,7 @@ def _create(temporary: Path, environment: Environment) -> int:
     status = os.fstat(environment.locks.descriptor)
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
     try:
+        _lock_temporary(descriptor)
         with contextlib.suppress(PermissionError):  # then it stays this user's, as any file made here
             own = os.fstat(descriptor)
             if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
@@ -389,6 +414,8 @@ def _adopt(environment: Environment, locks: FileLocks) -> None:
     """Make the new file the one that the environment, and the registry, know."""
     old = environment.locks.descriptor
     environment.locks = locks
+    with contextlib.suppress(OSError):
+        fcntl.flock(locks.descriptor, fcntl.LOCK_UN)  # no temporary file any more
     status = os.fstat(locks.descriptor)
     registry._by_inode.pop(environment.inode, None)  # noqa: SLF001
     environment.inode = (status.st_dev, status.st_ino)

@@ -5,6 +5,7 @@ Truth is what a sound copy of the file holds, read beforehand.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import resource
@@ -261,6 +262,7 @@ def _contained(functions: tuple[_Function, ...], path: Path, truth: Truth) -> li
 def _look_and_exit(functions: tuple[_Function, ...], path: Path, truth: Truth, writable: int) -> None:
     code = 1
     try:
+        faulthandler.disable()  # dying is expected here
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_LOOK_TIMEOUT_S)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))

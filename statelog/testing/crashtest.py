@@ -25,7 +25,7 @@ IMAGES_DEFAULT = 20_000
 SECONDS_DEFAULT = 20.0
 _FLIPS = 2000
 _LARGER_DAMAGES = 350
-_BAD_SHOWN = 20
+_BAD_SHOWN = 6
 
 Progress = Callable[[int, int], None]
 
@@ -72,17 +72,19 @@ class CrashTestReport:
         return not (self.lost or self.wrong)
 
     def bad(self) -> list[str]:
-        """Return the first things that were wrong, a line each."""
-        lines = [f"control not caught: {name}" for name, caught in self.controls.items() if not caught]
+        """Return the first things of each part that were wrong, a line each."""
+        parts = [[f"control not caught: {name}" for name, caught in self.controls.items() if not caught]]
         if self.power_loss is not None:
-            lines += [f"power cut, {each.workload}, cut {each.cut}: {each.message}" for each in self.power_loss.bad]
+            parts.append(
+                [f"power cut, {each.workload}, cut {each.cut}: {each.message}" for each in self.power_loss.bad]
+            )
         if self.faults is not None:
-            lines += [f"fault, {each.workload}, {each.fault}: {each.message}" for each in self.faults.bad]
+            parts.append([f"fault, {each.workload}, {each.fault}: {each.message}" for each in self.faults.bad])
         if self.corruption is not None:
-            lines += [f"damage, {each}" for each in self.corruption.bad]
+            parts.append([f"damage, {each}" for each in self.corruption.bad])
         if self.soak is not None:
-            lines += [f"kill, {each}" for each in self.soak.bad]
-        return lines[:_BAD_SHOWN]
+            parts.append([f"kill, {each}" for each in self.soak.bad])
+        return [line for part in parts for line in part[:_BAD_SHOWN]]
 
     def rows(self) -> list[tuple[str, int, str]]:
         """Return what to show: what, how many, and a remark."""

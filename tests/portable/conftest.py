@@ -11,6 +11,7 @@ import pytest
 
 import statelog
 from statelog import reducers
+from statelog.portable.salvage import salvage
 from statelog.portable.streams import export_store, import_stream
 
 sys.path.insert(0, str(Path(__file__).parent))  # for apart.py and fuzz_exports.py, which is a script, too
@@ -130,3 +131,46 @@ for _function in (fill, export, take, split, join, with_header, snapshot):
 def piece():
     """The type of a frame apart."""
     return Piece
+
+
+@pytest.fixture
+def source(tmp_path, fill):
+    """A closed store, as bytes, and what its log said."""
+    path = tmp_path / "source.state"
+    with statelog.open(path) as store:
+        fill(store, "one")
+        fill(store, "two", turns=6)
+        log = list(store.log())
+    return path.read_bytes(), log
+
+
+@pytest.fixture
+def rescue(tmp_path):
+    """Salvage bytes; return the report and the new store, which verifies clean and reads throughout."""
+    opened = []
+
+    def run(data, name="new.state"):
+        damaged = tmp_path / "damaged.state"
+        damaged.write_bytes(data)
+        report = salvage(damaged, tmp_path / name)
+        assert damaged.read_bytes() == data
+        store = statelog.open(tmp_path / name)
+        opened.append(store)
+        assert store.verify().problems == []
+        read_everything(store)
+        return report, store
+
+    yield run
+    for store in opened:
+        store.close()
+
+
+def read_everything(store):
+    versions = 0
+    for info in store.threads():
+        thread = store.thread(info.id)
+        for branch in thread.branches():
+            for checkpoint in thread.checkout(branch.name).history():
+                checkpoint.state.to_python()
+                versions += 1
+    return versions

@@ -2,135 +2,17 @@
 
 import os
 import random
-import struct
 
 import lmdb
 import pytest
 import xxhash
+from damage import PAGE_SIZE_BYTES, index_pages, kinds, leaves, occurrences, record_places, wipe, without
 
 import statelog
 from statelog.errors import AlreadyExistsError, FormatError, StoreLockedError, StoreNotFoundError
 from statelog.format import cbor
-from statelog.format.record import decode_record, encode_record
-from statelog.portable.finding import Finder
-from statelog.portable.pages import PageFile
+from statelog.format.record import decode_record
 from statelog.portable.salvage import salvage
-
-PAGE_SIZE_BYTES = 4096
-
-
-@pytest.fixture
-def source(tmp_path, fill):
-    """A closed store, as bytes, and what its log said."""
-    path = tmp_path / "source.state"
-    with statelog.open(path) as store:
-        fill(store, "one")
-        fill(store, "two", turns=6)
-        log = list(store.log())
-    return path.read_bytes(), log
-
-
-@pytest.fixture
-def rescue(tmp_path):
-    """Salvage bytes; return the report and the new store, which verifies clean and reads throughout."""
-    opened = []
-
-    def run(data, name="new.state"):
-        damaged = tmp_path / "damaged.state"
-        damaged.write_bytes(data)
-        report = salvage(damaged, tmp_path / name)
-        assert damaged.read_bytes() == data
-        store = statelog.open(tmp_path / name)
-        opened.append(store)
-        assert store.verify().problems == []
-        read_everything(store)
-        return report, store
-
-    yield run
-    for store in opened:
-        store.close()
-
-
-def read_everything(store):
-    versions = 0
-    for info in store.threads():
-        thread = store.thread(info.id)
-        for branch in thread.branches():
-            for checkpoint in thread.checkout(branch.name).history():
-                checkpoint.state.to_python()
-                versions += 1
-    return versions
-
-
-def occurrences(data, needle):
-    at = data.find(needle)
-    while at >= 0:
-        yield at
-        at = data.find(needle, at + 1)
-
-
-def page_of(data, page):
-    return data[page * PAGE_SIZE_BYTES : (page + 1) * PAGE_SIZE_BYTES]
-
-
-def wipe(data, pages):
-    data = bytearray(data)
-    for page in pages:
-        data[page * PAGE_SIZE_BYTES : (page + 1) * PAGE_SIZE_BYTES] = bytes(PAGE_SIZE_BYTES)
-    return bytes(data)
-
-
-def kinds(data):
-    """Return page number to flags, of pages that are more than the contents of a large value."""
-    found, page = {}, 0
-    while page * PAGE_SIZE_BYTES < len(data):
-        flags, count = struct.unpack_from("=HI", data, page * PAGE_SIZE_BYTES + 10)
-        found[page] = flags
-        page += count if flags == 0x04 else 1
-    return found
-
-
-def leaves(data):
-    return [page for page, flags in kinds(data).items() if flags & 0x02]
-
-
-def index_pages(data, directory):
-    """Return the pages that hold entries of the index, also such as lie about."""
-    path = directory / "index"
-    path.write_bytes(data)
-    with path.open("rb") as file:
-        pages = PageFile(file.fileno())
-        return [
-            page
-            for page in leaves(data)
-            if any(entry.key[:1] in (b"T", b"B", b"v") for entry in pages.leaf_entries(page, page_of(data, page)))
-        ]
-
-
-def record_places(data, lsn):
-    """Return where a record begins, and copies of it that lie about."""
-    return [
-        at - 16
-        for at in occurrences(data, struct.pack(">Q", lsn))
-        if at >= 16
-        and data[at - 8] == 1  # format
-        and 1 <= data[at - 7] <= 8  # type
-        and data[at - 6 : at - 4] < b"\x00\x08"  # flags
-        and 1 < int.from_bytes(data[at - 4 : at]) < 60_000  # size of the body
-        and data[at + 8 : at + 10] == b"\x00\x06"  # time
-    ]
-
-
-def without(data, *lsns):
-    """Return the file with records damaged, wherever they lie."""
-    data = bytearray(data)
-    for lsn in lsns:
-        places = record_places(data, lsn)
-        assert places
-        for at in places:
-            data[at + 58] ^= 1
-    return bytes(data)
-
 
 # --- nothing lost -----------------------------------------------------------------
 
@@ -334,129 +216,6 @@ def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
         rescue(bytes(damaged), "believed.state")
 
 
-# --- which of several ---------------------------------------------------------------
-
-
-def test_what_retention_took_does_not_come_back_with_the_tree_in_order(tmp_path, rescue):
-    """Pages that are free still hold it."""
-    path = tmp_path / "retained.state"
-    with statelog.open(path) as store:
-        for turn in range(6):
-            store.thread("t").commit({"secret": f"secret {turn} " * 20})
-        store.retain(keep_last=1)
-        log = list(store.log())
-    data = path.read_bytes()
-    assert b"secret 1 " in data
-    _report, store = rescue(data)
-    assert list(store.log()) == log
-    assert b"secret 1 " not in store.path.read_bytes()
-
-
-def test_of_what_lies_about_the_newest_is_taken(tmp_path, rescue):
-    """A record whose event was redacted lies about in both forms: without a tree, the redacted one counts."""
-    path = tmp_path / "retained.state"
-    with statelog.open(path) as store:
-        for turn in range(6):
-            store.thread("t").commit({"secret": f"secret {turn} " * 20})
-        store.retain(keep_last=1)
-        log = list(store.log())
-    data = path.read_bytes()
-    _report, store = rescue(wipe(data, [0, 1]))
-    assert list(store.log()) == log
-
-
-def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
-    """Written to the file, but for the meta page."""
-    path = tmp_path / "aborted.state"
-    with statelog.open(path) as store:
-        store.thread("t").commit({"x": 1})
-        before = path.read_bytes()
-        store.thread("t").commit({"x": 2})
-    data = path.read_bytes()
-    torn = before[: 2 * PAGE_SIZE_BYTES] + data[2 * PAGE_SIZE_BYTES :]
-    report, store = rescue(torn)
-    assert store.thread("t").state["x"] == 1
-    assert report.is_complete
-
-
-def test_a_record_inside_a_value_is_no_record(tmp_path, rescue):
-    """Someone stores bytes that look like a page with a record of this store; then the tree is lost."""
-    path = tmp_path / "embedded.state"
-    with statelog.open(path) as store:
-        store.thread("t").commit({"x": 1})
-        with store.read() as view:
-            last = store.last_lsn
-            forged = bytes(view.transaction.get_log(last))
-    forged = forged.replace(b"ax", b"ay")
-    forged = bytearray(forged)
-    forged[16:24] = struct.pack(">Q", last + 2)
-    forged[:8] = xxhash.xxh3_64_digest(bytes(forged[8:]))
-    page = struct.pack("=QHHHH", 0, 0, 4, 1, 0) + bytes(forged)
-    with statelog.open(path) as store:
-        store.thread("t").commit({"evil": page.ljust(PAGE_SIZE_BYTES, b"\0") * 3})
-        store.thread("t").commit({"x": 3})
-        log = list(store.log())
-    _report, store = rescue(wipe(path.read_bytes(), [0, 1]))
-    assert list(store.log()) == log
-
-
-def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
-    """Its checksum holds; filling the gap before it would take for ever."""
-    path = tmp_path / "forged.state"
-    with statelog.open(path) as store:
-        store.thread("t").commit({"x": 1})
-        forged, _chain = encode_record(
-            1, lsn=1 << 50, time_us=1 << 50, previous_chain=bytes(20), body=cbor.encode(["u", {}])
-        )
-        store._engine.write_raw(lambda transaction: transaction.put_log(1 << 50, forged))
-    report, store = rescue(path.read_bytes())
-    assert store.last_lsn == 2
-    assert report.recovered == 2
-
-
-# --- pages -----------------------------------------------------------------------------
-
-
-def test_a_tree_that_runs_in_a_circle_ends(source, tmp_path):
-    data, _log = source
-    path = tmp_path / "circle"
-    path.write_bytes(data)
-    descriptor = os.open(path, os.O_RDONLY)
-    pages = PageFile(descriptor)
-    branch = next(page for page, kind in kinds(data).items() if kind & 0x01)
-    circle = bytearray(data)
-    at = branch * PAGE_SIZE_BYTES
-    lower = struct.unpack_from("=H", data, at + 12)[0]
-    for slot in range(16, lower, 2):
-        node = at + struct.unpack_from("=H", data, at + slot)[0]
-        struct.pack_into("=HHH", circle, node, branch & 0xFFFF, branch >> 16, 0)
-    path.write_bytes(circle)
-    assert list(pages.entries(branch)) == []
-    os.close(descriptor)
-
-
-@pytest.mark.parametrize("size", [0, 1, 15, 4095, 4096, 5000, 8192])
-def test_files_of_any_length_are_read(tmp_path, size):
-    path = tmp_path / "short"
-    path.write_bytes(os.urandom(size))
-    with path.open("rb") as file:
-        finder = Finder(PageFile(file.fileno()))
-        finder.find()
-        assert finder.choose() == ({}, 0)
-
-
-def test_pages_of_another_size_are_read(tmp_path):
-    """The size stands in the meta pages."""
-    path = tmp_path / "store.state"
-    statelog.open(path).close()
-    data = bytearray(path.read_bytes())
-    for at in (0, PAGE_SIZE_BYTES):
-        struct.pack_into("=I", data, at + 16 + 24, 2 * PAGE_SIZE_BYTES)
-    path.write_bytes(data[:PAGE_SIZE_BYTES] + bytes(PAGE_SIZE_BYTES) + data[PAGE_SIZE_BYTES : 2 * PAGE_SIZE_BYTES])
-    with path.open("rb") as file:
-        assert PageFile(file.fileno()).page_size_bytes == 2 * PAGE_SIZE_BYTES
-
-
 # --- refused ------------------------------------------------------------------------------
 
 
@@ -518,3 +277,22 @@ def test_the_new_store_lives_on(source, rescue):
     store.delete_thread("two")
     store.rebuild_index()
     assert store.verify().problems == []
+
+
+def test_metadata_with_a_codec_that_is_not_known_here_is_no_obstacle(tmp_path, monkeypatch):
+    class Own:
+        pass
+
+    statelog.register_codec(Own, name="own-of-salvage", encode=lambda _own: 1, decode=lambda _one: Own())
+    path = tmp_path / "coded.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": ["first " * 20]}, metadata={"own": Own()})
+        store.thread("t").commit({"y": 1}, metadata={"own": Own()})
+        lsn = store.thread("t").at(0).lsn
+    path.write_bytes(without(path.read_bytes(), lsn))
+    with monkeypatch.context() as unknown:
+        unknown.delitem(cbor._codecs_by_name, "own-of-salvage")
+        report = salvage(path, tmp_path / "new.state")
+    assert [loss.version for loss in report.versions_lost] == [0, 1]
+    with statelog.open(tmp_path / "new.state") as store:
+        assert store.verify().problems == []

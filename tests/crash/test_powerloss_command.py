@@ -1,0 +1,122 @@
+"""`statelog crashtest` shows what was tried, and fails if anything was lost or wrong."""
+
+import json
+
+import pytest
+
+from statelog.cli import main
+from statelog.testing import crashtest
+from statelog.testing.corruption import CorruptionReport, DamageCounts
+from statelog.testing.crashtest import CrashTestReport, crashtest_steps
+from statelog.testing.faultinjection import BadCase, FaultReport
+from statelog.testing.powerloss.campaign import PowerLossReport
+from statelog.testing.powerloss.examine import BadImage
+from statelog.testing.powerloss.shim import is_supported
+from statelog.testing.soak import SoakReport
+
+
+def good():
+    return CrashTestReport(
+        controls={"sync=False": True},
+        power_loss=PowerLossReport(cuts=10, images=2000, by_workload={"commit": 2000}, bad_by_workload={"commit": 0}),
+        faults=FaultReport(faults=30),
+        corruption=CorruptionReport(by_kind={"flip": DamageCounts(done=40, named=30, harmless=10)}),
+        soak=SoakReport(kills=5, commits=600),
+    )
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command with parts that are done at once, and come to what is given."""
+
+    def run_command(outcome, *arguments):
+        given = {}
+
+        def steps(report, **options):
+            given.update(options)
+
+            def fill(progress):
+                progress(1, 1)
+                for name in ("controls", "power_loss", "faults", "corruption", "soak"):
+                    setattr(report, name, getattr(outcome, name))
+
+            yield "everything", fill
+
+        monkeypatch.setattr(crashtest, "crashtest_steps", steps)
+        with pytest.raises(SystemExit) as ended:
+            main(["crashtest", *arguments])
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err, given
+
+    return run_command
+
+
+def test_a_table_shows_cuts_images_faults_kills_and_that_nothing_was_lost(run):
+    code, out, _err, _given = run(good())
+    assert code == 0
+    counts = {line[:15].strip(): line[15:].split()[0] for line in out.splitlines()[1:] if line.split()[-1:]}
+    assert counts["cuts"] == "10"
+    assert counts["images"] == "2,000"
+    assert counts["faults"] == "30"
+    assert counts["damaged files"] == "40"
+    assert counts["kills"] == "5"
+    assert counts["lost"] == counts["wrong"] == "0"
+
+
+def test_anything_lost_is_told_and_fails(run):
+    outcome = good()
+    outcome.power_loss.lost = 1
+    outcome.power_loss.bad.append(
+        BadImage("commit", 7, "", "", lost=True, message="found as after step 3", evidence=None)
+    )
+    code, out, err, _given = run(outcome)
+    assert code == 1
+    assert "commit, cut 7: found as after step 3" in out
+    assert "lost 1, wrong 0" in err
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda report: report.controls.update({"sync=False": False}),
+        lambda report: setattr(report.faults, "wrong", 1),
+        lambda report: setattr(report.corruption, "missed", 1),
+        lambda report: setattr(report.corruption, "wrong", 1),
+        lambda report: report.corruption.unexplained.update({"log, leaf page: value": 1}),
+        lambda report: setattr(report.soak, "wrong", 1),
+    ],
+)
+def test_anything_wrong_fails_and_a_control_not_caught_is_wrong(run, spoil):
+    outcome = good()
+    spoil(outcome)
+    assert run(outcome)[0] == 1
+    assert outcome.wrong == 1
+
+
+def test_each_part_gets_to_show_what_was_bad():
+    outcome = good()
+    outcome.faults.bad.extend(BadCase("commits", f"WRITE {n}", lost=False, message="bad") for n in range(100))
+    outcome.soak.bad.append("half a commit")
+    assert any("half a commit" in line for line in outcome.bad())
+
+
+def test_json_has_everything(run):
+    code, out, _err, _given = run(good(), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["ok"], document["lost"], document["wrong"]) == (True, 0, 0)
+    assert document["power_loss"]["images"] == 2000
+    assert document["soak"]["kills"] == 5
+
+
+def test_options_reach_the_parts(run, tmp_path):
+    given = run(good(), "--seconds", "3", "--images", "7", "--directory", str(tmp_path))[3]
+    assert (given["seconds"], given["images"], given["directory"]) == (3, 7, tmp_path)
+
+
+def test_the_parts_are_those_this_machine_can_do():
+    report = CrashTestReport()
+    names = [name for name, _run in crashtest_steps(report)]
+    assert names[-1] == "killed processes"
+    assert (len(names) == 5) == is_supported()
+    assert bool(report.left_out) != is_supported()

@@ -1,0 +1,136 @@
+"""Which of several records is the one, and pages that lead nowhere."""
+
+import os
+import struct
+
+import pytest
+import xxhash
+from damage import PAGE_SIZE_BYTES, kinds, wipe
+
+import statelog
+from statelog.format import cbor
+from statelog.format.record import encode_record
+from statelog.portable.finding import Finder
+from statelog.portable.pages import PageFile
+
+# --- which of several ---------------------------------------------------------------
+
+
+def test_what_retention_took_does_not_come_back_with_the_tree_in_order(tmp_path, rescue):
+    """Pages that are free still hold it."""
+    path = tmp_path / "retained.state"
+    with statelog.open(path) as store:
+        for turn in range(6):
+            store.thread("t").commit({"secret": f"secret {turn} " * 20})
+        store.retain(keep_last=1)
+        log = list(store.log())
+    data = path.read_bytes()
+    assert b"secret 1 " in data
+    _report, store = rescue(data)
+    assert list(store.log()) == log
+    assert b"secret 1 " not in store.path.read_bytes()
+
+
+def test_of_what_lies_about_the_newest_is_taken(tmp_path, rescue):
+    """A record whose event was redacted lies about in both forms: without a tree, the redacted one counts."""
+    path = tmp_path / "retained.state"
+    with statelog.open(path) as store:
+        for turn in range(6):
+            store.thread("t").commit({"secret": f"secret {turn} " * 20})
+        store.retain(keep_last=1)
+        log = list(store.log())
+    data = path.read_bytes()
+    _report, store = rescue(wipe(data, [0, 1]))
+    assert list(store.log()) == log
+
+
+def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
+    """Written to the file, but for the meta page."""
+    path = tmp_path / "aborted.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        before = path.read_bytes()
+        store.thread("t").commit({"x": 2})
+    data = path.read_bytes()
+    torn = before[: 2 * PAGE_SIZE_BYTES] + data[2 * PAGE_SIZE_BYTES :]
+    report, store = rescue(torn)
+    assert store.thread("t").state["x"] == 1
+    assert report.is_complete
+
+
+def test_a_record_inside_a_value_is_no_record(tmp_path, rescue):
+    """Someone stores bytes that look like a page with a record of this store; then the tree is lost."""
+    path = tmp_path / "embedded.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        with store.read() as view:
+            last = store.last_lsn
+            forged = bytes(view.transaction.get_log(last))
+    forged = forged.replace(b"ax", b"ay")
+    forged = bytearray(forged)
+    forged[16:24] = struct.pack(">Q", last + 2)
+    forged[:8] = xxhash.xxh3_64_digest(bytes(forged[8:]))
+    page = struct.pack("=QHHHH", 0, 0, 4, 1, 0) + bytes(forged)
+    with statelog.open(path) as store:
+        store.thread("t").commit({"evil": page.ljust(PAGE_SIZE_BYTES, b"\0") * 3})
+        store.thread("t").commit({"x": 3})
+        log = list(store.log())
+    _report, store = rescue(wipe(path.read_bytes(), [0, 1]))
+    assert list(store.log()) == log
+
+
+def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
+    """Its checksum holds; filling the gap before it would take for ever."""
+    path = tmp_path / "forged.state"
+    with statelog.open(path) as store:
+        store.thread("t").commit({"x": 1})
+        forged, _chain = encode_record(
+            1, lsn=1 << 50, time_us=1 << 50, previous_chain=bytes(20), body=cbor.encode(["u", {}])
+        )
+        store._engine.write_raw(lambda transaction: transaction.put_log(1 << 50, forged))
+    report, store = rescue(path.read_bytes())
+    assert store.last_lsn == 2
+    assert report.recovered == 2
+
+
+# --- pages -----------------------------------------------------------------------------
+
+
+def test_a_tree_that_runs_in_a_circle_ends(source, tmp_path):
+    data, _log = source
+    path = tmp_path / "circle"
+    path.write_bytes(data)
+    descriptor = os.open(path, os.O_RDONLY)
+    pages = PageFile(descriptor)
+    branch = next(page for page, kind in kinds(data).items() if kind & 0x01)
+    circle = bytearray(data)
+    at = branch * PAGE_SIZE_BYTES
+    lower = struct.unpack_from("=H", data, at + 12)[0]
+    for slot in range(16, lower, 2):
+        node = at + struct.unpack_from("=H", data, at + slot)[0]
+        struct.pack_into("=HHH", circle, node, branch & 0xFFFF, branch >> 16, 0)
+    path.write_bytes(circle)
+    assert list(pages.entries(branch)) == []
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 4095, 4096, 5000, 8192])
+def test_files_of_any_length_are_read(tmp_path, size):
+    path = tmp_path / "short"
+    path.write_bytes(os.urandom(size))
+    with path.open("rb") as file:
+        finder = Finder(PageFile(file.fileno()))
+        finder.find()
+        assert finder.choose() == ({}, 0)
+
+
+def test_pages_of_another_size_are_read(tmp_path):
+    """The size stands in the meta pages."""
+    path = tmp_path / "store.state"
+    statelog.open(path).close()
+    data = bytearray(path.read_bytes())
+    for at in (0, PAGE_SIZE_BYTES):
+        struct.pack_into("=I", data, at + 16 + 24, 2 * PAGE_SIZE_BYTES)
+    path.write_bytes(data[:PAGE_SIZE_BYTES] + bytes(PAGE_SIZE_BYTES) + data[PAGE_SIZE_BYTES : 2 * PAGE_SIZE_BYTES])
+    with path.open("rb") as file:
+        assert PageFile(file.fileno()).page_size_bytes == 2 * PAGE_SIZE_BYTES
