@@ -14,7 +14,7 @@ from statelog.log.reader import LogRecord, read_log
 from statelog.log.retention import RetentionReport, apply_policy
 from statelog.log.times import to_datetime
 from statelog.portable import streams
-from statelog.retain import delete_thread, make_policy, retain_threads
+from statelog.retain import delete_thread, erase_leftovers, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.statistics import StoreStatistics, collect
 from statelog.storage.environment import Environment
@@ -238,6 +238,7 @@ class Store:
             StoreLockedError: another process has the store open.
 
         """
+        erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them
         return compaction.compact(self._engine, progress=progress)
 
     def export(
@@ -264,7 +265,7 @@ class Store:
 
         Args:
             source: what is read from: a binary file, a pipe. It is not trusted.
-            progress: called with (bytes or records done, in all).
+            progress: called with (LSNs done, LSNs in all).
 
         Raises:
             FormatError, CorruptionError: it is no export, or a damaged one; what was verified before is there.

@@ -1,11 +1,9 @@
-"""Compaction of a store: dead nodes out, then a new file without free pages."""
+"""Compaction of a store: a new file in key order, without free pages."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from statelog.format.record import decode_record
@@ -29,10 +27,9 @@ class CompactionReport:
 
 
 def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
-    """Vacuum the store, and put it into a new file; see `Store.compact`."""
+    """Put the store into a new file; see `Store.compact`."""
     started_s = time.perf_counter()
     with exclusively(engine.environment):
-        _vacuum(engine, progress)
         compacted = compact_file(engine.environment, check_record=_check_record, progress=progress)
     return CompactionReport(
         compacted.size_before_bytes,
@@ -41,12 +38,6 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         compacted.index_entries,
         time.perf_counter() - started_s,
     )
-
-
-def _vacuum(engine: Engine, progress: Callable[[int, int], None] | None) -> None:
-    """Take out dead nodes over the whole store, where this release can."""
-    if find_spec("statelog.log.vacuum") is not None:
-        import_module("statelog.log.vacuum").vacuum_all(engine, progress)
 
 
 def _check_record(lsn: int, data: bytes | memoryview) -> None:

@@ -345,7 +345,8 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
     report = RetentionReport(threads=1)
     with engine.read() as view:
         scan = view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread))
-        lsns = [keys.decode_event_lsn(key) for key, _payload in scan]
+        # From the end: what is cut short leaves a thread whose beginning says what it is.
+        lsns = sorted((keys.decode_event_lsn(key) for key, _payload in scan), reverse=True)
     for at in range(0, len(lsns), RECORDS_PER_TRANSACTION_MAX):
         page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
 

@@ -111,7 +111,7 @@ class Record:
 
 def is_supported() -> bool:
     """Tell whether this machine can record: a 64-bit Linux with a C compiler."""
-    return sys.platform == "linux" and sys.maxsize > 2**32 and _compiler() is not None
+    return sys.platform == "linux" and sys.maxsize > 2**32 and _compiler() is not None and SOURCE.exists()
 
 
 def _compiler() -> str | None:
