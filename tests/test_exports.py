@@ -91,10 +91,21 @@ def test_importing_statelog_loads_no_optional_package_and_no_command_line():
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_testing_without_hypothesis_says_what_to_install():
-    done = run("import sys; sys.modules['hypothesis'] = None; import statelog.testing")
+def test_what_needs_hypothesis_says_what_to_install():
+    done = run("import sys; sys.modules['hypothesis'] = None; from statelog.testing import histories")
     assert done.returncode != 0
-    assert "statelog.testing needs Hypothesis: pip install 'statelog[test]'" in done.stderr
+    assert "statelog.testing.histories needs Hypothesis: pip install 'statelog[test]'" in done.stderr
+
+
+def test_the_crash_harness_needs_no_hypothesis():
+    done = run(
+        "import sys; sys.modules['hypothesis'] = None\n"
+        "import statelog.testing, statelog.testing.powerloss, statelog.testing.crashtest, statelog.testing.soak\n"
+        "from statelog.cli import main\n"
+        "main(['crashtest', '--help'])"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Try to lose a commit" in done.stdout
 
 
 def test_a_schema_of_plain_types_needs_no_pydantic():

@@ -10,7 +10,7 @@ import click
 
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
-from statelog.errors import StatelogError, UsageError
+from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
     from statelog.testing.crashtest import CrashTestReport
@@ -38,10 +38,7 @@ def crashtest(
     eight processes on one file are killed at random. Stores that break their promise on
     purpose are tried first: a test that does not notice finds nothing.
     """
-    try:
-        from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
-    except ModuleNotFoundError as error:  # it says what to install
-        raise UsageError(str(error), module=error.name) from error
+    from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
 
     output = Output(as_json=as_json)
     report = CrashTestReport()

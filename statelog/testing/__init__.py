@@ -7,16 +7,11 @@ def test_my_reducer_has_the_algebra_it_declares():
 def test_my_state_survives_a_kill(history):
     crash_at(new_path(), history, point="commit.before_lmdb_commit", occurrence=3, schema=State)
 
-Needs Hypothesis: `pip install 'statelog[test]'`.
+Strategies and proofs of reducers need Hypothesis: `pip install 'statelog[test]'`.
 """
 
-from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-if find_spec("hypothesis") is None:
-    message = "statelog.testing needs Hypothesis: pip install 'statelog[test]'"
-    raise ModuleNotFoundError(message, name="hypothesis")
-
-from statelog.testing.algebra import check_reducer
 from statelog.testing.comparing import assert_matches
 from statelog.testing.crash import FURTHER_COMMIT, POINTS, Child, CrashResult, assert_recovered, crash_at
 from statelog.testing.history import (
@@ -33,20 +28,24 @@ from statelog.testing.history import (
 )
 from statelog.testing.identity import exact_form, identical
 from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
-from statelog.testing.strategies import (
-    SCHEMA,
-    elements,
-    floats,
-    histories,
-    integers,
-    large_values,
-    scalars,
-    states,
-    texts,
-    values,
-    writes,
-    writes_to,
-)
+from statelog.testing.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from statelog.testing.algebra import check_reducer
+    from statelog.testing.strategies import (
+        SCHEMA,
+        elements,
+        floats,
+        histories,
+        integers,
+        large_values,
+        scalars,
+        states,
+        texts,
+        values,
+        writes,
+        writes_to,
+    )
 
 __all__ = [
     "FURTHER_COMMIT",
@@ -85,3 +84,24 @@ __all__ = [
     "writes",
     "writes_to",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "algebra": ("check_reducer",),
+        "strategies": (
+            "SCHEMA",
+            "elements",
+            "floats",
+            "histories",
+            "integers",
+            "large_values",
+            "scalars",
+            "states",
+            "texts",
+            "values",
+            "writes",
+            "writes_to",
+        ),
+    },
+)

@@ -26,6 +26,7 @@ SECONDS_DEFAULT = 20.0
 _FLIPS = 2000
 _LARGER_DAMAGES = 350
 _BAD_SHOWN = 6
+_LINE_LENGTH_MAX = 400
 
 Progress = Callable[[int, int], None]
 
@@ -72,7 +73,7 @@ class CrashTestReport:
         return not (self.lost or self.wrong)
 
     def bad(self) -> list[str]:
-        """Return the first things of each part that were wrong, a line each."""
+        """Return the first things of each part that were wrong, a line each, of bounded length."""
         parts = [[f"control not caught: {name}" for name, caught in self.controls.items() if not caught]]
         if self.power_loss is not None:
             parts.append(
@@ -84,7 +85,7 @@ class CrashTestReport:
             parts.append([f"damage, {each}" for each in self.corruption.bad])
         if self.soak is not None:
             parts.append([f"kill, {each}" for each in self.soak.bad])
-        return [line for part in parts for line in part[:_BAD_SHOWN]]
+        return [line[:_LINE_LENGTH_MAX] for part in parts for line in part[:_BAD_SHOWN]]
 
     def rows(self) -> list[tuple[str, int, str]]:
         """Return what to show: what, how many, and a remark."""

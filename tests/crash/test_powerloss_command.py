@@ -100,6 +100,12 @@ def test_each_part_gets_to_show_what_was_bad():
     assert any("half a commit" in line for line in outcome.bad())
 
 
+def test_what_was_bad_is_told_in_lines_a_person_can_read():
+    outcome = good()
+    outcome.soak.bad.append("x" * 100_000)
+    assert [len(line) for line in outcome.bad()] == [400]
+
+
 def test_json_has_everything(run):
     code, out, _err, _given = run(good(), "--json")
     document = json.loads(out)

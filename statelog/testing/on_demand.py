@@ -1,0 +1,41 @@
+"""Names of `statelog.testing` that need Hypothesis: imported when they are asked for.
+
+The crash harness does without it, so that `statelog crashtest` runs wherever statelog is installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+def on_demand(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` that imports names when they are first asked for.
+
+    Args:
+        package: whose `__getattr__` it is.
+        modules: names, by the module of the package that has them.
+
+    Returns:
+        A function of a name that raises AttributeError for any other, and ModuleNotFoundError, which says
+        what to install, where there is no Hypothesis.
+
+    """
+    module_of = {name: module for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        try:
+            return getattr(import_module(f"{package}.{module_of[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "hypothesis":
+                raise
+            message = f"{package}.{name} needs Hypothesis: pip install 'statelog[test]'"
+            raise ModuleNotFoundError(message, name="hypothesis") from error
+
+    return get
