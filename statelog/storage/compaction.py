@@ -4,9 +4,9 @@ The new file is filled under a temporary name and flushed; then it takes the sto
 name in one rename, and the directory is flushed. Cut anywhere, the name leads to the
 old file or to the new one, both whole and of the same contents.
 
-Between the rename and the flush of the directory the new file has two names, so
-that whoever opens it after a cut there knows that the rename may not be durable yet,
-and makes it so before anything is committed (`finish_leftovers`).
+Nobody commits to the new file before the rename is durable: the environment takes its
+name for volatile until the directory has been flushed, also if the rename reported an
+error and happened, and so does whoever opens a file (`Environment._open_handles`).
 
 While it runs, no other process has the store open (exclusive presence), and commits
 of this process wait; reading goes on, but for the moment of the swap.
@@ -28,7 +28,7 @@ import lmdb
 from statelog.errors import CorruptionError, ReadOnlyError, StorageError, StoreLockedError, UsageError
 from statelog.storage import registry
 from statelog.storage.checks import check_file, read_live_meta
-from statelog.storage.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX, sync_directory
+from statelog.storage.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.failures import translate_os
 from statelog.storage.faults import point
 from statelog.storage.locks import FileLocks, is_same_file
@@ -154,22 +154,19 @@ def compact_file(
 
 
 def finish_leftovers(path: Path) -> None:
-    """Finish, or clear away, a compaction of `path` that was cut. One look at the directory if there was none.
+    """Clear away the temporary file of a compaction of `path` that was cut. One look at the directory if there is none.
 
-    One that is going on is left alone.
+    That of one that is going on is left alone.
 
     Raises:
-        StorageError: the directory cannot be flushed. Facts: path.
+        StorageError: it cannot be removed. Facts: path.
     """
     temporary = _temporary_path(path)
     if not os.path.lexists(temporary):
         return
     try:
         with contextlib.suppress(FileNotFoundError), _held(temporary):
-            sync_directory(path.parent)  # the rename may have happened, and be volatile still
-            for name in (_linked_path(path), temporary):
-                with contextlib.suppress(FileNotFoundError):
-                    name.unlink()
+            temporary.unlink()
     except BlockingIOError:
         return
     except OSError as error:
@@ -199,11 +196,6 @@ def _lock_temporary(descriptor: int) -> None:
 def _temporary_path(path: Path) -> Path:
     """Where the new file is made. One name is enough: one process at a time compacts a store."""
     return path.with_name(f".{path.name}.compacting")
-
-
-def _linked_path(path: Path) -> Path:
-    """The second name of the new file, which the rename uses up."""
-    return path.with_name(f".{path.name}.compacted")
 
 
 # --- filling ----------------------------------------------------------------------
@@ -374,46 +366,23 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
             if not is_same_file(environment.path, environment.locks.descriptor):
                 message = f"{environment.path} was replaced or removed"
                 raise StorageError(message, path=str(environment.path))
-            _rename(temporary, environment.path)
-        finally:
+            point("compaction.before_rename")
+            temporary.rename(environment.path)
+        finally:  # a rename may report an error and have happened
             if is_same_file(environment.path, descriptor):
                 _adopt(environment, locks)
             else:
                 environment._open_handles()  # noqa: SLF001
-        _settle(temporary, environment.path)
-        environment._open_handles()  # noqa: SLF001
-
-
-def _rename(temporary: Path, path: Path) -> None:
-    """Give the new file the store's name besides its own."""
-    linked = _linked_path(path)
-    point("compaction.before_rename")
-    try:
-        os.link(temporary, linked)
-    except OSError:  # a file system without hard links: there a cut before the flush goes unnoticed
-        temporary.rename(path)
-        return
-    try:
-        linked.rename(path)
-    except OSError:
-        linked.unlink()
-        raise
-
-
-def _settle(temporary: Path, path: Path) -> None:
-    """Make the rename durable, then take the new file's own name away."""
-    point("compaction.after_rename")
-    sync_directory(path.parent)
-    point("compaction.after_directory_sync")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    point("compaction.after_unlink")
+        point("compaction.after_rename")
+        environment._open_handles()  # noqa: SLF001 - this flushes the directory first
+        point("compaction.after_directory_sync")
 
 
 def _adopt(environment: Environment, locks: FileLocks) -> None:
     """Make the new file the one that the environment, and the registry, know."""
     old = environment.locks.descriptor
     environment.locks = locks
+    environment.is_name_durable = False
     with contextlib.suppress(OSError):
         fcntl.flock(locks.descriptor, fcntl.LOCK_UN)  # no temporary file any more
     status = os.fstat(locks.descriptor)

@@ -34,6 +34,7 @@ from statelog.limits import (
 from statelog.storage import registry
 from statelog.storage.commit import Committer
 from statelog.storage.failures import error_code, translate_lmdb
+from statelog.storage.flushing import flush_anew, make_name_durable
 from statelog.storage.locks import FileLocks
 from statelog.storage.opening import Handles, open_handles
 from statelog.storage.statistics import collect_statistics
@@ -101,6 +102,9 @@ class Environment:
         self.closed = False
         self.must_sync = False
         """Whether a commit failed since the last flush: nothing is written before the next one."""
+        self.is_name_durable = False
+        """Whether the directory was flushed since the file took its name. Its creation or compaction may have
+        been killed, or have failed, just before: nothing is written before."""
         self.references = 0
         self.is_forked = False
         """This is the copy that a child has of its parent's environment."""
@@ -294,18 +298,8 @@ class Environment:
             self.locks.release_writer()
 
     def _flush_anew(self) -> None:
-        """Write both meta pages over themselves, and flush. The caller holds the writer lock.
-
-        After a failed flush the kernel holds pages clean that never got to the disk; a slot lost so
-        would make the file look damaged later, or bring back a commit that was refused.
-        """
         if self.flush:
-            descriptor = self.locks.descriptor
-            page_size_bytes: int = self.handles.raw.stat()["psize"]
-            for slot in (0, 1):
-                page = os.pread(descriptor, page_size_bytes, slot * page_size_bytes)
-                os.pwrite(descriptor, page, slot * page_size_bytes)
-            os.fdatasync(descriptor)
+            flush_anew(self.locks.descriptor, self.handles.raw.stat()["psize"])
         self.sync()
 
     def end_write(self, transaction: WriteTransaction) -> None:
@@ -477,6 +471,9 @@ class Environment:
         if not self.read_only:
             from statelog.storage.compaction import finish_leftovers
 
+            if not self.is_name_durable:
+                make_name_durable(self.path)
+                self.is_name_durable = True
             finish_leftovers(self.path)
         self.handles, self.header = open_handles(
             self.locks,

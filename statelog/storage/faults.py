@@ -49,7 +49,6 @@ POINTS = (
     "compaction.before_rename",
     "compaction.after_rename",
     "compaction.after_directory_sync",
-    "compaction.after_unlink",
     "upgrade.before_lmdb_commit",
     "upgrade.after_lmdb_commit",
 )

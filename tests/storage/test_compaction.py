@@ -23,12 +23,6 @@ from statelog.storage import compaction, faults
 from statelog.storage.compaction import compact_file, exclusively, finish_leftovers
 
 COMPACTION_POINTS = [point for point in faults.POINTS if point.startswith("compaction.")]
-POINTS_AFTER_RENAME = {
-    "compaction.after_rename",
-    "compaction.after_directory_sync",
-    "compaction.after_unlink",
-}
-
 COMPACT = """
 from statelog.storage import compaction
 from statelog.storage.compaction import compact_file, exclusively
@@ -321,7 +315,7 @@ def test_a_damaged_record_is_not_carried_over(filled, path, leftovers, check_who
 
 def test_the_points_are_there():
     """Were they missing, the tests of cuts would pass by their absence."""
-    assert len(COMPACTION_POINTS) == 9
+    assert len(COMPACTION_POINTS) == 8
 
 
 @pytest.mark.parametrize("point", COMPACTION_POINTS)
@@ -406,15 +400,40 @@ def test_a_rename_that_may_not_be_durable_is_made_so_before_the_next_use(filled,
     assert leftovers() == []
 
 
-def test_without_hard_links_a_compaction_works_too(filled, monkeypatch, check_whole, leftovers, append):
-    def refuse(*_arguments, **_options):
-        raise OSError(errno.EPERM, "no hard links here")
+def test_a_rename_that_happened_and_reported_an_error_is_made_durable_before_the_next_use(
+    filled, happened, append, leftovers, path, monkeypatch
+):
+    rename = Path.rename
 
-    monkeypatch.setattr(os, "link", refuse)
-    compact(filled)
+    def rename_and_fail(self, target):
+        rename(self, target)
+        raise OSError(errno.EIO, "as if the answer had been lost")
+
+    inode = path.stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_and_fail)
+        with pytest.raises(StorageError):
+            compact(filled)
+    assert path.stat().st_ino != inode
+    assert ("fsync", path.parent.name) not in happened
+    assert filled.committer.submit(append) == 41
+    assert ("fsync", path.parent.name) in happened
+    assert leftovers() == []
+
+
+def test_nothing_is_committed_while_the_directory_cannot_be_flushed(filled, append, check_whole, monkeypatch):
+    def refuse(_directory):
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("statelog.storage.flushing.sync_directory", refuse)
+        with pytest.raises(StorageError):
+            compact(filled)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="cannot be flushed"):
+                filled.committer.submit(append)
     assert filled.committer.submit(append) == 41
     assert check_whole(filled) == 41
-    assert leftovers() == []
 
 
 def test_leftovers_of_a_killed_compaction_go_with_the_next(filled, path, leftovers):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from statelog.errors import StoreFullError
+from statelog.errors import StorageError, StoreFullError
 from statelog.storage import faults
 from statelog.storage.creation import create_store, remove_leftovers
 
@@ -118,6 +118,40 @@ def test_creation_flushes_the_directory_once_the_file_has_its_name(path, monkeyp
     monkeypatch.setattr(os, "fsync", record_fsync)
     create_store(path)
     assert happened == [("link", path.name), ("fsync", path.parent)]
+
+
+def test_whoever_opens_a_store_flushes_the_directory_before_it_commits(path, monkeypatch, open_environment, append):
+    """Its creator may have been killed between link and flush, or its own flush have failed."""
+    happened = []
+    fsync, fdatasync = os.fsync, os.fdatasync
+    create_store(path)
+
+    def record(flush):
+        def flush_and_note(descriptor):
+            flush(descriptor)
+            happened.append(Path(f"/proc/self/fd/{descriptor}").resolve())
+
+        return flush_and_note
+
+    monkeypatch.setattr(os, "fsync", record(fsync))
+    monkeypatch.setattr(os, "fdatasync", record(fdatasync))
+    environment = open_environment()
+    assert happened == [path.parent]
+    environment.committer.submit(append)
+    environment.reopen()
+    assert happened == [path.parent]
+
+
+def test_a_store_whose_directory_cannot_be_flushed_is_not_opened_for_writing(path, monkeypatch, open_environment):
+    create_store(path)
+
+    def refuse(_descriptor):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match="cannot be flushed"):
+        open_environment()
+    assert open_environment(read_only=True).store_id
 
 
 def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
