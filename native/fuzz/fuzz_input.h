@@ -1,5 +1,5 @@
 /* What the fuzz targets share: cutting an input into arguments, each in a block of exactly its size, so that
- * AddressSanitizer sees the first byte read behind it; and an output block as large as kernels.py makes it.
+ * AddressSanitizer sees the first byte read behind it; and an output block as large as statelog/kernels makes it.
  */
 #ifndef STATELOG_FUZZ_INPUT_H
 #define STATELOG_FUZZ_INPUT_H

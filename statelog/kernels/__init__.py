@@ -1,0 +1,81 @@
+"""The compiled kernels, as Python functions: the only importer of ``statelog._kernels``.
+
+Every function takes encoded bytes as FORMAT.md draws them and trusts none of it: what the page does not
+allow raises ``CorruptionError``. None of them keeps a reference to its input, blocks (but ``wake_wait``),
+or has state that a caller can see; all may be called from any thread, and the GIL is released inside.
+
+A *node* is ``data`` (content, then locators) with its ``content_size``. ``home_lsn`` is the LSN of the
+record that holds it: locators with LSN 0 leave these functions with ``home_lsn`` instead ("relocated"; with
+``home_lsn`` 0, a node of the record being built, they stay 0). ``kind`` is one of the ``KIND_*`` constants;
+``is_root`` tells a root, whose tail is meant, from a chunk.
+"""
+
+from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
+from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
+from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
+from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
+from statelog.kernels.node import (
+    KIND_BYTES,
+    KIND_DICT,
+    KIND_FROZENSET,
+    KIND_KEYED,
+    KIND_LIST,
+    KIND_SET,
+    KIND_STR,
+    KIND_TUPLE,
+    RootHead,
+    chunk_summary,
+    entries_copy,
+    entries_table,
+    root_read,
+)
+from statelog.kernels.record import VACUUMED, record_node, record_nodes
+from statelog.kernels.reduce import add, compare, merge_maps, union
+from statelog.kernels.version_page import VersionEntry, page_append, page_find_time, page_range, page_read
+from statelog.kernels.wake import wake_notify, wake_read, wake_wait
+
+__all__ = [
+    "BATCH_DELETE",
+    "BATCH_PUT",
+    "KIND_BYTES",
+    "KIND_DICT",
+    "KIND_FROZENSET",
+    "KIND_KEYED",
+    "KIND_LIST",
+    "KIND_SET",
+    "KIND_STR",
+    "KIND_TUPLE",
+    "VACUUMED",
+    "RootHead",
+    "VersionEntry",
+    "add",
+    "blob_cuts",
+    "boundaries",
+    "cbor_check",
+    "cbor_map_get",
+    "cbor_split",
+    "chunk_replace",
+    "chunk_summary",
+    "compare",
+    "content_hash",
+    "entries_copy",
+    "entries_table",
+    "find_key",
+    "find_position",
+    "fingerprint_find",
+    "merge_maps",
+    "page_append",
+    "page_find_time",
+    "page_range",
+    "page_read",
+    "prints_find",
+    "record_node",
+    "record_nodes",
+    "root_read",
+    "tail_append",
+    "tail_merge",
+    "union",
+    "wake_notify",
+    "wake_read",
+    "wake_wait",
+]

@@ -1,0 +1,103 @@
+"""How a kernel is called: its status codes as exceptions, and the room it writes its output into.
+
+A call takes a scratch, passes it, reads the result out of it and gives it back. No function stands between
+the kernels' functions and C: they are called several times per commit, and a Python frame costs as much as
+the call itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from statelog._kernels import ffi
+from statelog.errors import CorruptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCRATCH_SIZE_BYTES: Final = 64 * 1024
+"""Output room of most calls: a root is below 32 KiB unless its keys are of the largest."""
+
+NUMBERS: Final = 6 * 128
+"""Numbers of most calls: an entry table of a chunk is the longest."""
+
+OK: Final = 0
+MALFORMED: Final = 1
+FALLBACK: Final = 2
+ABSENT: Final = 3
+TYPE: Final = 4
+USAGE: Final = 5
+
+unpack_bytes: Callable[[Any, int], bytes] = ffi.unpack
+unpack_numbers: Callable[[Any, int], list[int]] = ffi.unpack
+from_buffer: Callable[..., Any] = ffi.from_buffer
+new: Callable[..., Any] = ffi.new
+
+
+class Scratch:
+    """Output room of one call at a time: bytes, and numbers seen through each result struct."""
+
+    __slots__ = (
+        "characters", "count", "entries", "key_hit", "kind", "numbers", "order", "output", "place",
+        "position_hit", "root", "version_entry", "word",
+    )  # fmt: skip
+
+    def __init__(self, size_bytes: int) -> None:
+        self.characters = new("char[]", size_bytes)
+        self.output = new("sl_output *")
+        self.output.bytes = ffi.cast("uint8_t *", self.characters)
+        self.output.capacity = size_bytes
+        self.numbers = new("uint64_t[]", NUMBERS)
+        self.count = new("uint64_t *")
+        self.order = new("int *")
+        self.kind = new("int *")
+        self.word = new("uint32_t[2]")
+        self.root = ffi.cast("sl_root_head *", self.numbers)
+        self.entries = ffi.cast("sl_entry *", self.numbers)
+        self.key_hit = ffi.cast("sl_key_hit *", self.numbers)
+        self.position_hit = ffi.cast("sl_position_hit *", self.numbers)
+        self.place = ffi.cast("sl_node_place *", self.numbers)
+        self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
+
+
+_pool: list[Scratch] = []
+"""Idle scratches. Taking and giving are one atomic list operation each: cheaper than thread-local storage,
+and safe where a signal handler or finalizer calls a kernel in the middle of another call."""
+
+reuse: Callable[[Scratch], None] = _pool.append
+"""Give back a scratch that was taken without a size. (Bound here: Python looks a method of an imported name up
+slowly.)"""
+
+
+def take(size_bytes_max: int = 0) -> Scratch:
+    """Take a scratch with room for so many bytes of output; without a number, for what most calls give."""
+    if size_bytes_max <= SCRATCH_SIZE_BYTES:
+        try:
+            return _pool.pop()
+        except IndexError:
+            return Scratch(SCRATCH_SIZE_BYTES)
+    return Scratch(size_bytes_max)
+
+
+def give(scratch: Scratch, size_bytes_max: int) -> None:
+    """Give a scratch back that was taken for ``size_bytes_max``; the larger ones are not kept."""
+    if size_bytes_max <= SCRATCH_SIZE_BYTES:
+        reuse(scratch)
+
+
+def fail(status: int, what: str) -> NoReturn:
+    """Raise what a status means: ``CorruptionError``, ``UsageError``, or that the kernel is wrong."""
+    if status == MALFORMED:
+        message = f"damaged {what}"
+        raise CorruptionError(message)
+    if status == USAGE:
+        message = f"these arguments do not go together for a {what}"
+        raise UsageError(message)
+    message = f"kernel answered {status} for a {what}"
+    raise AssertionError(message)
+
+
+def relocated_size_max(data: bytes, content_size: int) -> int:
+    """Return how large a node's entries and locators can become when its locators are relocated."""
+    # A locator of LSN 0 takes at least 2 bytes, and relocation adds at most 9.
+    return content_size + 6 * (len(data) - content_size) + 64

@@ -1,0 +1,78 @@
+"""Pages of the version index (FORMAT.md 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog._kernels import lib
+from statelog.kernels.calling import OK, fail, new, reuse, take, unpack_bytes, unpack_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_page_append: Callable[..., int] = lib.sl_page_append
+_page_read: Callable[..., int] = lib.sl_page_read
+_page_range: Callable[..., int] = lib.sl_page_range
+_page_find_time: Callable[..., int] = lib.sl_page_find_time
+
+
+class VersionEntry(NamedTuple):
+    """Entry of a version page: the record of a version, and its time."""
+
+    lsn: int
+    time_us: int
+
+
+def page_append(payload: bytes, version: int, entry: VersionEntry) -> bytes:
+    """Return the page with the entry of ``version`` added; ``b""`` starts a page there.
+
+    Versions passed over get entries of zeros: they have expired.
+
+    Raises:
+        UsageError: ``version`` is not above the page's last, or belongs on another page.
+    """
+    scratch = take()
+    output = scratch.output
+    status = _page_append(payload, len(payload), version, *entry, output)
+    if status != OK:
+        fail(status, "version page")
+    page = unpack_bytes(scratch.characters, output.size)
+    reuse(scratch)
+    return page
+
+
+def page_read(payload: bytes, version: int) -> VersionEntry:
+    """Return the entry of ``version``.
+
+    Raises:
+        CorruptionError: the page does not hold it.
+    """
+    scratch = take()
+    status = _page_read(payload, len(payload), version, scratch.version_entry)
+    if status != OK:
+        fail(status, "version page")
+    entry = tuple.__new__(VersionEntry, unpack_numbers(scratch.numbers, 2))
+    reuse(scratch)
+    return entry
+
+
+def page_range(payload: bytes) -> tuple[int, int]:
+    """Return the first and the last version of a page."""
+    scratch = take()
+    words = scratch.word
+    status = _page_range(payload, len(payload), words, words + 1)
+    if status != OK:
+        fail(status, "version page")
+    first, last = words
+    reuse(scratch)
+    return first, last
+
+
+def page_find_time(payload: bytes, time_us: int) -> int:
+    """Return the last version with time <= ``time_us``, or the first version - 1 if all are later."""
+    version = new("int64_t *")
+    status = _page_find_time(payload, len(payload), time_us, version)
+    if status != OK:
+        fail(status, "version page")
+    found: int = version[0]
+    return found
