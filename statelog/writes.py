@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.writer import check_name
 
 if TYPE_CHECKING:
     from statelog.log.writer import Write
@@ -16,17 +17,7 @@ if TYPE_CHECKING:
 
 def check_thread_id(thread_id: str) -> None:
     """Refuse a thread id that cannot be part of a key."""
-    if not isinstance(thread_id, str) or not thread_id:
-        message = f"a thread id is a text of at least one character, not {thread_id!r}"
-        raise UsageError(message)
-    try:
-        size = len(thread_id.encode())
-    except UnicodeEncodeError:
-        message = f"the thread id {thread_id!r} holds a lone surrogate"
-        raise UsageError(message) from None
-    if size > THREAD_ID_SIZE_BYTES_MAX:
-        message = f"a thread id of {size} bytes, at most {THREAD_ID_SIZE_BYTES_MAX} are allowed"
-        raise LimitError(message, actual=size, limit=THREAD_ID_SIZE_BYTES_MAX)
+    check_name("thread id", thread_id, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
 
 
 def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:

@@ -74,7 +74,7 @@ class Write(Protocol):
         """Return the channel's new slot, None to remove the channel."""
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MAX) -> None:
     """Refuse a name that cannot be part of a key."""
     if not isinstance(name, str) or not name:
         message = f"a {what} is a text of at least one character, not {name!r}"
@@ -84,9 +84,9 @@ def check_name(what: str, name: str) -> None:
     except UnicodeEncodeError:
         message = f"the {what} {name!r} holds a lone surrogate"
         raise UsageError(message) from None
-    if size > NAME_SIZE_BYTES_MAX:
-        message = f"a {what} of {size} bytes, at most {NAME_SIZE_BYTES_MAX} are allowed"
-        raise LimitError(message, actual=size, limit=NAME_SIZE_BYTES_MAX)
+    if size > size_bytes_max:
+        message = f"a {what} of {size} bytes, at most {size_bytes_max} are allowed"
+        raise LimitError(message, actual=size, limit=size_bytes_max)
 
 
 def deleted_error(thread_id: str) -> ThreadDeletedError:
