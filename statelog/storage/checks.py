@@ -11,6 +11,7 @@ then magic u32, version u32, address u64, map size u64, two database records of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import sys
@@ -42,6 +43,9 @@ _META_TAIL = struct.Struct("=QQ")
 _NODE = struct.Struct("=HHHH")
 _PAGE_NUMBER = struct.Struct("=Q")
 _META_SIZE_BYTES = _PAGE_HEADER.size + _META_HEAD.size + 2 * _DATABASE.size + _META_TAIL.size
+
+_DEPTH_MAX = 32
+"""Of LMDB's trees."""
 
 _ATTEMPTS = 5
 _ATTEMPT_PAUSE_S = 0.002
@@ -102,17 +106,68 @@ def _check_file_once(descriptor: int, path: Path) -> Meta:
     for meta in metas:
         _check_meta(meta, path)
     _check_numbers(live, path)
-    first, second = (meta.transaction_id for meta in metas)
-    # LMDB writes transaction n into slot n & 1, so the slots are one apart, or equal where both were set at once.
-    if abs(first - second) > 1 or (first != second and live.transaction_id & 1 != live.slot):
-        raise _damaged(path, f"its meta pages are of transactions {first} and {second}")
     size_bytes = os.fstat(descriptor).st_size
     page_size_bytes = live.page_size_bytes
     if (live.last_page + 1) * page_size_bytes > size_bytes:
         _check_missing_pages(descriptor, path, live, size_bytes // page_size_bytes)
     for record in (live.free, live.main):
         _check_root(descriptor, path, live, record)
+    _check_transaction_ids(descriptor, path, live, metas[1 - live.slot])
     return live
+
+
+def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta) -> None:
+    """Check that the live meta page is that of the last commit (E1).
+
+    One flipped bit in a transaction id makes the older page the live one, and the store what it was a commit ago.
+    But every commit frees pages, and lists them under its own id: the greatest key of the free list that a meta
+    page leads to is the id of the commit that wrote it. Only compaction numbers the pages of a new file anew, both
+    by as much.
+
+    The page that is not live may be of any earlier commit, and what it leads to be overwritten. Where it still leads to
+    the free list of a commit behind the live one, that commit is either lost, by a flip, or was refused:
+    LMDB, when writing a meta page fails, puts back id and last page of the one before, and nothing else.
+    """
+    first, second = sorted((live.transaction_id, stale.transaction_id))
+    facts = f"its meta pages are of transactions {first} and {second}"
+    # LMDB writes transaction n into slot n & 1; the slots are equal where both were set at once.
+    is_misplaced = first != second and live.transaction_id & 1 != live.slot
+    is_ambiguous = first == second and (live.main, live.last_page) != (stale.main, stale.last_page)
+    if is_misplaced or is_ambiguous or (live.main.root == _NO_PAGE and stale.main.root != _NO_PAGE):
+        raise _damaged(path, facts)
+    live_key = _last_free_key(descriptor, path, live)
+    stale_key = None
+    with contextlib.suppress(CorruptionError):
+        stale_key = _last_free_key(descriptor, path, stale)
+    if live_key is None:  # nothing was freed yet: a new file
+        if stale_key is not None or second - first > 1:
+            raise _damaged(path, facts)
+    elif live_key != live.transaction_id:
+        shift = live.transaction_id - live_key
+        if first + 1 < second or (stale_key is not None and stale.transaction_id - stale_key != shift):
+            raise _damaged(path, f"{facts}, the last commit was {live_key}")
+    if stale_key is not None and stale_key == live.transaction_id + 1:
+        was_refused = stale.transaction_id == live.transaction_id - 1 and stale.last_page <= live.last_page
+        if not was_refused:
+            raise _damaged(path, f"{facts}, the last commit was {stale_key}")
+
+
+def _last_free_key(descriptor: int, path: Path, meta: Meta) -> int | None:
+    """Return the greatest key of the free list, None if it is empty."""
+    number = meta.free.root
+    if number == _NO_PAGE:
+        return None
+    for _ in range(_DEPTH_MAX):
+        page = _read_page(descriptor, path, meta, number)
+        nodes = list(_nodes(page, path))
+        if not nodes:
+            break
+        low, high, flags, data_at = nodes[-1]
+        if not _PAGE_HEADER.unpack_from(page)[2] & _BRANCH:
+            key: int = _PAGE_NUMBER.unpack_from(page, min(data_at, len(page)) - _PAGE_NUMBER.size)[0]
+            return key
+        number = low | high << 16 | flags << 32
+    raise _damaged(path, "its free list is damaged")
 
 
 def _read_metas(descriptor: int, path: Path) -> tuple[Meta, Meta]:

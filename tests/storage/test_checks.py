@@ -6,6 +6,7 @@ import pytest
 
 from statelog.errors import CorruptionError, FormatError
 from statelog.storage import checks
+from statelog.storage.compaction import compact_file, exclusively
 
 PAGE = 4096
 PAGE_HEADER = 16
@@ -73,7 +74,6 @@ def test_a_good_file_is_described_by_its_live_meta_page(check, open_environment)
         (FREE_AT + 4, b"\x01"),  # flags of the free list: a fixed map address
         (MAIN_AT + 4, b"\x04"),  # flags of the main database
         (TRANSACTION_AT, struct.pack("=Q", 1 << 50)),
-        (TRANSACTION_AT, struct.pack("=Q", 0)),
     ],
     ids=str,
 )
@@ -95,6 +95,66 @@ def test_a_wrong_page_number_on_the_live_meta_page_is_corruption(store, check, o
     overwrite(store, live * PAGE + at, struct.pack("=Q", number))
     with pytest.raises(CorruptionError):
         check()
+
+
+def flips_of_transaction_ids(path, check):
+    """Flip every bit of both ids in turn; yield slot, bit, and the meta page then taken for the live one, if any."""
+    sound = path.read_bytes()
+    for slot in (0, 1):
+        at = slot * PAGE + TRANSACTION_AT
+        for bit in range(64):
+            overwrite(path, at, struct.pack("=Q", read(path, at, "=Q")[0] ^ 1 << bit))
+            try:
+                yield slot, bit, check()
+            except CorruptionError:
+                yield slot, bit, None
+            path.write_bytes(sound)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("commits", range(5))
+def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
+    open_environment, append, path, check, commits, is_compacted
+):
+    """At least where the commit grew the file: see the test after this one."""
+    environment = open_environment()
+    environment.committer.submit(append)
+    if is_compacted:
+        with exclusively(environment):
+            compact_file(environment)
+    for number in range(commits):
+        environment.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(9000)))
+    environment.close()
+    live = check()
+    found = [meta for _slot, _bit, meta in flips_of_transaction_ids(path, check)]
+    assert {meta for meta in found if meta is not None} <= {live}
+    assert found.count(None) >= 64
+
+
+def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_environment, append, path, check):
+    """LMDB undoes a failed write of a meta page by putting back id and last page: such a store has to open."""
+    environment = open_environment()
+    environment.committer.submit(append)
+    while environment.last_transaction_id() % 4 != 3:
+        environment.committer.submit(lambda transaction: transaction.put_index(b"k", b"v"))
+    environment.close()
+    live = check()
+    taken = {(slot, bit): meta for slot, bit, meta in flips_of_transaction_ids(path, check) if meta not in (None, live)}
+    assert taken.keys() <= {(live.slot, 1)}
+
+
+def test_e1_a_meta_page_that_was_never_written_is_no_damage(open_environment, append, path, check):
+    """A flush that failed may leave the other page of any earlier commit."""
+    environment = open_environment()
+    environment.committer.submit(append)
+    number = environment.last_transaction_id()
+    slot = number % 2
+    old = path.read_bytes()[slot * PAGE :][:PAGE]
+    for _ in range(3):
+        environment.committer.submit(append)
+    environment.close()
+    overwrite(path, slot * PAGE, old)
+    assert check().transaction_id == number + 3
 
 
 def test_a_swap_of_the_meta_pages_is_corruption(store, check):
