@@ -7,9 +7,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from statelog.errors import ThreadNotFoundError, UsageError
-from statelog.format import keys
 from statelog.log import writer
-from statelog.log.index import TO_BE_ERASED
+from statelog.log.index import TO_BE_ERASED, redacted_records
 from statelog.log.retention import Policy, RetentionReport, erase_records, retain_thread
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
 
 
 def _holds_unerased(view: View, thread: int) -> bool:
-    scan = view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread))
-    return any(payload == TO_BE_ERASED for _key, payload in scan)
+    return TO_BE_ERASED in redacted_records(view, thread).values()
 
 
 def erase_leftovers(engine: Engine) -> RetentionReport:

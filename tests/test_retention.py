@@ -169,6 +169,21 @@ def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
     assert size < 0.6 * 1500 * 400
 
 
+def test_file_of_a_trimmed_chat_under_a_policy_grows_by_what_the_chain_needs(store: statelog.Store) -> None:
+    """Records that shrank are put together: pages left a sixteenth full would grow the file by 1,900 bytes a turn."""
+    thread = store.thread("t", schema=SCHEMA)
+    thread.commit({"value": 0})
+    store.retain(keep_last=10, as_policy=True)
+    sizes = []
+    for number in range(3000):
+        with thread.mount() as state:
+            state.setdefault("log", []).append(f"{number} " + "m" * 500)
+            del state["log"][:-20]
+        if number in (1499, 2999):
+            sizes.append(store.path.stat().st_size)
+    assert (sizes[1] - sizes[0]) / 1500 < 300
+
+
 def test_retention_beside_commits_takes_nothing_of_theirs(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"log": [], "value": 0})

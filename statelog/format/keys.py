@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VERSIONS_PER_PAGE = 32
+RECORDS_PER_PAGE = 256
+"""LSNs to a page of redacted records: an offset is one byte."""
 
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
@@ -105,14 +110,25 @@ def encode_thread_event_key(thread: int, lsn: int) -> bytes:
     return _EVENT.pack(b"e", thread, lsn)
 
 
-def encode_redacted_key(thread: int, lsn: int) -> bytes:
-    """Redacted records of a thread that still hold nodes."""
-    return _EVENT.pack(b"r", thread, lsn)
-
-
 def decode_event_lsn(key: bytes) -> int:
-    """Return the LSN at the end of an `e` or `r` key."""
+    """Return the LSN at the end of an `e` key."""
     return int(_EVENT.unpack(key)[2])
+
+
+def encode_redacted_key(thread: int, lsn: int) -> bytes:
+    """LSN -> the page of a thread's redacted records it stands on."""
+    return _EVENT.pack(b"r", thread, lsn // RECORDS_PER_PAGE)
+
+
+def decode_redacted_page(key: bytes, payload: bytes) -> dict[int, int]:
+    """Return LSN -> state of all records on a page, ascending."""
+    first = _EVENT.unpack(key)[2] * RECORDS_PER_PAGE
+    return {first + offset: state for offset, state in zip(payload[::2], payload[1::2], strict=True)}
+
+
+def encode_redacted_page(states: Mapping[int, int]) -> bytes:
+    """Inverse of `decode_redacted_page`, of the LSNs of one page in any order."""
+    return b"".join(bytes((lsn % RECORDS_PER_PAGE, states[lsn])) for lsn in sorted(states))
 
 
 def encode_borrowed_key(thread: int, digest: bytes) -> bytes:

@@ -23,7 +23,7 @@ from statelog.log.view import BranchRow, ThreadRow, View, encode_branch, encode_
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class IndexWriter(Protocol):
@@ -78,8 +78,7 @@ def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
     A rebuild meets the deletion behind records that were erased already: what is not there is not missed.
     """
     thread = event.thread
-    for record in records_of(index.view, thread):
-        index.put_index(keys.encode_redacted_key(thread, record), TO_BE_ERASED)
+    enter_redacted(index, thread, dict.fromkeys(records_of(index.view, thread), TO_BE_ERASED))
     if index.view.is_alive(thread):
         index.delete_index(keys.encode_thread_id_key(index.view.thread(thread).id))
     for prefix in keys.THREAD_PREFIXES:
@@ -89,8 +88,9 @@ def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
     index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
 
 
-TO_BE_ERASED = b"\x02"
-"""In key `r`: the record is of a deleted thread, and was not erased yet."""
+WHOLE, VACUUMED, TO_BE_ERASED = range(3)
+"""States of redacted records (key `r`): all nodes are there; some are; the record is of a deleted thread, and was
+not erased yet."""
 
 
 def records_of(view: View, thread: int) -> list[int]:
@@ -103,13 +103,41 @@ def records_of(view: View, thread: int) -> list[int]:
     return sorted(lsns)
 
 
-def apply_redacted(index: IndexWriter, lsn: int, thread: int, *, is_vacuumed: bool, holds_nodes: bool) -> None:
-    """Enter a redacted record among those that may still have dead nodes to give up, or take it out."""
-    key = keys.encode_redacted_key(thread, lsn)
-    if holds_nodes:
-        index.put_index(key, b"\x01" if is_vacuumed else b"\x00")
-    elif index.get_index(key) is not None:
-        index.delete_index(key)
+def redacted_state(*, is_vacuumed: bool, holds_nodes: bool) -> int | None:
+    """Return the state of a redacted record; None if it has no nodes to give up any more."""
+    if not holds_nodes:
+        return None
+    return VACUUMED if is_vacuumed else WHOLE
+
+
+def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | None]) -> None:
+    """Enter redacted records of a thread among those that may still have something to give up, or take them out.
+
+    Args:
+        index: where to.
+        thread: the thread.
+        states: by LSN; None: nothing is left in it.
+
+    """
+    by_page: dict[bytes, dict[int, int | None]] = {}
+    for lsn, state in states.items():
+        by_page.setdefault(keys.encode_redacted_key(thread, lsn), {})[lsn] = state
+    for key, changes in by_page.items():
+        payload = index.get_index(key) or b""
+        merged = keys.decode_redacted_page(key, payload) | changes
+        page = keys.encode_redacted_page({lsn: state for lsn, state in merged.items() if state is not None})
+        if page:
+            index.put_index(key, page)
+        elif payload:
+            index.delete_index(key)
+
+
+def redacted_records(view: View, thread: int) -> dict[int, int]:
+    """Return LSN -> state of a thread's redacted records that still have something to give up, ascending."""
+    found: dict[int, int] = {}
+    for key, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread)):
+        found |= keys.decode_redacted_page(key, payload)
+    return found
 
 
 def _apply_tag(index: IndexWriter, event: TagEvent) -> None:

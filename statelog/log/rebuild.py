@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, Record, decode_record
 from statelog.log.events import ThreadEvent, decode_event
-from statelog.log.index import apply_borrowed, apply_event, apply_nodes, apply_redacted, node_facts
+from statelog.log.index import apply_borrowed, apply_event, apply_nodes, enter_redacted, node_facts, redacted_state
 from statelog.log.view import Transaction, View, missing, ordered
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def apply_record(index: DerivedIndex, record: Record, data: memoryview) -> None:
         apply_borrowed(index, redacted.borrowed)
         is_vacuumed = bool(record.flags & FLAG_VACUUMED)
         holds_nodes = any(size for _type, _digest, size, _first in facts)
-        apply_redacted(index, record.lsn, redacted.thread, is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
+        state = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
+        enter_redacted(index, redacted.thread, {record.lsn: state})
         return
     event = decode_event(record)
     thread = record.lsn if isinstance(event, ThreadEvent) else event.thread

@@ -22,14 +22,14 @@ from statelog import kernels
 from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, decode_record, redact_record
-from statelog.log.index import apply_redacted
+from statelog.log.index import enter_redacted, redacted_records, redacted_state
 from statelog.log.mark import Marks
 from statelog.log.pages import without_versions
 from statelog.log.view import View
 from statelog.tree.node import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from statelog.log.engine import Engine
     from statelog.log.mark import NodeRef
@@ -164,7 +164,7 @@ class Collector:
             event = view.checkpoint(each.lsn)
             if event.id is not None:
                 transaction.delete_index(keys.encode_checkpoint_id_key(self._thread, event.id))
-            report.add(rewrite(transaction, each.lsn, self._thread, self._marks))
+        report.add(rewrite(transaction, [each.lsn for each in gone], self._thread, self._marks))
         for key, versions in by_page.items():
             payload = transaction.get_index(key)
             left = b"" if payload is None else without_versions(payload, versions)
@@ -177,18 +177,14 @@ class Collector:
     def sweep(self, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
         """Look again at redacted records that keep nodes. Start anew before, for marks that are not stale."""
         with self._engine.read() as view:
-            prefix = keys.encode_thread_prefix(b"r", self._thread)
-            lsns = [keys.decode_event_lsn(key) for key, _payload in view.transaction.scan_index(prefix)]
+            lsns = list(redacted_records(view, self._thread))
         report = RetentionReport()
         for at in range(0, len(lsns), RECORDS_PER_TRANSACTION_MAX):
             page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
 
             def work(transaction: WriteTransaction, page: list[int] = page) -> RetentionReport:
                 self._catch_up(transaction, policy, pinned)
-                found = RetentionReport()
-                for lsn in page:
-                    found.add(rewrite(transaction, lsn, self._thread, self._marks))
-                return found
+                return rewrite(transaction, page, self._thread, self._marks)
 
             report.add(self._engine.write_raw(work))
         self.rewritten = 0
@@ -300,26 +296,34 @@ class _Direct:
         self.delete_index = transaction.delete_index
 
 
-def rewrite(transaction: WriteTransaction, lsn: int, thread: int, marks: Marks) -> RetentionReport:
-    """Redact a record of a thread, and take the nodes that are not marked."""
-    data = transaction.get_log(lsn)
-    if data is None:
-        return RetentionReport()
-    old = bytes(data)
-    new = redact_record(old, lsn, thread, alive=marks.alive(lsn))
-    before, after = kernels.record_nodes(old), kernels.record_nodes(new)
-    left = {number for number, row in enumerate(after) if row[0]}
-    gone = [(number, row[1]) for number, row in enumerate(before) if row[0] and number not in left]
-    for number, digest in gone:
-        key = keys.encode_digest_key(digest)
-        payload = transaction.get_index(key)
-        if payload is not None and keys.decode_place(payload)[:2] == (lsn, number):
-            transaction.delete_index(key)
-    if new != old:
-        transaction.replace_log(lsn, new)
-    is_vacuumed = bool(decode_record(new, lsn).flags & FLAG_VACUUMED)
-    apply_redacted(_Direct(transaction), lsn, thread, is_vacuumed=is_vacuumed, holds_nodes=bool(left))
-    return RetentionReport(vacuumed_nodes=len(gone), freed_bytes=len(old) - len(new))
+def rewrite(transaction: WriteTransaction, lsns: Iterable[int], thread: int, marks: Marks) -> RetentionReport:
+    """Redact records of a thread, and take the nodes that are not marked."""
+    report = RetentionReport()
+    rewritten: dict[int, bytes] = {}
+    states: dict[int, int | None] = {}
+    for lsn in lsns:
+        data = transaction.get_log(lsn)
+        if data is None:
+            continue
+        old = bytes(data)
+        new = redact_record(old, lsn, thread, alive=marks.alive(lsn))
+        before, after = kernels.record_nodes(old), kernels.record_nodes(new)
+        left = {number for number, row in enumerate(after) if row[0]}
+        gone = [(number, row[1]) for number, row in enumerate(before) if row[0] and number not in left]
+        for number, digest in gone:
+            key = keys.encode_digest_key(digest)
+            payload = transaction.get_index(key)
+            if payload is not None and keys.decode_place(payload)[:2] == (lsn, number):
+                transaction.delete_index(key)
+        if new != old:
+            rewritten[lsn] = new
+        is_vacuumed = bool(decode_record(new, lsn).flags & FLAG_VACUUMED)
+        states[lsn] = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=bool(left))
+        report.vacuumed_nodes += len(gone)
+        report.freed_bytes += len(old) - len(new)
+    transaction.replace_logs(rewritten)
+    enter_redacted(_Direct(transaction), thread, states)
+    return report
 
 
 def borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
@@ -344,19 +348,15 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
     """
     report = RetentionReport(threads=1)
     with engine.read() as view:
-        scan = view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread))
         # From the end: what is cut short leaves a thread whose beginning says what it is.
-        lsns = sorted((keys.decode_event_lsn(key) for key, _payload in scan), reverse=True)
+        lsns = list(reversed(redacted_records(view, thread)))
     for at in range(0, len(lsns), RECORDS_PER_TRANSACTION_MAX):
         page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
 
         def work(transaction: WriteTransaction, page: list[int] = page) -> RetentionReport:
             marks = Marks(engine.reader_in(transaction))
             marks.mark(list(borrowed_nodes(View(transaction), thread)))
-            found = RetentionReport()
-            for lsn in page:
-                found.add(rewrite(transaction, lsn, thread, marks))
-            return found
+            return rewrite(transaction, page, thread, marks)
 
         try:
             report.add(engine.write_raw(work))

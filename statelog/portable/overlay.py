@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
 from statelog.log.events import Event, ThreadEvent
-from statelog.log.index import apply_borrowed, apply_event, apply_redacted
+from statelog.log.index import apply_borrowed, apply_event, enter_redacted, redacted_state
 from statelog.log.view import Transaction, View, ordered
 from statelog.tree.node import is_shared_widely
 
@@ -107,8 +107,8 @@ class Overlay:
                 self.put_index(keys.encode_digest_key(row.digest), keys.encode_place(place))
         if isinstance(event, Redacted):
             apply_borrowed(self, event.borrowed)
-            is_vacuumed = bool(record.flags & FLAG_VACUUMED)
-            apply_redacted(self, lsn, thread, is_vacuumed=is_vacuumed, holds_nodes=bool(rows))
+            state = redacted_state(is_vacuumed=bool(record.flags & FLAG_VACUUMED), holds_nodes=bool(rows))
+            enter_redacted(self, thread, {lsn: state})
         else:
             apply_event(self, event, lsn)
         self._records.append(data)

@@ -16,6 +16,7 @@ from statelog.format import keys
 from statelog.format.record import TYPE_CHECKPOINT, TYPE_ROLLBACK, TYPE_THREAD, Redacted, decode_record
 from statelog.limits import VALUE_SIZE_BYTES_MAX
 from statelog.log.events import CheckpointEvent
+from statelog.log.index import redacted_records
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import is_of_content
 from statelog.portable.events import TIME_US_MAX
@@ -314,10 +315,9 @@ def _records_of(view: View, thread: int) -> list[int]:
     lsns = {thread}
     for row in view.branches(thread):
         lsns.update(entry.lsn for _version, entry in view.entries(thread, row.number))
-    for prefix in (b"e", b"r"):
-        scan = view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))
-        lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
-    return sorted(lsns)
+    scan = view.transaction.scan_index(keys.encode_thread_prefix(b"e", thread))
+    lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
+    return sorted(lsns.union(redacted_records(view, thread)))
 
 
 def _conflict(thread_id: str, why: str) -> ConflictError:

@@ -285,14 +285,32 @@ class WriteTransaction(ReadTransaction):
         Raises:
             StorageError: there is no record with that LSN. Facts: lsn.
         """
+        self.replace_logs({lsn: record})
+
+    def replace_logs(self, records: dict[int, bytes]) -> None:
+        """Put other records in the places of some that are there.
+
+        All are taken out first: LMDB never joins pages that were half emptied by smaller values, but fills
+        one page after the other when neighbours are put in ascending order.
+
+        Args:
+            records: by LSN.
+
+        Raises:
+            StorageError: there is no record with one of these LSNs; nothing was replaced. Facts: lsn.
+        """
         if self._borrowed:
             self._take_back()
-        key = _encode_lsn(lsn)
-        if self._raw.get(key, None, self._log) is None:
-            message = f"record {lsn} was not replaced: there is none"
-            raise StorageError(message, lsn=lsn)
+        keys = {lsn: _encode_lsn(lsn) for lsn in sorted(records)}
+        for lsn, key in keys.items():
+            if self._raw.get(key, None, self._log) is None:
+                message = f"record {lsn} was not replaced: there is none"
+                raise StorageError(message, lsn=lsn)
         self.changes += 1
-        self._raw.put(key, record, True, True, False, self._log)
+        for key in keys.values():
+            self._raw.delete(key, b"", self._log)
+        for lsn, key in keys.items():
+            self._raw.put(key, records[lsn], True, True, False, self._log)
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Store `payload` under `key`, sealed."""

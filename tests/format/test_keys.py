@@ -30,7 +30,8 @@ THREAD = "0000000000000007"
         (keys.encode_digest_key(bytes(range(20))), "64" + bytes(range(20)).hex()),
         (keys.encode_tombstone_key(bytes(20)), "78" + "00" * 20),
         (keys.encode_thread_event_key(7, 9), "65" + THREAD + "0000000000000009"),
-        (keys.encode_redacted_key(7, 9), "72" + THREAD + "0000000000000009"),
+        (keys.encode_redacted_key(7, 255), "72" + THREAD + "0000000000000000"),
+        (keys.encode_redacted_key(7, 256), "72" + THREAD + "0000000000000001"),
         (keys.encode_lsn(258), "0000000000000102"),
         (keys.encode_u32(258), "00000102"),
     ],
@@ -68,7 +69,15 @@ def test_places_come_back(lsn, node, thread, borrowed):
 @given(U64, U64)
 def test_event_keys_tell_their_lsn(thread, lsn):
     assert keys.decode_event_lsn(keys.encode_thread_event_key(thread, lsn)) == lsn
-    assert keys.decode_event_lsn(keys.encode_redacted_key(thread, lsn)) == lsn
+
+
+@given(U64, st.integers(0, 2**56 - 1), st.dictionaries(st.integers(0, 255), st.integers(0, 255)))
+def test_pages_of_redacted_records_come_back(thread, page, states):
+    states = {256 * page + offset: state for offset, state in states.items()}
+    key = keys.encode_redacted_key(thread, 256 * page)
+    found = keys.decode_redacted_page(key, keys.encode_redacted_page(states))
+    assert found == states
+    assert list(found) == sorted(states)
 
 
 @given(st.lists(st.tuples(U64, st.text(min_size=1, max_size=10)), min_size=2, max_size=2, unique=True))

@@ -66,6 +66,31 @@ def test_replace_log_replaces(environment):
         assert bytes(transaction.get_log(1)) == b"less"
 
 
+def leaf_pages(environment):
+    with environment.read() as transaction:
+        return transaction.table_stat(environment.handles.log)["leaf_pages"]
+
+
+def test_neighbours_replaced_by_smaller_ones_are_joined(environment):
+    """LMDB leaves a page as empty as values replaced one by one have made it: 110 bytes on each, say."""
+    for lsn in range(1, 201):
+        environment.committer.submit(lambda transaction, lsn=lsn: transaction.put_log(lsn, bytes(1800)))
+    assert leaf_pages(environment) == 100
+    small = {lsn: bytes(100) for lsn in range(1, 129)}
+    environment.committer.submit(lambda transaction: transaction.replace_logs(small))
+    assert leaf_pages(environment) < 36 + 16  # full pages would be 4; one by one they stay 64
+    with environment.read() as transaction:
+        assert [len(transaction.get_log(lsn)) for lsn in range(1, 201)] == [100] * 128 + [1800] * 72
+
+
+def test_replace_logs_takes_nothing_out_where_one_is_not_there(environment):
+    environment.committer.submit(lambda transaction: transaction.put_log(1, b"one"))
+    with pytest.raises(StorageError):
+        environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"other", 2: b"two"}))
+    with environment.read() as transaction:
+        assert bytes(transaction.get_log(1)) == b"one"
+
+
 def test_replace_log_of_no_record_raises(environment):
     with pytest.raises(StorageError) as caught:
         environment.committer.submit(lambda transaction: transaction.replace_log(1, b"one"))
