@@ -18,7 +18,6 @@ LONGER = {
     "tests/portable/test_salvage.py",
     "tests/storage/test_commit.py",
     "tests/test_bad_input.py",
-    "tests/test_schema.py",
 }
 """Longer than LINES_MAX on purpose: documents, oracles, tables of cases, a preloaded library that must be one
 translation unit."""

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import io
 import operator
-import sys
-from pathlib import Path
 
 import pytest
+from apart import Piece, join, split, with_header
 
 import statelog
 from statelog import reducers
 from statelog.portable.salvage import salvage
 from statelog.portable.streams import export_store, import_stream
-
-sys.path.insert(0, str(Path(__file__).parent))  # for apart.py and fuzz_exports.py, which is a script, too
-
-from apart import Piece, join, split, with_header
 
 SCHEMA = {
     "query": reducers.replace,
