@@ -14,12 +14,11 @@ LINES_MAX = 500
 LONGER = {
     "README.md",
     "statelog/testing/powerloss/shim.c",
-    "tests/native/oracles.py",
     "tests/portable/test_salvage.py",
     "tests/storage/test_commit.py",
     "tests/test_bad_input.py",
 }
-"""Longer than LINES_MAX on purpose: documents, oracles, tables of cases, a preloaded library that must be one
+"""Longer than LINES_MAX on purpose: documents, tables of cases, a preloaded library that must be one
 translation unit."""
 
 MACHINE_PATHS = re.compile(r"/(?:work|root|home|Users)/\w")
