@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck
 
 import statelog
+from statelog.testing import identical
 
 _MEMORY = Path("/dev/shm")
 
@@ -58,3 +60,27 @@ def shared_store(tmp_path_factory):
     with statelog.open(tmp_path_factory.mktemp("shared") / "agent.state", durability="batched") as opened:
         yield opened
         assert opened.verify().problems == []
+
+
+@contextmanager
+def _refused(store, kind, **facts):
+    """Expect an error of exactly this kind with these facts; the store as before, and usable after."""
+    lsn = store.last_lsn
+    states = {info.id: store.thread(info.id).state.to_python() for info in store.threads()}
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert type(caught.value) is kind
+    for name, value in facts.items():
+        assert identical(getattr(caught.value, name), value), name
+    assert store.last_lsn == lsn
+    assert {info.id: info.versions for info in store.threads()}.keys() == states.keys()
+    for thread_id, state in states.items():
+        assert identical(store.thread(thread_id).state, state)
+    store.thread("another").commit({"still": "usable"})
+    assert store.thread("another").state["still"] == "usable"
+
+
+@pytest.fixture
+def refused():
+    """How a refusal is expected: `with refused(store, LimitError, limit=5): ...`."""
+    return _refused

@@ -16,7 +16,6 @@ LONGER = {
     "statelog/testing/powerloss/shim.c",
     "tests/portable/test_salvage.py",
     "tests/storage/test_commit.py",
-    "tests/test_bad_input.py",
 }
 """Longer than LINES_MAX on purpose: documents, tables of cases, a preloaded library that must be one
 translation unit."""
