@@ -63,6 +63,11 @@ def environment(open_environment):
 
 
 @pytest.fixture
+def committer(environment):
+    return environment.committer
+
+
+@pytest.fixture
 def start_child(path):
     """Start Python on a script that begins with `PRELUDE`; its first argument is the store's path."""
     children = []

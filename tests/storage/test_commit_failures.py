@@ -1,0 +1,247 @@
+"""Commits that fail: a full quota, a full or broken disk, an outcome that must be looked up."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import lmdb
+import pytest
+from committing import Caller, Holder, fail
+
+from statelog.errors import (
+    CommitOutcomeUnknownError,
+    StorageError,
+    StoreFullError,
+)
+from statelog.storage import faults
+
+# --- quota and disk -------------------------------------------------------------
+
+
+@pytest.fixture
+def small(open_environment):
+    return open_environment(max_size_bytes=1024 * 1024, _flush=False)  # nothing here is of flushes, and there are many
+
+
+def fill(environment, append):
+    """Commit until the quota is used up; return how many commits there were."""
+    for count in range(10_000):
+        try:
+            environment.committer.submit(append)
+        except StoreFullError as error:
+            return count, error
+    raise AssertionError
+
+
+def test_a_full_quota_refuses_writes_and_leaves_the_store_readable(small, append, check_whole):
+    count, error = fill(small, append)
+    assert error.max_size_bytes == 1024 * 1024
+    assert check_whole(small) == count > 100
+    assert small.path.stat().st_size <= 1024 * 1024
+    with pytest.raises(StoreFullError):
+        small.committer.submit(append)
+
+
+def test_a_full_store_opens_and_reads(small, open_environment, append, check_whole):
+    count, _ = fill(small, append)
+    small.close()
+    assert check_whole(open_environment(max_size_bytes=1024 * 1024, _flush=False)) == count
+
+
+def test_a_full_store_goes_on_under_a_larger_quota(small, open_environment, append, check_whole):
+    count, _ = fill(small, append)
+    small.close()
+    environment = open_environment(max_size_bytes=2 * 1024 * 1024, _flush=False)
+    assert environment.committer.submit(append) == count + 1
+    assert check_whole(environment) == count + 1
+
+
+def test_space_freed_in_a_full_store_is_used_again(small, append):
+    small.committer.submit(lambda transaction: transaction.put_index(b"big", bytes(300_000)))
+    fill(small, append)
+    with small.read() as transaction:
+        last = transaction.last_lsn()
+    small.committer.submit(lambda transaction: transaction.delete_index(b"big"))
+    small.committer.submit(
+        lambda transaction: transaction.put_index(b"free", b"")
+    )  # LMDB reuses pages one commit later
+    assert small.committer.submit(append) == last + 1
+
+
+def test_only_the_work_that_is_too_large_meets_the_quota(small, append, check_whole):
+    committer = small.committer
+
+    def too_large(transaction):
+        transaction.put_log(transaction.last_lsn() + 1, bytes(2 * 1024 * 1024))
+
+    holder = Holder(committer)
+    callers = [Caller(committer, work) for work in (append, too_large, append)]
+    holder.release()
+    for caller in callers:
+        caller.join()
+    assert [caller.result for caller in callers] == [1, None, 2]
+    assert isinstance(callers[1].error, StoreFullError)
+    assert check_whole(small) == 2
+
+
+def descriptors_of(path):
+    """Descriptors of LMDB's on the data file: of its pages, and of its meta pages (flushed by each write)."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.resolve() == path:
+            number = int(entry.name)
+            found.setdefault(bool(fcntl.fcntl(number, fcntl.F_GETFL) & os.O_DSYNC), set()).add(number)
+    return found
+
+
+@pytest.fixture
+def break_descriptor(environment):
+    """Put another file in the place of LMDB's own, so that its real writes really fail."""
+
+    def break_it(*, meta, by):
+        found = descriptors_of(environment.path)
+        (descriptor,) = found[meta] - {environment.locks.descriptor}
+        other = os.open(by, os.O_RDONLY if by == os.devnull else os.O_RDWR)
+        os.dup2(other, descriptor, inheritable=False)
+        os.close(other)
+
+    return break_it
+
+
+def test_a_full_disk_refuses_the_commit_and_the_store_goes_on(
+    environment, committer, append, check_whole, break_descriptor
+):
+    committer.submit(append)
+    break_descriptor(meta=False, by="/dev/full")
+    with pytest.raises(StoreFullError) as caught:
+        committer.submit(append)
+    assert caught.value.__cause__.code == errno.ENOSPC
+    assert check_whole(environment) == 1
+    assert committer.submit(append) == 2
+    assert check_whole(environment) == 2
+
+
+def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
+    environment, committer, append, check_whole, break_descriptor
+):
+    committer.submit(append)
+    break_descriptor(meta=False, by=os.devnull)
+    with pytest.raises(StorageError) as caught:
+        committer.submit(append)
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    assert isinstance(caught.value.__cause__, lmdb.Error)
+    assert committer.submit(append) == 2
+    assert check_whole(environment) == 2
+
+
+@pytest.mark.parametrize(("by", "expected"), [("/dev/full", StoreFullError), (os.devnull, StorageError)])
+def test_a_failed_meta_write_poisons_lmdb_and_is_cured(
+    environment, committer, append, check_whole, break_descriptor, by, expected
+):
+    committer.submit(append)
+    raw = environment.handles.raw
+    break_descriptor(meta=True, by=by)
+    with pytest.raises(expected):
+        committer.submit(append)
+    assert environment.handles.raw is not raw
+    assert check_whole(environment) == 1
+    assert committer.submit(append) == 2
+
+
+def test_a_failed_meta_write_does_poison_lmdb(environment, committer, append, break_descriptor):
+    """Negative control: without the reopening every transaction would fail."""
+    committer.submit(append)
+    break_descriptor(meta=True, by="/dev/full")
+    begin = environment.handles.begin
+    transaction = begin(write=True)
+    transaction.put(b"k", b"v", db=environment.handles.index)
+    with pytest.raises(lmdb.Error):
+        transaction.commit()
+    with pytest.raises(lmdb.PanicError):
+        begin()
+    assert committer.submit(append) == 2
+
+
+def test_others_of_a_group_whose_commit_failed_get_the_error_each(
+    environment, committer, append, check_whole, break_descriptor
+):
+    holder = Holder(committer)
+    callers = [Caller(committer, append) for _ in range(3)]
+    break_descriptor(meta=False, by="/dev/full")
+    holder.release()
+    for caller in callers:
+        caller.join()
+    assert [type(caller.error) for caller in callers] == [StoreFullError] * 3
+    assert len({id(caller.error) for caller in callers}) == 3
+    assert committer.submit(append) == 1
+    assert check_whole(environment) == 1
+
+
+# --- unknown outcomes -------------------------------------------------------------
+
+
+DISK_ERROR = lmdb.DiskError if hasattr(lmdb, "DiskError") else lmdb.Error
+
+
+def test_an_error_after_the_commit_happened_is_found_to_be_none(environment, committer, append, check_whole):
+    raw = environment.handles.raw
+    faults.arm("commit.after_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
+    assert committer.submit(append) == 1
+    assert environment.handles.raw is not raw
+    assert check_whole(environment) == 1
+
+
+def test_an_error_before_the_commit_happened_is_reported_as_not_committed(environment, committer, append, check_whole):
+    faults.arm("commit.before_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
+    with pytest.raises(StorageError) as caught:
+        committer.submit(append)
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    assert check_whole(environment) == 0
+    assert committer.submit(append) == 1
+
+
+def test_a_commit_that_wrote_no_record_is_unknown_after_an_error(environment, committer):
+    faults.arm("commit.after_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
+    with pytest.raises(CommitOutcomeUnknownError) as caught:
+        committer.submit(lambda transaction: transaction.put_index(b"k", b"v"))
+    assert isinstance(caught.value.__cause__, DISK_ERROR)
+    with environment.read() as transaction:
+        assert transaction.get_index(b"k") == b"v"
+
+
+def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(committer, append, path, tmp_path):
+    def move_away():
+        path.rename(tmp_path / "away")
+        raise DISK_ERROR("the disk went away")
+
+    faults.arm("commit.after_lmdb_commit", action=move_away)
+    with pytest.raises(CommitOutcomeUnknownError):
+        committer.submit(append)
+    with pytest.raises(StorageError):
+        committer.submit(append)
+    (tmp_path / "away").rename(path)
+    assert committer.submit(append) == 2
+
+
+def test_another_record_in_the_place_of_ours_is_not_taken_for_it(environment, committer, append):
+    """After our commit failed, another process may have used the same LSN."""
+
+    def other_process():
+        with environment.handles.begin(write=True) as transaction:
+            transaction.put((1).to_bytes(8), b"another's record", db=environment.handles.log)
+        raise DISK_ERROR("the disk went away")
+
+    transaction_commit = "statelog.storage.transactions.WriteTransaction.commit"
+    with pytest.MonkeyPatch.context() as patch:
+
+        def commit(self):
+            self.number = self._raw.id()
+            self.stage = type(self.stage).COMMITTING
+            self._raw.abort()
+            other_process()
+
+        patch.setattr(transaction_commit, commit)
+        with pytest.raises(StorageError) as caught:
+            committer.submit(append)
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
