@@ -6,31 +6,23 @@ kill the child. If something does all the same, the caller learns of it and live
 
 from __future__ import annotations
 
-import contextlib
-import json
-import resource
 import sys
-import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from statelog.cli.exits import INTERNAL, ChildError
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
-from statelog.cli.processes import last_line, signal_name, start_module
+from statelog.cli.reporting import report_of_child, report_to_parent
 from statelog.cli.text import count
-from statelog.errors import CorruptionError, StatelogError
+from statelog.errors import CorruptionError
 from statelog.portable.salvage import salvage as salvage_file
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Mapping
 
-_PROGRESS_INTERVAL_S = 0.1
 _VERSIONS_SHOWN = 20
 _RANGES_SHOWN = 10
 
@@ -47,7 +39,8 @@ def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
     """
     output = Output(as_json=as_json)
     with output.progress("salvaging") as progress:
-        report = _salvage_in_child(damaged, new, progress)
+        arguments = (str(damaged), str(new))
+        report = report_of_child(__name__, *arguments, path=damaged, work="salvaging", progress=progress)
     if as_json:
         output.emit(report)
     else:
@@ -83,59 +76,9 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
         output.hint(f"the first {_VERSIONS_SHOWN} of {report['losses']:,}; --json lists them all")
 
 
-def _salvage_in_child(damaged: Path, new: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    with tempfile.TemporaryFile() as errors:
-        child = start_module(__name__, str(damaged), str(new), errors=errors)
-        try:
-            last = _follow(child, progress)
-        finally:
-            child.kill()
-            child.wait()
-        if "report" in last:
-            report: dict[str, Any] = last["report"]
-            return report
-        if "error" in last:
-            raise ChildError(last["error"], last["exit_code"])
-        if child.returncode < 0:
-            message = f"{damaged}: reading it ended the salvaging process with {signal_name(child.returncode)}"
-            raise CorruptionError(message, path=str(damaged))
-        message = f"salvage ended with {child.returncode}: {last_line(errors)}"
-        raise ChildError(message, INTERNAL)
-
-
-def _follow(child: subprocess.Popen[str], progress: Callable[[int, int], None]) -> Mapping[str, Any]:
-    """Pass progress on until the child's output ends; return its last word, once it is gone."""
-    last: Mapping[str, Any] = {}
-    assert child.stdout is not None
-    with child.stdout as lines:
-        for line in lines:
-            try:
-                last = json.loads(line)
-            except ValueError:  # cut off where it died
-                break
-            if "progress" in last:
-                progress(*last["progress"])
-    child.wait()
-    return last
-
-
-# --- the child --------------------------------------------------------------------
-
-
-def _serve(damaged: Path, new: Path) -> dict[str, Any]:
-    last_s = 0.0
-
-    def progress(done: int, whole: int) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s >= _PROGRESS_INTERVAL_S:
-            last_s = time.monotonic()
-            _say({"progress": [done, whole]})
-
-    try:
-        report = salvage_file(damaged, new, progress=progress)
-    except StatelogError as error:
-        return {"error": error.message, "exit_code": error.exit_code}
-    document = {
+def _salvage(damaged: Path, new: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    report = salvage_file(damaged, new, progress=progress)
+    return {
         "path": report.path,
         "new_path": report.new_path,
         "complete": report.is_complete,
@@ -146,15 +89,7 @@ def _serve(damaged: Path, new: Path) -> dict[str, Any]:
         "versions_lost": [asdict(each) for each in report.versions_lost],
         "names_made_up": report.names_made_up,
     }
-    return {"report": document}
-
-
-def _say(message: dict[str, Any]) -> None:
-    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dying is not expected, and needs no core dump
-    with contextlib.suppress(BrokenPipeError):
-        _say(_serve(Path(sys.argv[1]), Path(sys.argv[2])))
+    report_to_parent(lambda progress: _salvage(Path(sys.argv[1]), Path(sys.argv[2]), progress))

@@ -1,0 +1,104 @@
+"""A child process that works on a file which may kill it, and reports to its parent.
+
+It writes one JSON object per line to stdout: `{"progress": [done, all]}` now and then, and at the end
+`{"report": ...}` or `{"error": message, "exit_code": number}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from statelog.cli.exits import INTERNAL, ChildError
+from statelog.cli.processes import last_line, signal_name, start_module
+from statelog.errors import CorruptionError, StatelogError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+_PROGRESS_INTERVAL_S = 0.1
+
+
+def report_of_child(
+    module: str, *arguments: str, path: Path, work: str, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Run a module whose main part is `report_to_parent`, pass its progress on, and return its report.
+
+    Args:
+        module: to run.
+        arguments: its command line.
+        path: the file it reads, for messages.
+        work: what it does, such as "verifying", for messages.
+        progress: called with done and all.
+
+    Raises:
+        CorruptionError: the file killed the process.
+        StatelogError: the process failed; with the exit code of the error there.
+
+    """
+    with tempfile.TemporaryFile() as errors:
+        child = start_module(module, *arguments, errors=errors)
+        try:
+            last = _follow(child, progress)
+        finally:
+            child.kill()
+            child.wait()
+        if "report" in last:
+            report: dict[str, Any] = last["report"]
+            return report
+        if "error" in last:
+            raise ChildError(last["error"], last["exit_code"])
+        if child.returncode < 0:
+            name = signal_name(child.returncode)
+            message = f"{path} is damaged: reading it ended the {work} process with {name}"
+            raise CorruptionError(message, path=str(path), signal=name)
+        message = f"{work} ended with {child.returncode}: {last_line(errors)}"
+        raise ChildError(message, INTERNAL)
+
+
+def _follow(child: subprocess.Popen[str], progress: Callable[[int, int], None]) -> Mapping[str, Any]:
+    """Pass progress on until the child's output ends; return its last word, once it is gone."""
+    last: Mapping[str, Any] = {}
+    assert child.stdout is not None
+    with child.stdout as lines:
+        for line in lines:
+            try:
+                last = json.loads(line)
+            except ValueError:  # cut off where it died
+                break
+            if "progress" in last:
+                progress(*last["progress"])
+    child.wait()
+    return last
+
+
+# --- the child --------------------------------------------------------------------
+
+
+def report_to_parent(work: Callable[[Callable[[int, int], None]], Mapping[str, Any]]) -> None:
+    """Do the work of a child: call it with a progress function, and say what it returns or raises."""
+    last_s = 0.0
+
+    def progress(done: int, whole: int) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= _PROGRESS_INTERVAL_S:
+            last_s = time.monotonic()
+            _say({"progress": [done, whole]})
+
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dying is no bug here: no core dump
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            _say({"report": work(progress)})
+        except StatelogError as error:
+            _say({"error": error.message, "exit_code": error.exit_code})
+
+
+def _say(message: Mapping[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
