@@ -19,17 +19,24 @@ numbers = (
 sets = st.tuples(st.sampled_from(["set", "frozenset"]), st.lists(scalars | containers(scalars), max_size=8)).map(encode)
 
 
-@relaxed
-@given(numbers, numbers)
-def test_add_of_numbers_agrees_with_python(a, b):
-    assert kernels.add(a, b) == oracles.add(a, b)
+BOTH = pytest.mark.parametrize(
+    ("kernel", "oracle"), [(kernels.add, oracles.add), (kernels.compare, oracles.compare)], ids=["add", "compare"]
+)
 
 
+@BOTH
 @relaxed
-@given(items, items)
-def test_add_agrees_with_oracle(a, b):
-    assert outcome(kernels.add, a, b) == outcome(oracles.add, a, b)
-    assert outcome(kernels.add, a, a) == outcome(oracles.add, a, a)
+@given(a=numbers, b=numbers)
+def test_numbers_agree_with_python(kernel, oracle, a, b):
+    assert kernel(a, b) == oracle(a, b)
+
+
+@BOTH
+@relaxed
+@given(a=items, b=items)
+def test_items_agree_with_oracle(kernel, oracle, a, b):
+    assert outcome(kernel, a, b) == outcome(oracle, a, b)
+    assert outcome(kernel, a, a) == outcome(oracle, a, a)
 
 
 @pytest.mark.parametrize(
@@ -50,19 +57,6 @@ def test_add_at_the_edges_of_64_bits(a, b, total):
     expected = None if total is None else encode(("int", total))
     assert kernels.add(encode(("int", a)), encode(("int", b))) == expected
     assert kernels.add(encode(("int", b)), encode(("int", a))) == expected
-
-
-@relaxed
-@given(numbers, numbers)
-def test_compare_of_numbers_agrees_with_python(a, b):
-    assert kernels.compare(a, b) == oracles.compare(a, b)
-
-
-@relaxed
-@given(items, items)
-def test_compare_agrees_with_oracle(a, b):
-    assert outcome(kernels.compare, a, b) == outcome(oracles.compare, a, b)
-    assert outcome(kernels.compare, a, a) == outcome(oracles.compare, a, a)
 
 
 @pytest.mark.parametrize(

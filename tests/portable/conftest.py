@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import operator
+from contextlib import contextmanager
 
 import pytest
 from apart import Piece, join, split, with_header
@@ -12,6 +13,8 @@ import statelog
 from statelog import reducers
 from statelog.portable.salvage import salvage
 from statelog.portable.streams import export_store, import_stream
+from statelog.testing import SCHEMA as MODEL_SCHEMA
+from statelog.testing import StoreModel, perform_all
 
 SCHEMA = {
     "query": reducers.replace,
@@ -80,6 +83,19 @@ def open_store(tmp_path):
             store.close()
 
 
+@contextmanager
+def performed(directory, history):
+    """Perform a history on a store and on the model it must match; both, and an empty store, for as long as open."""
+    model = StoreModel()
+    perform_all(history, model, schema=MODEL_SCHEMA)
+    with (
+        statelog.open(directory / "old", durability="batched") as old,
+        statelog.open(directory / "new", durability="batched") as new,
+    ):
+        perform_all(history, old, schema=MODEL_SCHEMA)
+        yield old, model, new
+
+
 def export(store, **options):
     """Return an export as bytes."""
     stream = io.BytesIO()
@@ -118,7 +134,7 @@ def _session_fixture(function):
     return pytest.fixture(scope="session", name=function.__name__)(lambda: function)
 
 
-for _function in (fill, export, take, split, join, with_header, snapshot):
+for _function in (fill, performed, export, take, split, join, with_header, snapshot):
     globals()[f"{_function.__name__}_fixture"] = _session_fixture(_function)
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 import statelog
 from statelog.errors import ConflictError, CorruptionError, FormatError, ReadOnlyError, StoreFullError, UsageError
 from statelog.portable import log_export, log_import
-from statelog.testing import SCHEMA, StoreModel, assert_matches, histories, perform_all
+from statelog.testing import assert_matches, histories
 
 
 def records(store):
@@ -64,15 +64,8 @@ def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(history=histories(max_size=8))
-def test_whatever_happened_to_a_store_its_copy_is_equal(tmp_path_factory, export, take, history):
-    model = StoreModel()
-    directory = tmp_path_factory.mktemp("histories")
-    perform_all(history, model, schema=SCHEMA)
-    with (
-        statelog.open(directory / "old", durability="batched") as old,
-        statelog.open(directory / "new", durability="batched") as new,
-    ):
-        perform_all(history, old, schema=SCHEMA)
+def test_whatever_happened_to_a_store_its_copy_is_equal(tmp_path_factory, performed, export, take, history):
+    with performed(tmp_path_factory.mktemp("histories"), history) as (old, model, new):
         take(new, export(old))
         assert_matches(new, model)
         assert new.verify().problems == []

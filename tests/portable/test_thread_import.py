@@ -11,7 +11,7 @@ from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError, 
 from statelog.portable import thread_export, thread_import
 from statelog.portable.streams import export_store, import_stream
 from statelog.portable.thread_making import TIME_KEY
-from statelog.testing import SCHEMA, StoreModel, assert_matches, histories, perform_all
+from statelog.testing import assert_matches, histories
 
 
 def test_one_thread_into_a_new_store_is_the_same_from_outside(rich, open_store, export, take, snapshot):
@@ -95,15 +95,10 @@ def test_threads_alone_in_their_store_keep_even_their_digests(open_store, export
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(history=histories(max_size=8))
-def test_whatever_happened_to_its_threads_the_copy_matches_the_model(tmp_path_factory, export, take, history):
-    model = StoreModel()
-    directory = tmp_path_factory.mktemp("histories")
-    perform_all(history, model, schema=SCHEMA)
-    with (
-        statelog.open(directory / "old", durability="batched") as old,
-        statelog.open(directory / "new", durability="batched") as new,
-    ):
-        perform_all(history, old, schema=SCHEMA)
+def test_whatever_happened_to_its_threads_the_copy_matches_the_model(
+    tmp_path_factory, performed, export, take, history
+):
+    with performed(tmp_path_factory.mktemp("histories"), history) as (old, model, new):
         take(new, export(old, threads=[info.id for info in old.threads()]))
         assert_matches(new, model)
         assert new.verify().problems == []
