@@ -9,6 +9,7 @@ import pickle
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pydantic
 import pytest
 
 import statelog
@@ -136,7 +137,6 @@ def value_type(store):
 
 
 def validation(store):
-    pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("State", x=(int, 0))
     store.thread("t", schema=model).commit({"x": "no number"})
 

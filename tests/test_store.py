@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+import xxhash
 from hypothesis import given, settings
 
 import statelog
@@ -361,7 +362,6 @@ def test_two_values_of_equal_xxh3_128_are_two_values(store):
 
 
 def test_the_pair_of_equal_xxh3_128_is_one():
-    xxhash = pytest.importorskip("xxhash")
     word, number = bytes.fromhex("cf8adcb0d294db8f"), bytes.fromhex("3075234f2d6b2470")
     first, second = (b"\x78\xc6" + b"x" * 46 + pair + b"x" * 136 for pair in (word + number, number + word))
     assert first != second

@@ -14,17 +14,9 @@ COMMIT_ONE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.
 
 @pytest.fixture(params=["word", "polling"])
 def either_way(request, monkeypatch):
-    """With the shared word where the kernels are compiled, and without it."""
+    """With the shared word, and without it."""
     if request.param == "polling":
         monkeypatch.setattr(wake, "kernels", None)
-    elif wake.kernels is None:
-        pytest.skip("the kernels are not compiled")
-
-
-@pytest.fixture
-def _word():
-    if wake.kernels is None:
-        pytest.skip("the kernels are not compiled")
 
 
 def make_word(environment):
@@ -81,7 +73,6 @@ def test_every_commit_of_another_process_is_waited_for_in_turn(environment, star
     assert not environment.wake.wait(seen, 0)
 
 
-@pytest.mark.usefixtures("_word")
 def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
     """Were the wake-up lost, this would wait out the slice."""
     monkeypatch.setattr(wake, "_SLICE_S", 60)
@@ -92,7 +83,6 @@ def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
     assert time.monotonic() - before < 30
 
 
-@pytest.mark.usefixtures("_word")
 def test_a_word_that_does_not_reach_costs_a_slice_at_most(environment, start_child, monkeypatch, tmp_path):
     """Another container has another /dev/shm."""
     monkeypatch.setattr(wake, "WAKE_DIRECTORY", tmp_path)
@@ -101,7 +91,6 @@ def test_a_word_that_does_not_reach_costs_a_slice_at_most(environment, start_chi
     assert environment.wake.wait(seen, 30)
 
 
-@pytest.mark.usefixtures("_word")
 def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_environment):
     environment = open_environment()
     make_word(environment)
@@ -111,7 +100,6 @@ def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_enviro
     assert not wake_path(environment.store_id).exists()
 
 
-@pytest.mark.usefixtures("_word")
 def test_the_word_stays_while_another_process_has_the_store_open(open_environment, start_child):
     environment = open_environment()
     make_word(environment)
@@ -128,7 +116,6 @@ def test_the_word_stays_while_another_process_has_the_store_open(open_environmen
     assert not wake_path(environment.store_id).exists()
 
 
-@pytest.mark.usefixtures("_word")
 def test_a_link_in_the_place_of_the_word_is_not_followed(environment, append, tmp_path):
     target = tmp_path / "target"
     target.write_bytes(b"precious")
@@ -139,21 +126,18 @@ def test_a_link_in_the_place_of_the_word_is_not_followed(environment, append, tm
     assert target.read_bytes() == b"precious"
 
 
-@pytest.mark.usefixtures("_word")
 def test_a_word_of_another_user_is_not_trusted(environment, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     make_word(environment)
     assert environment.wake._word is None
 
 
-@pytest.mark.usefixtures("_word")
 def test_nobody_makes_a_word_who_only_commits(environment, append):
     """Stores are many, and shared memory outlives a process that was killed."""
     environment.committer.submit(append)
     assert not wake_path(environment.store_id).exists()
 
 
-@pytest.mark.usefixtures("_word")
 def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child, monkeypatch):
     child = start_child(
         """
