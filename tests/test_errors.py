@@ -211,7 +211,7 @@ RAISERS = {
 ELSEWHERE = {
     errors.StatelogError: "the root",
     errors.NotFoundError: "raised by subclasses only",
-    errors.CommitOutcomeUnknownError: "tests/storage/test_commit.py",
+    errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
     errors.StoreLockedError: "tests/storage/test_locks.py",
     errors.AccessError: "tests/storage/test_environment.py",
 }
