@@ -121,6 +121,38 @@ typedef struct {
     uint64_t time_us;
 } sl_version_entry;
 
+enum {
+    SL_PAGE_BRANCH = 1, /* LMDB's flags of a page, */
+    SL_PAGE_LEAF = 2,
+    SL_NODE_LONG = 1, /* and of a node: its data is the number of the first page of its value, */
+    SL_NODE_TABLE = 2 /* or the record of a table */
+};
+
+enum { /* what is wrong with a page of LMDB's */
+    SL_PAGE_SOUND = 0,
+    SL_PAGE_KIND = 1,
+    SL_PAGE_BOUNDS = 2,
+    SL_PAGE_NODES = 3,
+    SL_PAGE_NODE_FLAGS = 4,
+    SL_PAGE_ORDER = 5
+};
+
+typedef struct {
+    uint64_t number; /* as the page says */
+    uint64_t kind;
+    uint64_t count;  /* of nodes */
+    uint64_t listed; /* of those, how many were handed out */
+    uint64_t fault;
+} sl_lmdb_page_facts;
+
+typedef struct {
+    uint64_t key_at;
+    uint64_t key_size;
+    uint64_t flags;
+    uint64_t value; /* branch: the child's page; leaf: size of the value */
+    uint64_t data_at;
+} sl_lmdb_node;
+
 /* cbor.c: the profile of FORMAT.md 7 */
 int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at: set on SL_MALFORMED */
 int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count); /* head only */
@@ -178,6 +210,12 @@ int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t 
 int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
 int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);
+
+/* lmdb.c: a page of LMDB's file. `low`, `high`: its keys are at least, below; NULL: no bound. `lists_all`: hand out
+ * all nodes, else of a leaf those with flags. A fault is no status: facts tell it. */
+int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
+                 const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
+                 sl_lmdb_page_facts *facts);
 
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);

@@ -96,6 +96,23 @@ def page(first: int, count: int) -> bytes:
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
 
+def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]]) -> bytes:
+    """A page of LMDB's in little-endian order, of key, flags, data; of a branch, data is the child's number."""
+    size, pointers, stored = 512, b"", b""
+    for key, flags, data in nodes:
+        head = data + bytes(6 - len(data)) if kind == 1 else struct.pack("<IH", len(data), flags)
+        node = head + struct.pack("<H", len(key)) + key + (b"" if kind == 1 else data)
+        stored = node + bytes(len(node) % 2) + stored
+        pointers += struct.pack("<H", size - len(stored))
+    header = struct.pack("<QHHHH", 3, 0, kind, 16 + len(pointers), size - len(stored))
+    return header + pointers + bytes(size - 16 - len(pointers) - len(stored)) + stored
+
+
+def lmdb_input(options: int, page: bytes) -> bytes:
+    """Bytes as fuzz_lmdb.c reads them."""
+    return bytes([options]) + b"\x02" + bytes(7) + page
+
+
 def node_input(node: tuple[int, bytes, bytes], *, is_root: bool) -> bytes:
     """Bytes as fuzz_node.c reads them."""
     kind, content, locators = node
@@ -122,6 +139,12 @@ def corpus() -> dict[str, bytes]:
     seeds["page/one"] = b"\x01" + page(64, 1)
     seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(16) + page(32, 1)[8:]
     seeds["page/full"] = b"\x1f" + page(0, 32)
+    leaf = [(b"a", 0, b"value"), (b"bc", 1, bytes(8)), (b"table", 2, bytes(48))]
+    seeds["lmdb/leaf"] = lmdb_input(4 | 16, lmdb_page(2, leaf))
+    seeds["lmdb/branch"] = lmdb_input(4, lmdb_page(1, [(b"", 0, b"\x05"), (b"m", 0, b"\x06"), (b"xyz", 0, b"\x07")]))
+    seeds["lmdb/integers"] = lmdb_input(
+        8 | 4 | 1, lmdb_page(2, [(bytes([n]) + bytes(7), 0, bytes(16)) for n in (2, 3)])
+    )
     return seeds
 
 

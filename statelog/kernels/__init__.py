@@ -14,6 +14,18 @@ from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
 from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
+from statelog.kernels.lmdb import (
+    NODE_LONG,
+    NODE_TABLE,
+    PAGE_BRANCH,
+    PAGE_LEAF,
+    PageFacts,
+    PageNode,
+    PageReader,
+    check_leaf_at,
+    leaf_address,
+    page_number_at,
+)
 from statelog.kernels.node import (
     KIND_BYTES,
     KIND_DICT,
@@ -45,7 +57,14 @@ __all__ = [
     "KIND_SET",
     "KIND_STR",
     "KIND_TUPLE",
+    "NODE_LONG",
+    "NODE_TABLE",
+    "PAGE_BRANCH",
+    "PAGE_LEAF",
     "VACUUMED",
+    "PageFacts",
+    "PageNode",
+    "PageReader",
     "RootHead",
     "VersionEntry",
     "add",
@@ -54,6 +73,7 @@ __all__ = [
     "cbor_check",
     "cbor_map_get",
     "cbor_split",
+    "check_leaf_at",
     "chunk_replace",
     "chunk_summary",
     "compare",
@@ -63,9 +83,11 @@ __all__ = [
     "find_key",
     "find_position",
     "fingerprint_find",
+    "leaf_address",
     "merge_maps",
     "page_append",
     "page_find_time",
+    "page_number_at",
     "page_range",
     "page_read",
     "prints_find",

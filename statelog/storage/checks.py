@@ -30,10 +30,10 @@ _MAGIC_SWAPPED = 0xDEC0EFBE
 _DATA_VERSION = 1
 _META_FLAG = 0x08
 _BRANCH, _LEAF = 0x01, 0x02
-_INTEGER_KEY_FLAG = 0x08
+INTEGER_KEY_FLAG = 0x08
 _NO_SUBDIR_FLAG = 0x4000
 _BIG_DATA_FLAG = 0x01
-_NO_PAGE = 2**64 - 1
+NO_PAGE = 2**64 - 1
 _PAGE_SIZES_BYTES = tuple(1 << bits for bits in range(9, 17))
 
 _PAGE_HEADER = struct.Struct("=QHHHH")
@@ -58,9 +58,16 @@ class DatabaseRecord:
     page_size_bytes: int
     flags: int
     depth: int
-    pages: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
     entries: int
     root: int
+
+    @property
+    def pages(self) -> int:
+        """Pages of all kinds."""
+        return self.branch_pages + self.leaf_pages + self.overflow_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,14 @@ def read_live_meta(descriptor: int, path: Path) -> Meta:
     return max(_read_metas(descriptor, path), key=lambda meta: meta.transaction_id)
 
 
+def read_meta_of(descriptor: int, path: Path, transaction_id: int) -> Meta | None:
+    """Return the meta page of a commit, None if it was written over: of the last two commits, those are kept."""
+    for meta in _read_metas(descriptor, path):
+        if meta.transaction_id == transaction_id:
+            return meta
+    return None
+
+
 def _check_file_once(descriptor: int, path: Path) -> Meta:
     metas = _read_metas(descriptor, path)
     live = max(metas, key=lambda meta: meta.transaction_id)
@@ -133,7 +148,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     # LMDB writes transaction n into slot n & 1; the slots are equal where both were set at once.
     is_misplaced = first != second and live.transaction_id & 1 != live.slot
     is_ambiguous = first == second and (live.main, live.last_page) != (stale.main, stale.last_page)
-    if is_misplaced or is_ambiguous or (live.main.root == _NO_PAGE and stale.main.root != _NO_PAGE):
+    if is_misplaced or is_ambiguous or (live.main.root == NO_PAGE and stale.main.root != NO_PAGE):
         raise _damaged(path, facts)
     live_key = _last_free_key(descriptor, path, live)
     stale_key = None
@@ -155,7 +170,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
 def _last_free_key(descriptor: int, path: Path, meta: Meta) -> int | None:
     """Return the greatest key of the free list, None if it is empty."""
     number = meta.free.root
-    if number == _NO_PAGE:
+    if number == NO_PAGE:
         return None
     for _ in range(_DEPTH_MAX):
         page = _read_page(descriptor, path, meta, number)
@@ -217,33 +232,33 @@ def _parse_meta(pages: bytes, at: int, slot: int, path: Path) -> Meta:
     if version != _DATA_VERSION:
         message = f"{path} has LMDB data version {version}; this release reads version {_DATA_VERSION}"
         raise FormatError(message, path=str(path), needed=version, supported=_DATA_VERSION)
-    free = _parse_database(pages, at)
-    main = _parse_database(pages, at + _DATABASE.size)
+    free = decode_database(pages, at)
+    main = decode_database(pages, at + _DATABASE.size)
     last_page, transaction_id = _META_TAIL.unpack_from(pages, at + 2 * _DATABASE.size)
     return Meta(slot, free.page_size_bytes, free, main, last_page, transaction_id)
 
 
-def _parse_database(pages: bytes, at: int) -> DatabaseRecord:
-    pad, flags, depth, branches, leaves, overflows, entries, root = _DATABASE.unpack_from(pages, at)
-    return DatabaseRecord(pad, flags, depth, branches + leaves + overflows, entries, root)
+def decode_database(data: bytes, at: int = 0) -> DatabaseRecord:
+    """Return a record of a table, of the free list or the main one in a meta page, of others in the main one."""
+    return DatabaseRecord(*_DATABASE.unpack_from(data, at))
 
 
 def _check_meta(meta: Meta, path: Path) -> None:
     if meta.page_size_bytes not in _PAGE_SIZES_BYTES:
         raise _damaged(path, f"the page size on meta page {meta.slot} reads {meta.page_size_bytes}")
-    if meta.free.flags & ~_NO_SUBDIR_FLAG != _INTEGER_KEY_FLAG or meta.main.flags != 0:
+    if meta.free.flags & ~_NO_SUBDIR_FLAG != INTEGER_KEY_FLAG or meta.main.flags != 0:
         raise _damaged(path, f"meta page {meta.slot} has database flags {meta.free.flags}, {meta.main.flags}")
 
 
 def _check_numbers(live: Meta, path: Path) -> None:
     """Check page numbers, of the live meta page only: LMDB leaves a mixture on the other when writing it fails."""
-    roots = [record.root for record in (live.free, live.main) if record.root != _NO_PAGE]
+    roots = [record.root for record in (live.free, live.main) if record.root != NO_PAGE]
     if live.last_page < 1 or any(not 1 < root <= live.last_page for root in roots):
         raise _damaged(path, f"meta page {live.slot} has root pages {roots} and last page {live.last_page}")
 
 
 def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord) -> None:
-    if record.root == _NO_PAGE:
+    if record.root == NO_PAGE:
         return
     page = _read_page(descriptor, path, meta, record.root)
     if _PAGE_HEADER.unpack_from(page)[2] & (_BRANCH | _LEAF) == 0:
@@ -265,7 +280,7 @@ def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present:
 def _read_free_list(descriptor: int, path: Path, meta: Meta, pages_present: int) -> set[int]:
     """Return the numbers of all free pages: those in the leaves of the free list's tree."""
     free: set[int] = set()
-    todo = [] if meta.free.root == _NO_PAGE else [meta.free.root]
+    todo = [] if meta.free.root == NO_PAGE else [meta.free.root]
     for _ in range(pages_present):
         if not todo:
             return free

@@ -2,7 +2,7 @@
 
 What is promised: damage that changes what a user reads is found by opening or `verify`; a read of damaged content
 raises CorruptionError, and never returns something else; a reader in a child process that dies is found damage, too.
-Damage that changes nothing is explained by where it fell (`HARMLESS`, `FOR_WRITERS`).
+Damage that changes nothing is explained by where it fell (`HARMLESS`).
 """
 
 from __future__ import annotations
@@ -42,30 +42,12 @@ HARMLESS: dict[str, str] = {
     "unused tail": "behind a long value: never read",
     "padding": "two bytes of a page's head that LMDB does not use",
     "padding of nodes": "nodes begin at even places",
-    "page flags": "of the flags of a page only some are looked at",
-    "node flags": "of the flags of a node only two mean something here",
-    "bounds": "a page's upper bound, and the lower one of a meta page, matter to writers alone",
-    "address": "a fixed address of the map, which is not used",
+    "live meta page: page flags": "of the flags of a page only some are looked at",
+    "live meta page: bounds": "a meta page has no nodes",
+    "live meta page: main: page size": "of a table: only the free list's is used",
     "map size": "LMDB takes the larger of this and what is asked for",
-    "count of pages": "a statistic; of a long value, used when it is replaced",
-    "count of entries": "a statistic",
-    "depth": "of a tree whose walk ends at a leaf anyway",
-    "page size": "of a table: only the main one's is used",
-    "flags": "of a table: only some are looked at",
-    "last page": "where new pages begin: free ones behind it are missed, no more",
-    "key before the first child": "the first key of a branch page is never compared",
-    "key": "of a branch page: any key between those of two pages parts them",
-    "size of a key": "of the first key of a branch page",
-    "main, leaf page: size of a value": "of a table's record, whose size is known",
 }
 """Why a flip changes nothing, for readers or writers, by the page, or the part of a page, that it fell into."""
-
-FOR_WRITERS: dict[str, str] = {
-    "free list, leaf page": "which pages may be taken: not read by readers",
-    "free list: root": "of a list that only writers read",
-    "page number": "a page's own number: used when the page is replaced, not when it is read",
-}
-"""Why a flip changes nothing for readers; but the next commits go by it, and may do damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +103,7 @@ class DamageCounts:
         self.named += look.end == "done" and not look.refused and look.problems > 0
         self.harmless += not result.is_visible
         self.missed += result.is_visible and not result.is_found
-        self.spread += result.later is not None and _has_spread(result)
+        self.spread += _has_spread(result)
 
 
 def _has_spread(result: DamageResult) -> bool:
@@ -154,7 +136,8 @@ class CorruptionReport:
         leaked: those that raised something else.
         hung: processes that did not end.
         missed: damage a reader sees, and opening and `verify` do not.
-        unexplained: places of harmless flips that neither `HARMLESS` nor `FOR_WRITERS` explains.
+        spread: damage that nobody saw, until the store was committed to.
+        unexplained: places of harmless flips that `HARMLESS` does not explain.
         bad: some of all that.
         duration_s: of it all.
 
@@ -171,6 +154,7 @@ class CorruptionReport:
     leaked: int = 0
     hung: int = 0
     missed: int = 0
+    spread: int = 0
     unexplained: Counter[str] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
     duration_s: float = 0.0
@@ -188,8 +172,9 @@ class CorruptionReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was read, nothing missed, nothing left unexplained."""
-        return not (self.wrong or self.misnamed or self.leaked or self.hung or self.missed or self.unexplained)
+        """Whether nothing wrong was read, nothing missed, nothing spread, nothing left unexplained."""
+        is_sound = not (self.wrong or self.misnamed or self.leaked or self.hung or self.missed or self.spread)
+        return is_sound and not self.unexplained
 
     def take(self, damage: Damage, result: DamageResult) -> None:
         """Add what came of one damage."""
@@ -208,9 +193,11 @@ class CorruptionReport:
         self.misnamed += len(reading.misnamed) + len(verifying.misnamed)
         self.leaked += len(reading.leaked) + len(verifying.leaked)
         missed = result.is_visible and not result.is_found
+        has_spread = _has_spread(result)
         self.missed += missed
+        self.spread += has_spread
         raised = (*reading.misnamed, *reading.leaked, *verifying.misnamed, *verifying.leaked)
-        is_bad = missed or reading.wrong or raised or "hung" in {reading.end, verifying.end}
+        is_bad = missed or has_spread or reading.wrong or raised or "hung" in {reading.end, verifying.end}
         if is_bad and len(self.bad) < _BAD_MAX:
             self.bad.append(describe(damage, result))
 
@@ -220,6 +207,8 @@ def describe(damage: Damage, result: DamageResult) -> str:
     where = ", ".join(f"{patch.offset}: {'cut' if patch.cut else patch.data[:8].hex()}" for patch in damage.patches[:2])
     reading = result.reading
     found = result.verifying.refused or result.verifying.first or result.verifying.end
+    if _has_spread(result):
+        found = f"nothing, but after some commits: {result.later}"
     raised = (*reading.leaked, *result.verifying.leaked, *reading.misnamed, *result.verifying.misnamed)
     seen = [*reading.wrong, *raised, *(f"absent: {each}" for each in reading.absent)]
     first = seen[0] if seen else reading.end if reading.end != "done" else f"{reading.damaged} damaged"
@@ -227,9 +216,9 @@ def describe(damage: Damage, result: DamageResult) -> str:
 
 
 def is_explained(place: str) -> bool:
-    """Tell whether `HARMLESS` or `FOR_WRITERS` says why a flip at a place may change nothing for a reader."""
+    """Tell whether `HARMLESS` says why a flip at a place may change nothing for a reader."""
     page, _, part = place.partition(": ")
-    return any(name in HARMLESS or name in FOR_WRITERS for name in (place, page, part, part.rpartition(": ")[2]))
+    return any(name in HARMLESS for name in (place, page, part))
 
 
 # --- files and damage -------------------------------------------------------------

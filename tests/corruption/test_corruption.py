@@ -50,6 +50,7 @@ def check(capsys):
 def _check(report):
     assert report.wrong == 0, report.bad
     assert report.missed == 0, report.bad
+    assert report.spread == 0, report.bad
     assert (report.misnamed, report.leaked, report.hung) == (0, 0, 0), report.bad
     assert report.unexplained == {}
 

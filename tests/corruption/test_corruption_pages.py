@@ -26,7 +26,7 @@ def test_every_byte_has_a_place(sample, pages):
 
 
 def test_the_tables_are_those_of_the_format(pages):
-    assert pages.tables.keys() == {"meta", "log", "index"}
+    assert set(pages.tables) == {"meta", "log", "index"}
 
 
 def test_bytes_of_records_are_found_where_they_lie(sample, pages, tmp_path):

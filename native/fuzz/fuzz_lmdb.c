@@ -1,0 +1,34 @@
+/* Pages of LMDB's file: options, then a bound of 8 bytes, then the page. */
+#include "fuzz_input.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input in = {data, size};
+    unsigned options = fuzz_byte(&in);
+    fuzz_block bound = fuzz_take(&in, 8);
+    fuzz_block page = fuzz_take(&in, in.left);
+    const uint8_t *low = options & 1 ? bound.bytes : NULL;
+    const uint8_t *high = options & 2 ? bound.bytes : NULL;
+    size_t capacity = options & 4 ? 4096 : 1;
+    sl_lmdb_node *nodes = fuzz_allocate(capacity * sizeof *nodes);
+    sl_lmdb_page_facts facts;
+
+    int status = sl_lmdb_page(page.bytes, page.size, (options & 8) != 0, low, bound.size, high, bound.size,
+                              (options & 16) != 0, nodes, capacity, &facts);
+    FUZZ_REQUIRE(status == SL_OK || status == SL_USAGE || status == SL_SPACE);
+    if (status == SL_OK && facts.fault == SL_PAGE_SOUND) {
+        FUZZ_REQUIRE(facts.count > 0 && facts.listed <= facts.count && facts.listed <= capacity);
+        for (uint64_t i = 0; i < facts.listed; i++) {
+            FUZZ_REQUIRE(nodes[i].key_at <= page.size && nodes[i].key_size <= page.size - nodes[i].key_at);
+            FUZZ_REQUIRE(nodes[i].data_at == nodes[i].key_at + nodes[i].key_size);
+            if (facts.kind == SL_PAGE_LEAF) {
+                uint64_t stored = nodes[i].flags == SL_NODE_LONG ? 8 : nodes[i].value;
+                FUZZ_REQUIRE(stored <= page.size - nodes[i].data_at);
+            }
+        }
+    }
+    free(nodes);
+    free(page.bytes);
+    free(bound.bytes);
+    return 0;
+}

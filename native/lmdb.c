@@ -1,0 +1,151 @@
+/* One page of a tree of LMDB's file (LMDB 0.9 on 64-bit machines: MDB_page, MDB_node in its mdb.c).
+ *
+ * LMDB believes its pages; this does not. A page that passes holds its nodes and nothing else, in order,
+ * so that every lookup in it that goes by its own keys finds what is there.
+ *
+ * Trust: none in the bytes. All numbers are in native byte order, as LMDB writes them.
+ * Invariants: a node handed out lies inside the page, key and data; keys ascend strictly.
+ */
+#include "internal.h"
+
+enum {
+    PAGE_HEADER_SIZE = 16,
+    FLAGS_AT = 10,
+    LOWER_AT = 12,
+    UPPER_AT = 14,
+    POINTER_SIZE = 2,
+    NODE_HEADER_SIZE = 8,
+    DATABASE_SIZE = 48,
+    PAGE_NUMBER_SIZE = 8,
+    PAGE_SIZE_MAX = 1 << 16,
+};
+
+static uint64_t load_u16(const uint8_t *from)
+{
+    uint16_t value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static uint64_t load_u64(const uint8_t *from)
+{
+    uint64_t value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+/* Key order of the table: integers as such, all else as bytes. */
+static int keys_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, bool are_integers)
+{
+    if (!are_integers) {
+        return sl_bytes_compare(a, a_size, b, b_size);
+    }
+    uint64_t left = load_u64(a);
+    uint64_t right = load_u64(b);
+    return (left > right) - (left < right);
+}
+
+/* The node at `at`, which may be any number; SL_PAGE_SOUND if it lies inside the page. */
+static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_branch, sl_lmdb_node *node)
+{
+    if (at % 2 != 0 || at > size || size - at < NODE_HEADER_SIZE) {
+        return SL_PAGE_NODES;
+    }
+    uint64_t low = load_u16(page + at) | load_u16(page + at + 2) << 16;
+    uint64_t flags = load_u16(page + at + 4);
+    size_t key_size = (size_t)load_u16(page + at + 6);
+    size_t left = size - at - NODE_HEADER_SIZE;
+    if (key_size > left) {
+        return SL_PAGE_NODES;
+    }
+    size_t data_at = at + NODE_HEADER_SIZE + key_size;
+    if (is_branch) { /* the three numbers together are that of the child */
+        *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, 0, low | flags << 32, data_at};
+        return SL_PAGE_SOUND;
+    }
+    uint64_t stored = flags == SL_NODE_LONG ? PAGE_NUMBER_SIZE : low;
+    if (stored > left - key_size || key_size == 0) {
+        return SL_PAGE_NODES;
+    }
+    if ((flags != 0 && flags != SL_NODE_LONG && flags != SL_NODE_TABLE) ||
+        (flags == SL_NODE_TABLE && low != DATABASE_SIZE)) {
+        return SL_PAGE_NODE_FLAGS;
+    }
+    *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, flags, low, data_at};
+    return SL_PAGE_SOUND;
+}
+
+/* Bytes a node takes, and takes from its neighbours where it is of an odd size. */
+static size_t node_extent(const sl_lmdb_node *node, bool is_branch)
+{
+    uint64_t stored = node->flags == SL_NODE_LONG ? PAGE_NUMBER_SIZE : is_branch ? 0 : node->value;
+    uint64_t extent = NODE_HEADER_SIZE + node->key_size + stored;
+    return (size_t)(extent + extent % 2);
+}
+
+int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
+                 const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
+                 sl_lmdb_page_facts *facts)
+{
+    if (size < PAGE_HEADER_SIZE || size > PAGE_SIZE_MAX ||
+        (has_integer_keys && ((low != NULL && low_size != 8) || (high != NULL && high_size != 8)))) {
+        return SL_USAGE;
+    }
+    uint64_t kind = load_u16(page + FLAGS_AT);
+    size_t lower = (size_t)load_u16(page + LOWER_AT);
+    size_t upper = (size_t)load_u16(page + UPPER_AT);
+    bool is_branch = kind == SL_PAGE_BRANCH;
+    *facts = (sl_lmdb_page_facts){load_u64(page), kind, 0, 0, SL_PAGE_SOUND};
+    if (kind != SL_PAGE_BRANCH && kind != SL_PAGE_LEAF) {
+        facts->fault = SL_PAGE_KIND;
+        return SL_OK;
+    }
+    if (lower % 2 != 0 || lower <= PAGE_HEADER_SIZE || lower > upper || upper > size) {
+        facts->fault = SL_PAGE_BOUNDS;
+        return SL_OK;
+    }
+    sl_lmdb_node last = {0, 0, 0, 0, 0};
+    size_t used = 0;
+    uint64_t listed = 0;
+    uint64_t count = (lower - PAGE_HEADER_SIZE) / POINTER_SIZE;
+    for (uint64_t index = 0; index < count; index++) {
+        sl_lmdb_node node;
+        size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
+        facts->fault = at < upper ? SL_PAGE_NODES : node_read(page, size, at, is_branch, &node);
+        if (facts->fault != SL_PAGE_SOUND) {
+            return SL_OK;
+        }
+        bool is_first_child = is_branch && index == 0; /* its key is never looked at, and may be anything */
+        if (has_integer_keys && !is_first_child && node.key_size != 8) {
+            facts->fault = SL_PAGE_NODES;
+            return SL_OK;
+        }
+        const uint8_t *key = page + node.key_at;
+        bool is_in_order =
+            is_first_child ||
+            ((last.key_at == 0 ||
+              keys_compare(page + last.key_at, (size_t)last.key_size, key, (size_t)node.key_size, has_integer_keys) < 0) &&
+             (low == NULL || keys_compare(low, low_size, key, (size_t)node.key_size, has_integer_keys) <= 0) &&
+             (high == NULL || keys_compare(key, (size_t)node.key_size, high, high_size, has_integer_keys) < 0));
+        if (!is_in_order) {
+            facts->fault = SL_PAGE_ORDER;
+            return SL_OK;
+        }
+        used += node_extent(&node, is_branch);
+        if (!is_first_child) {
+            last = node;
+        }
+        if (lists_all || is_branch || node.flags != 0) {
+            if (listed == nodes_capacity) {
+                return SL_SPACE;
+            }
+            nodes[listed++] = node;
+        }
+    }
+    if (used != size - upper) { /* each lies behind `upper`, so they fill what is there, and none is twice there */
+        facts->fault = SL_PAGE_BOUNDS;
+    }
+    facts->count = count;
+    facts->listed = listed;
+    return SL_OK;
+}

@@ -1,0 +1,153 @@
+"""Pages of LMDB's file, looked at without LMDB.
+
+The only functions that read beside their input are `page_number_at` and `check_leaf_at`: they take an address inside
+LMDB's map, and look at the page there. Their caller answers for the map.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statelog._kernels import ffi, lib
+from statelog.kernels.calling import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGE_BRANCH: Final = 1
+PAGE_LEAF: Final = 2
+NODE_LONG: Final = 1
+NODE_TABLE: Final = 2
+
+_FAULTS: Final = (
+    "",
+    "its kind is none of a tree",
+    "its bounds do not fit its nodes",
+    "a node does not lie inside it",
+    "a node has flags that are never set",
+    "a key is out of order",
+)
+_NODE_SIZE_MIN: Final = 10
+"""Of a node with its pointer: by it the most nodes of a page."""
+
+_lmdb_page: Callable[..., int] = lib.sl_lmdb_page
+
+
+class PageNode(NamedTuple):
+    """A node of a page; offsets count from the page's first byte. `value`: child page, or size of the value."""
+
+    key_at: int
+    key_size: int
+    flags: int
+    value: int
+    data_at: int
+
+
+class PageFacts(NamedTuple):
+    """A page: the number it bears, its kind, how many nodes; what is wrong with it, or empty; the nodes asked for."""
+
+    number: int
+    kind: int
+    node_count: int
+    fault: str
+    nodes: list[PageNode]
+
+
+class PageReader:
+    """Looks at pages of a mapped file.
+
+    Args:
+        file: the whole file, mapped or in memory; `close` before it is released.
+        page_size_bytes: as the meta pages say.
+
+    """
+
+    __slots__ = ("_capacity", "_facts", "_file", "_nodes", "_numbers", "_page_size")
+
+    def __init__(self, file: memoryview, page_size_bytes: int) -> None:
+        self._file: Any = from_buffer("uint8_t[]", file)
+        self._page_size = page_size_bytes
+        self._capacity = page_size_bytes // _NODE_SIZE_MIN
+        self._nodes = new("sl_lmdb_node[]", self._capacity)
+        self._numbers = ffi.cast("uint64_t *", self._nodes)
+        self._facts = new("sl_lmdb_page_facts *")
+
+    def close(self) -> None:
+        """Give the map back."""
+        ffi.release(self._file)
+
+    def read(
+        self,
+        number: int,
+        *,
+        low: bytes | None = None,
+        high: bytes | None = None,
+        has_integer_keys: bool = False,
+        lists_all: bool = False,
+    ) -> PageFacts:
+        """Look at a page that lies inside the file.
+
+        Args:
+            number: of the page.
+            low: no key is below it; None: any may be.
+            high: every key is below it; None: none need be.
+            has_integer_keys: keys are 64-bit integers in native byte order (the free list).
+            lists_all: return all nodes; else all of a branch page, and of a leaf those with flags.
+
+        """
+        facts = self._facts
+        status = _lmdb_page(
+            self._file + number * self._page_size,
+            self._page_size,
+            has_integer_keys,
+            ffi.NULL if low is None else low,
+            0 if low is None else len(low),
+            ffi.NULL if high is None else high,
+            0 if high is None else len(high),
+            lists_all,
+            self._nodes,
+            self._capacity,
+            facts,
+        )
+        if status != OK:
+            fail(status, "page")
+        fault, listed = facts.fault, facts.listed
+        nodes: list[PageNode] = []
+        if listed and not fault:
+            numbers = iter(unpack_numbers(self._numbers, 5 * listed))
+            nodes = list(map(PageNode._make, zip(*[numbers] * 5, strict=True)))
+        return PageFacts(facts.number, facts.kind, facts.count, _FAULTS[fault], nodes)
+
+
+def leaf_address(key: memoryview, page_size_bytes: int) -> int:
+    """Return the address of the page of LMDB's map that a key or inline value, lent by it, lies in."""
+    address: int = int(ffi.cast("uintptr_t", from_buffer(key)))
+    return address - address % page_size_bytes
+
+
+def page_number_at(address: int) -> int:
+    """Return the number that the page at an address bears."""
+    return int(ffi.cast("uint64_t *", address)[0])
+
+
+def check_leaf_at(address: int, page_size_bytes: int, number: int) -> str:
+    """Return what is wrong with a leaf page at an address of LMDB's map, empty if nothing is.
+
+    Args:
+        address: of its first byte.
+        page_size_bytes: its size.
+        number: the one it should bear.
+
+    """
+    scratch = take()
+    facts = ffi.cast("sl_lmdb_page_facts *", scratch.characters)
+    nodes = ffi.cast("sl_lmdb_node *", scratch.numbers)
+    page = ffi.cast("uint8_t *", address)
+    status = _lmdb_page(page, page_size_bytes, 0, ffi.NULL, 0, ffi.NULL, 0, 0, nodes, NUMBERS // 5, facts)
+    fault, kind, own = facts.fault, facts.kind, facts.number
+    reuse(scratch)
+    if status != OK:
+        return _FAULTS[-1]  # more long values than nodes fit a page of any sound table
+    if fault:
+        return _FAULTS[fault]
+    return "" if own == number and kind == PAGE_LEAF else "it is another page"

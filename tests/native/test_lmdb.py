@@ -1,0 +1,147 @@
+"""Pages of LMDB's file, sound and damaged: what a page that passes promises."""
+
+from __future__ import annotations
+
+import struct
+
+import lmdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statelog.kernels import NODE_LONG, PAGE_BRANCH, PAGE_LEAF, PageReader
+
+PAGE = 4096
+
+
+def pages_of(path, pairs):
+    """Have LMDB write a table, and return its pages by number."""
+    options = {"subdir": False, "map_size": 1 << 26, "sync": False}
+    with lmdb.open(str(path), **options) as environment, environment.begin(write=True) as transaction:
+        for key, value in pairs:
+            transaction.put(key, value)
+    data = path.read_bytes()
+    return [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
+
+
+def look(page, **options):
+    reader = PageReader(memoryview(page), len(page))
+    try:
+        return reader.read(0, **options)
+    finally:
+        reader.close()
+
+
+def kind_of(page):
+    return struct.unpack_from("=H", page, 10)[0]
+
+
+def damage(page, at, new):
+    return page[:at] + new + page[at + len(new) :]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    pairs = [(b"key %04d" % n * (1 + n % 3), b"value" * (n % 40)) for n in range(2000)]
+    pairs.append((b"long", bytes(50_000)))
+    return pages_of(tmp_path_factory.mktemp("lmdb") / "file", pairs)
+
+
+@pytest.fixture(scope="module")
+def leaf(pages):
+    return next(page for page in pages if kind_of(page) == PAGE_LEAF and b"long" not in page)
+
+
+@pytest.fixture(scope="module")
+def branch(pages):
+    return next(page for page in pages if kind_of(page) == PAGE_BRANCH)
+
+
+def test_what_lmdb_writes_is_sound(pages):
+    for number, page in enumerate(pages):
+        if kind_of(page) in (PAGE_BRANCH, PAGE_LEAF):
+            facts = look(page, lists_all=True)
+            assert facts.fault == ""
+            assert facts.number == number
+            assert len(facts.nodes) == facts.node_count
+
+
+def test_nodes_lie_where_lmdb_put_them(pages):
+    found = {}
+    for page in pages:
+        if kind_of(page) == PAGE_LEAF:
+            for node in look(page, lists_all=True).nodes:
+                key = page[node.key_at : node.key_at + node.key_size]
+                found[key] = page[node.data_at : node.data_at + node.value] if not node.flags else node
+    assert found[b"key 0007" * 2] == b"value" * 7
+    assert (found[b"long"].flags, found[b"long"].value) == (NODE_LONG, 50_000)
+    assert len(found) == 2001
+
+
+def test_of_a_leaf_only_nodes_with_flags_are_listed_unless_asked(pages):
+    listed = [node for page in pages if kind_of(page) == PAGE_LEAF for node in look(page).nodes]
+    assert [node.flags for node in listed] == [NODE_LONG]
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "fault"),
+    [
+        (10, b"\x04", "kind"),
+        (12, b"\x11", "bounds"),
+        (12, b"\x10\x00", "bounds"),
+        (12, struct.pack("=H", PAGE), "bounds"),
+        (14, struct.pack("=H", PAGE + 2), "bounds"),
+        (16, b"\x01\x00", "inside"),
+        (16, struct.pack("=H", PAGE - 2), "inside"),
+    ],
+)
+def test_a_header_or_pointer_that_cannot_be_is_named(leaf, at, new, fault):
+    assert fault in look(damage(leaf, at, new)).fault
+
+
+def test_a_node_less_or_one_twice_is_named(leaf):
+    (lower,) = struct.unpack_from("=H", leaf, 12)
+    assert "bounds" in look(damage(leaf, 12, struct.pack("=H", lower - 2))).fault
+    assert "order" in look(damage(leaf, 18, leaf[16:18])).fault
+
+
+def test_keys_that_do_not_ascend_or_leave_the_bounds_are_named(leaf, branch):
+    nodes = look(leaf, lists_all=True).nodes
+    first, last = (leaf[node.key_at : node.key_at + node.key_size] for node in (nodes[0], nodes[-1]))
+    assert look(leaf, low=first, high=last + b"\0").fault == ""
+    assert "order" in look(leaf, low=first + b"\0").fault
+    assert "order" in look(leaf, high=last).fault
+    assert "order" in look(damage(leaf, nodes[3].key_at, b"\xff")).fault
+    inner = look(branch).nodes[2]
+    assert "order" in look(damage(branch, inner.key_at, b"\xff")).fault
+
+
+def test_the_first_key_of_a_branch_page_may_be_anything(branch):
+    first = look(branch).nodes[0]
+    changed = damage(branch, first.key_at, b"\xff" * first.key_size)
+    assert look(changed).fault == ""
+
+
+def test_integer_keys_are_compared_as_integers():
+    def integers(*numbers):
+        nodes = [struct.pack("=IHH", 8, 0, 8) + struct.pack("=QQ", number, 0) for number in numbers]
+        upper = PAGE - 24 * len(nodes)
+        pointers = b"".join(struct.pack("=H", upper + 24 * index) for index in range(len(nodes)))
+        head = struct.pack("=QHHHH", 0, 0, PAGE_LEAF, 16 + len(pointers), upper)
+        return (head + pointers).ljust(upper, b"\0") + b"".join(nodes)
+
+    page = integers(1, 2, 256)
+    assert look(page, has_integer_keys=True).fault == ""
+    assert "order" in look(page).fault, "as bytes they are in another order"
+    assert "order" in look(integers(1, 256, 2), has_integer_keys=True).fault
+    assert "inside" in look(damage(page, PAGE - 18, b"\x07"), has_integer_keys=True).fault
+
+
+@given(st.data())
+def test_any_flip_is_named_or_leaves_what_a_search_finds(leaf, data):
+    """Keys and their values' places are as they were, where a page passes in spite of a flip, but for bytes of keys."""
+    at = data.draw(st.integers(12, len(leaf) - 1))
+    flipped = damage(leaf, at, bytes([leaf[at] ^ 1 << data.draw(st.integers(0, 7))]))
+    facts = look(flipped, lists_all=True)
+    if not facts.fault:
+        assert [node[1:] for node in facts.nodes] == [node[1:] for node in look(leaf, lists_all=True).nodes]
