@@ -24,9 +24,9 @@ class Corpus:
         """Return a number in [0, stop)."""
         return self._random.randrange(stop)
 
-    def messages(self, count: int, size_bytes: int, *, start: int = 0) -> list[dict[str, Any]]:
-        """Return chat messages with `size_bytes` of text each; ids count from `start`."""
-        return [self.message(start + number, size_bytes) for number in range(count)]
+    def messages(self, count: int, size_bytes: int) -> list[dict[str, Any]]:
+        """Return chat messages with `size_bytes` of text each."""
+        return [self.message(number, size_bytes) for number in range(count)]
 
     def message(self, number: int, size_bytes: int) -> dict[str, Any]:
         """Return one chat message."""

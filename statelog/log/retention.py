@@ -174,7 +174,7 @@ class Collector:
                 transaction.delete_index(key)
         return report
 
-    def sweep(self, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
+    def sweep(self, policy: Policy) -> RetentionReport:
         """Look again at redacted records that keep nodes. Start anew before, for marks that are not stale."""
         with self._engine.read() as view:
             lsns = list(redacted_records(view, self._thread))
@@ -183,7 +183,7 @@ class Collector:
             page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
 
             def work(transaction: WriteTransaction, page: list[int] = page) -> RetentionReport:
-                self._catch_up(transaction, policy, pinned)
+                self._catch_up(transaction, policy, ())
                 return rewrite(transaction, page, self._thread, self._marks)
 
             report.add(self._engine.write_raw(work))

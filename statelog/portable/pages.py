@@ -147,11 +147,6 @@ def page_kind(page: bytes) -> int:
     return _PAGE.unpack_from(page)[2] if len(page) >= _PAGE.size else 0
 
 
-def overflow_count(page: bytes) -> int:
-    """Return how many pages an overflow page says it goes on for."""
-    return int.from_bytes(page[12:16], sys.byteorder)
-
-
 def _nodes(page: bytes) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield low and high word, flags, key size, and where the key begins, of each node that lies within a page."""
     lower = _PAGE.unpack_from(page)[3]

@@ -14,7 +14,6 @@ from uuid import UUID
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
-from statelog.format.cbor import SET_PREFIX, head
 from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.builder import Builder
@@ -219,12 +218,6 @@ def custom(
         return encode_slot(workspace, item, top=True)
     merged = encode(function(cbor.decode(read_item(workspace, current)), cbor.decode(item)))
     return replace(workspace, current, merged)
-
-
-def set_item(elements: Sequence[bytes]) -> bytes:
-    """Return the item of a set of encoded elements."""
-    unique = sorted(set(elements))
-    return SET_PREFIX + head(4, len(unique)) + b"".join(unique)
 
 
 def _in_python(function: Callable[[Any, Any], Any], held: bytes, item: bytes) -> bytes:

@@ -25,7 +25,8 @@ OLD, NEW = b"o" * PAGE, b"n" * PAGE
 def disk_after(*events, base=None):
     base = {"file": OLD * 3} if base is None else base
     disk = Disk(Trace(base, {name: number for number, name in enumerate(base)}, events, frozenset()))
-    disk.apply_all(events)
+    for at, event in enumerate(events):
+        disk.apply(at, event)
     return disk
 
 

@@ -23,35 +23,34 @@ if TYPE_CHECKING:
 Contents = dict[str, bytes]
 
 
-def read_contents(store: Store, *, threads: Collection[str] | None = None, values: bool = True) -> Contents:
+def read_contents(store: Store, *, threads: Collection[str] | None = None) -> Contents:
     """Return the facts of a store.
 
     Args:
         store: to read.
         threads: ids of those to look at; all if left out.
-        values: decode the state of each branch's head, and do not just believe its digest.
 
     """
     facts: Contents = {}
     for info in store.threads():
         if threads is None or info.id in threads:
-            facts.update(_thread_facts(store, info, values=values))
+            facts.update(_thread_facts(store, info))
     return facts
 
 
-def _thread_facts(store: Store, info: ThreadInfo, *, values: bool) -> Iterator[tuple[str, bytes]]:
+def _thread_facts(store: Store, info: ThreadInfo) -> Iterator[tuple[str, bytes]]:
     thread = store.thread(info.id)
     name = f"thread {info.id!r}"
     yield name, _digest(info.created, sorted(info.channels.items()))
     for branch in thread.branches():
         here = f"{name} branch {branch.name!r}"
         yield here, _digest(branch.parent, branch.base_version, branch.head_version)
-        yield from _branch_facts(thread.checkout(branch.name), here, values=values)
+        yield from _branch_facts(thread.checkout(branch.name), here)
     for tag, checkpoint in thread.tags().items():
         yield f"{name} tag {tag!r}", _digest(checkpoint.id)
 
 
-def _branch_facts(thread: Thread, here: str, *, values: bool) -> Iterator[tuple[str, bytes]]:
+def _branch_facts(thread: Thread, here: str) -> Iterator[tuple[str, bytes]]:
     is_head = True
     for each in thread.history():
         version = f"{here} version {each.version}"
@@ -63,7 +62,7 @@ def _branch_facts(thread: Thread, here: str, *, values: bool) -> Iterator[tuple[
             parent = None
         if parent is not None:
             yield f"{version} parent", _digest(parent.id)
-        if is_head and values:
+        if is_head:  # decoded, and its digest not just believed
             yield f"{here} state", _digest(_ordered(exact_form(each.state)))
         is_head = False
 

@@ -188,11 +188,6 @@ class Disk:
             case _:
                 pass
 
-    def apply_all(self, events: Iterable[Event], start: int = 0) -> None:
-        """Go on by several events."""
-        for at, event in enumerate(events, start):
-            self.apply(at, event)
-
     # --- events -------------------------------------------------------------------
 
     def _file(self, number: int) -> _File:

@@ -272,15 +272,3 @@ def read_trace(records: Iterable[Record], base: Mapping[str, bytes] | None = Non
     for record in records:
         reader.take(record)
     return Trace(known, reader.files, tuple(reader.events), frozenset(reader.unspecified))
-
-
-def without_flushes(trace: Trace, *, of_files: bool = True, of_directories: bool = True) -> Trace:
-    """Return the trace of the same process on a disk that forgets to flush: for negative controls."""
-
-    def is_kept(event: Event) -> bool:
-        if isinstance(event, FlushEnd | WriteFlushed):
-            return not of_files
-        return not (isinstance(event, DirectoryFlushEnd) and of_directories)
-
-    events = tuple(event if is_kept(event) else Mark(b"") for event in trace.events)
-    return Trace(trace.base, trace.files, events, trace.unspecified)
