@@ -53,6 +53,11 @@ def view_values(workspace: Workspace, slots: list[Slot]) -> list[Any]:
     return [view_value(workspace, slot) if is_tree(slot) else cbor.decode(next(plain)) for slot in slots]
 
 
+def _is_same_tree(mine: object, theirs: object) -> bool:
+    """Whether two sources of views are stored trees of one content: then nothing in them need be compared."""
+    return isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content
+
+
 def find_text(tree: Tree, key: object) -> Slot | None:
     """Return the slot under a key of a stored dict; None for what is no key, or not there."""
     if not isinstance(key, str):
@@ -119,8 +124,7 @@ class ListView(Sequence[Any]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ListView):
-            mine, theirs = self._source, other._source
-            if isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content:
+            if _is_same_tree(self._source, other._source):
                 return True
         elif not isinstance(other, list):
             return NotImplemented
@@ -194,8 +198,7 @@ class MapView(Mapping[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MapView):
-            mine, theirs = self._source, other._source
-            if isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content:
+            if _is_same_tree(self._source, other._source):
                 return True
         elif not isinstance(other, dict):
             return NotImplemented

@@ -16,30 +16,30 @@ from statelog.portable.pages import PageFile
 # --- which of several ---------------------------------------------------------------
 
 
-def test_what_retention_took_does_not_come_back_with_the_tree_in_order(tmp_path, rescue):
-    """Pages that are free still hold it."""
+@pytest.fixture
+def retained(tmp_path):
+    """A closed store that retention went over, as bytes, and what its log said."""
     path = tmp_path / "retained.state"
     with statelog.open(path) as store:
         for turn in range(6):
             store.thread("t").commit({"secret": f"secret {turn} " * 20})
         store.retain(keep_last=1)
         log = list(store.log())
-    data = path.read_bytes()
+    return path.read_bytes(), log
+
+
+def test_what_retention_took_does_not_come_back_with_the_tree_in_order(retained, rescue):
+    """Pages that are free still hold it."""
+    data, log = retained
     assert b"secret 1 " in data
     _report, store = rescue(data)
     assert list(store.log()) == log
     assert b"secret 1 " not in store.path.read_bytes()
 
 
-def test_of_what_lies_about_the_newest_is_taken(tmp_path, rescue):
+def test_of_what_lies_about_the_newest_is_taken(retained, rescue):
     """A record whose event was redacted lies about in both forms: without a tree, the redacted one counts."""
-    path = tmp_path / "retained.state"
-    with statelog.open(path) as store:
-        for turn in range(6):
-            store.thread("t").commit({"secret": f"secret {turn} " * 20})
-        store.retain(keep_last=1)
-        log = list(store.log())
-    data = path.read_bytes()
+    data, log = retained
     _report, store = rescue(wipe(data, [0, 1]))
     assert list(store.log()) == log
 
