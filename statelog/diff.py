@@ -10,7 +10,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.tree.diff import SlotChange, align, diff_lists, diff_maps
 from statelog.tree.mapping import empty_root
-from statelog.tree.tree import Tree
+from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import is_tree, open_root, read_item
 from statelog.views import EMPTY_STATE, MapView
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from statelog.checkpoint import Checkpoint
     from statelog.tree.node import Slot
-
-_LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +132,8 @@ def _as_tree(parent: Tree, slot: Slot) -> Tree | None:
 
 def _is_like(a: Tree, b: Tree) -> bool:
     if a.kind == b.kind:
-        return a.kind == kernels.KIND_DICT or a.kind in _LISTS
-    return a.kind in _LISTS and b.kind in _LISTS and a.head.key == b.head.key
+        return a.kind == kernels.KIND_DICT or a.kind in LISTS
+    return a.kind in LISTS and b.kind in LISTS and a.head.key == b.head.key
 
 
 def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[Change]:

@@ -16,14 +16,12 @@ from statelog.errors import LimitError, StatelogError
 from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.tree import mapping, sequence
-from statelog.tree.tree import Tree
+from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import encode_slot, is_tree, open_root, read_item
 from statelog.views import MapView, find_text
 
 if TYPE_CHECKING:
     from statelog.tree.node import Slot, Workspace
-
-_LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
 
 
 @dataclass(slots=True)
@@ -100,7 +98,7 @@ def load_value(workspace: Workspace, slot: Slot, position: int | None = None) ->
     if is_tree(slot):
         tree = open_root(workspace, slot)
         loaded = Loaded(None, position=position)
-        if tree.kind in _LISTS:
+        if tree.kind in LISTS:
             loaded.value = MountList(tree, slot, loaded)
             return loaded
         if tree.kind == kernels.KIND_DICT:

@@ -14,16 +14,10 @@ from statelog import kernels
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.tree.node import ROOT, Slot, Workspace
-from statelog.tree.tree import Tree
+from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_item
 
 _REPR_ITEMS_MAX = 20
-_LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
-
-
-def to_python(workspace: Workspace, slot: Slot) -> Any:
-    """Return a value whole, as plain Python objects."""
-    return cbor.decode(read_item(workspace, slot))
 
 
 def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:
@@ -34,7 +28,7 @@ def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:
     """
     if is_tree(slot):
         tree = open_root(workspace, slot)
-        if tree.kind in _LISTS:
+        if tree.kind in LISTS:
             return ListView(tree)
         if tree.kind == kernels.KIND_DICT:
             return MapView(tree)
@@ -93,12 +87,7 @@ class ListView(Sequence[Any]):
         if isinstance(index, slice):
             positions = range(source.count)[index]
             if positions.step == 1:
-                slots = [
-                    source.slot(run.node, run.table, position)
-                    for run in source.runs(positions.start, positions.stop)
-                    for position in range(run.start, run.stop)
-                ]
-                return view_values(source.workspace, slots)
+                return view_values(source.workspace, source.slots(positions.start, positions.stop))
             return [self[position] for position in positions]
         position = index + source.count if index < 0 else index
         if not 0 <= position < source.count:

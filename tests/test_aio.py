@@ -36,6 +36,7 @@ def test_surface_gives_what_the_sync_one_gives(tmp_path: Path) -> None:
             assert await thread.state.items_of("findings", -1) == ["b"]
             assert [c.version async for c in thread.history(limit=10)] == [1, 0]
             assert (await thread.at("mine")) == second
+            assert [change.path for change in await aio.diff(first, second)] == [("count",), ("findings", 1)]
             assert await thread.state_of(first) == {"findings": ["a"], "count": 1}
             await thread.tag("here", 0)
             assert (await thread.tags())["here"] == first

@@ -5,10 +5,9 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog import kernels
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.tree.node import CHUNK, Node, Slot
-from statelog.tree.tree import STRIDE, Tree
+from statelog.tree.tree import MAPS, STRIDE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +74,7 @@ class _Cursor:
                 node = self._child(node, table, index)
                 level -= 1
             table = self._table(node, 0)
-            is_map = self.tree.kind in (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
+            is_map = self.tree.kind in MAPS
             slot = self.tree.slot(node, table, position)
             key = b"" if not is_map else self.tree.key(node, table, position) or slot.data
             return _Path(nodes, key, slot)
@@ -160,7 +159,7 @@ def diff_lists(old: Tree, new: Tree) -> Iterator[tuple[int, int, SlotChange]]:
 def _diff_middle(
     old: Tree, new: Tree, start: int, old_stop: int, new_stop: int
 ) -> Iterator[tuple[int, int, SlotChange]]:
-    a, b = _slots(old, start, old_stop), _slots(new, start, new_stop)
+    a, b = old.slots(start, old_stop), new.slots(start, new_stop)
     at_old = at_new = 0
     for i, j in align([slot.data for slot in a], [slot.data for slot in b]):
         at_old, at_new = at_old if i is None else i, at_new if j is None else j
@@ -183,9 +182,3 @@ def align(a: Sequence[bytes], b: Sequence[bytes]) -> Iterator[tuple[int | None, 
             after = j + offset if j + offset < j_stop else None
             if before is None or after is None or a[before] != b[after]:
                 yield before, after
-
-
-def _slots(tree: Tree, start: int, stop: int) -> list[Slot]:
-    return [
-        tree.slot(run.node, run.table, index) for run in tree.runs(start, stop) for index in range(run.start, run.stop)
-    ]

@@ -8,9 +8,8 @@ from statelog import kernels
 from statelog.tree.builder import Builder
 from statelog.tree.node import Node, Slot, Workspace
 from statelog.tree.splice import Edit, splice
-from statelog.tree.tree import Tree
+from statelog.tree.tree import MAPS, Tree
 from statelog.tree.value import (
-    MAPS,
     add_root,
     container_head,
     container_kind,

@@ -13,7 +13,7 @@ from statelog import kernels
 from statelog.format.record import DIGEST_SIZE_BYTES, varint
 from statelog.tree.builder import assemble_root
 from statelog.tree.node import CHUNK, read_varint
-from statelog.tree.tree import STRIDE, STRINGS, Tree
+from statelog.tree.tree import STRIDE, Tree
 
 if TYPE_CHECKING:
     from statelog.tree.node import Node
@@ -31,7 +31,7 @@ class Edit(NamedTuple):
 
 def patch(tree: Tree, edit: Edit) -> Node | None:
     """Return the root after one edit, None if a boundary may move."""
-    if tree.kind in STRINGS or edit.stop == edit.start == tree.count:
+    if edit.stop == edit.start == tree.count:
         return None
     at = 0
     for place, (level, covered, node) in enumerate(tree.groups()):

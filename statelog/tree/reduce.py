@@ -18,7 +18,7 @@ from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.builder import Builder
 from statelog.tree.node import REF_ROOT, Slot, Workspace
-from statelog.tree.tree import STRINGS
+from statelog.tree.tree import LISTS, STRINGS
 from statelog.tree.value import (
     add_root,
     container_head,
@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 _EMPTY_LIST = Slot(b"\x80")
 _MAJOR_DICT = 5
+_SEQUENCES = (kernels.KIND_LIST, kernels.KIND_TUPLE)
+"""Kinds of items that `+` joins."""
 
 
 def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: bytes = b"") -> Slot:
@@ -61,14 +63,14 @@ def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -
     if not is_tree(current):
         held = read_item(workspace, current)
         kind = container_kind(held) if not current.is_ref else -1
-        if kind in sequence.LISTS and container_kind(item) == kind:
+        if kind in _SEQUENCES and container_kind(item) == kind:
             return sequence.append(workspace, current, split(item))
         summed = _of_kinds("add", kernels.add, held, item)
         if summed is None:
             summed = _in_python(operator.add, held, item)
         return encode_slot(workspace, summed, top=True)
     kind = root_kind(workspace, current)
-    if kind in (kernels.KIND_LIST, kernels.KIND_TUPLE) and container_kind(item) == kind:
+    if kind in _SEQUENCES and container_kind(item) == kind:
         return sequence.append(workspace, current, split(item))
     tree = open_root(workspace, current)
     if kind in STRINGS:
@@ -200,7 +202,7 @@ def upsert(
 ) -> Slot:
     """Replace items by the value under `key`, append new ones, remove named ones."""
     slot = current or _EMPTY_LIST
-    if _kind(workspace, slot) not in (kernels.KIND_LIST, kernels.KIND_KEYED):
+    if _kind(workspace, slot) not in LISTS:
         message = f"cannot upsert into {_slot_name(workspace, slot)}, a list is needed"
         raise ReducerTypeError(message)
     return sequence.upsert(workspace, slot, key, operations, cache)

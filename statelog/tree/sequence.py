@@ -35,8 +35,6 @@ from statelog.tree.value import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LISTS = (kernels.KIND_LIST, kernels.KIND_TUPLE, kernels.KIND_KEYED)
-
 
 def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: bool = True) -> Slot:
     """Return the slot of a list or tuple with items added at its end."""

@@ -18,7 +18,7 @@ def splice(tree: Tree, edits: list[Edit]) -> Node:
     """Return the root of `tree` with the edits made.
 
     Args:
-        tree: stays as it is.
+        tree: of entries, not a string; stays as it is.
         edits: ascending, not overlapping; positions are those before any edit.
 
     """

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 STRIDE = 6
 """Numbers per entry in `kernels.entries_table`: at, slot at, end, covered, LSN, node."""
 
+LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
+"""What a Python list is stored as."""
+MAPS = (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
+"""Sorted by key."""
 STRINGS = (kernels.KIND_STR, kernels.KIND_BYTES)
+"""Cut into pieces, not entries."""
 
 
 class Run(NamedTuple):
@@ -94,6 +99,14 @@ class Tree:
             if low < high:
                 yield from self.runs_below(node, level, low, high)
             at += covered
+
+    def slots(self, start: int, stop: int) -> list[Slot]:
+        """Return the slots of the level-0 entries [start, stop) (not for str and bytes)."""
+        return [
+            self.slot(run.node, run.table, index)
+            for run in self.runs(start, stop)
+            for index in range(run.start, run.stop)
+        ]
 
     def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
         """Yield level-0 entries below a node, positions relative to it."""

@@ -14,7 +14,7 @@ from statelog.format.cbor import FROZENSET_PREFIX, SET_PREFIX, TUPLE_PREFIX, hea
 from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
 from statelog.tree.builder import Builder, root_row
 from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, ROOT, Node, Slot, Workspace
-from statelog.tree.tree import STRIDE, STRINGS, Tree
+from statelog.tree.tree import MAPS, STRIDE, STRINGS, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,6 @@ _KINDS_BY_PREFIX = {
     SET_PREFIX: kernels.KIND_SET,
     FROZENSET_PREFIX: kernels.KIND_FROZENSET,
 }
-MAPS = (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
 
 
 def container_kind(item: bytes) -> int:
@@ -180,13 +179,8 @@ def add_root(workspace: Workspace, node: Node) -> Slot:
 
 
 def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
-    """Return the slot of a finished root: a value that has become small is no tree (T2)."""
-    tree = Tree(workspace, node)
-    if tree.kind in STRINGS:
-        # A string is a tree above BLOB_SIZE_BYTES_MIN, its head included.
-        item = small_item(tree, BLOB_SIZE_BYTES_MIN)
-        return encode_slot(workspace, item) if item is not None else add_root(workspace, node)
-    item = small_item(tree, INLINE_SIZE_BYTES_MAX if top else LEAF_SIZE_BYTES_MAX)
+    """Return the slot of a finished root of entries: a value that has become small is no tree (T2)."""
+    item = small_item(Tree(workspace, node), INLINE_SIZE_BYTES_MAX if top else LEAF_SIZE_BYTES_MAX)
     if item is None:
         return add_root(workspace, node)
     workspace.has_garbage = True
@@ -194,12 +188,9 @@ def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
 
 
 def small_item(tree: Tree, size_max: int) -> bytes | None:
-    """Return the item of a tree if it takes at most `size_max` bytes, reading little otherwise."""
+    """Return the item of a tree of entries if it takes at most `size_max` bytes, reading little otherwise."""
     if tree.count > size_max:
         return None
-    if tree.kind in STRINGS:
-        item = tree_item(tree)
-        return item if len(item) <= size_max else None
     parts = [container_head(tree.kind, tree.count)]
     size = len(parts[0])
     for part in _parts(tree, size_max):

@@ -18,7 +18,6 @@ from statelog.tree.value import (
     open_root,
     read_item,
     read_string,
-    settle,
     small_item,
     split,
     text_item,
@@ -126,13 +125,6 @@ def test_a_small_item_is_found_without_reading_a_large_one(log):
     log.reads = 0
     assert small_item(tree, 4096) is None
     assert log.reads <= 8
-
-
-def test_settling_a_string_keeps_it_cut_only_above_the_threshold(log):
-    workspace = log.workspace()
-    tree = open_root(workspace, log.put("x" * 20_000))
-    settled = settle(workspace, tree.node, top=True)
-    assert form_of(settled) == ROOT_REF
 
 
 def test_children_of_a_container_are_its_items():
