@@ -53,6 +53,15 @@ QUOTA_RESERVE_BYTES_MIN = 256 * 1024
 """This share of the quota, and at least so much (but at most a quarter), is left to retention and deletion:
 rewriting records takes pages before it frees any, also in a store that is full."""
 
+HEADROOM_PAGES_MAX = 32
+HEADROOM_SHARE = 128
+"""Pages at the end of the file for retention and deletion on a full disk: a quarter of a small store, then 32,
+and at least this share of a large one."""
+
+STEP_PAGES_MAX = 32
+"""By so many pages the file grows ahead of its contents, a small one by a sixteenth: 128 KiB are written in a
+fraction of a flush."""
+
 READERS_MAX = 1022
 """Concurrent read transactions over all processes: one page table of 64-byte slots, 64 KiB."""
 

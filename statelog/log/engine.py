@@ -118,11 +118,11 @@ class Engine:
         return self._submit_with_reserve(run)
 
     def _submit_with_reserve(self, run: Callable[[WriteTransaction], T]) -> T:
-        """Commit; in a full store, from the reserve of its quota."""
+        """Commit; in a full store, from the reserve of its quota or of its file."""
         try:
             return self._committer.submit(run)
         except StoreFullError:
-            with self.environment.reserve():
+            with self.environment.headroom.reserve():
                 return self._committer.submit(run)
 
     def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:

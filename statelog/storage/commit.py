@@ -15,6 +15,7 @@ interrupt in any of the threads (no follower is lost, leadership is passed on).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections import deque
@@ -25,8 +26,9 @@ import lmdb
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
-from statelog.storage.failures import full_error, is_full
+from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import point
+from statelog.storage.headroom import NoHeadroomError
 from statelog.storage.transactions import Stage, WriteTransaction
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ _PATIENCE_S_MAX = 0.005
 """How long, after a group was delivered, its members are expected back: in multiples of a flush, and at most."""
 
 _EMA_WEIGHT = 0.125
+
+_TRANSACTIONS_TO_REUSE = 2
+_MAP_ATTEMPTS = 3
+"""How often a transaction is run again because LMDB's map has got another end: the disk is full, or no longer."""
 
 
 _NONE: list[Any] = []
@@ -252,18 +258,20 @@ class Committer:
         with self._environment.write_lock:
             self._execute_locked(group)
 
-    def _execute_locked(self, group: list[_Request]) -> None:
+    def _execute_locked(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:
         transaction = WriteTransaction(self._environment)
         try:
             point("commit.before_begin")
             transaction.begin()
             point("commit.after_begin")
             self._run_works(transaction, group)
+            if transaction.changes:
+                self._environment.headroom.provide(transaction)
             point("commit.before_lmdb_commit")
             transaction.commit()
             point("commit.after_lmdb_commit")
         except BaseException as error:
-            self._after_failure(transaction, group, error)
+            self._after_failure(transaction, group, error, attempts)
             if not isinstance(error, Exception):
                 raise
         else:
@@ -284,9 +292,14 @@ class Committer:
                 request.error = error
             point("commit.between_works")
 
-    def _after_failure(self, transaction: WriteTransaction, group: list[_Request], error: BaseException) -> None:
+    def _after_failure(
+        self, transaction: WriteTransaction, group: list[_Request], error: BaseException, attempts: int
+    ) -> None:
         """End a failed transaction, and settle `group` by what became of it."""
         transaction.abort()
+        if attempts and (self._environment.headroom.adapt(error) or self._ripen(error)):
+            self._execute_locked(group, attempts - 1)
+            return
         if transaction.stage is Stage.COMMITTING and not isinstance(error, lmdb.MapFullError):
             self._settle_by_looking(transaction, group, error)
         elif not isinstance(error, Exception):
@@ -298,6 +311,23 @@ class Committer:
         else:
             for request in group:
                 self._execute_locked([request])
+
+    def _ripen(self, error: BaseException) -> bool:
+        """After a transaction found no page, tell whether there are some now: freed ones, grown old enough.
+
+        What a transaction frees LMDB hands out to the second one after it. Where nothing else is free, that one and
+        the one between would be refused for ever.
+        """
+        environment = self._environment
+        if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
+            return False
+        with contextlib.suppress(StatelogError), environment.headroom.reserve():
+            requests = [_Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
+            for request in requests:
+                self._execute_locked([request], 0)
+            environment.headroom.note_ripe()
+            return all(request.error is None for request in requests)
+        return False
 
     def _settle_by_looking(self, transaction: WriteTransaction, group: list[_Request], error: BaseException) -> None:
         """Settle `group` after a commit that neither succeeded nor surely failed."""
@@ -343,8 +373,11 @@ class Committer:
     def _refusal(self, error: BaseException) -> BaseException:
         """Return what one caller of a transaction that was not written gets to see."""
         environment = self._environment
-        if is_full(error):
-            refusal: StatelogError = full_error(error, path=environment.path, max_size_bytes=environment.max_size_bytes)
+        if self._is_full(error):
+            disk_full = environment.headroom.is_disk_full or not isinstance(error, lmdb.MapFullError)
+            refusal: StatelogError = full_error(
+                path=environment.path, max_size_bytes=environment.max_size_bytes, disk_full=disk_full
+            )
         elif isinstance(error, lmdb.Error):
             refusal = environment.translate(error)
         elif isinstance(error, StatelogError):
@@ -355,6 +388,13 @@ class Committer:
             return error
         refusal.__cause__ = error
         return refusal
+
+    def _is_full(self, error: BaseException) -> bool:
+        """Tell whether there was no room. LMDB calls a write of which the disk took a part an input/output error."""
+        if is_full(error) or isinstance(error, NoHeadroomError):
+            return True
+        is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
+        return is_short and self._environment.headroom.is_refused_a_page()
 
 
 def _wake(gates: list[threading.Lock]) -> None:

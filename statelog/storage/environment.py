@@ -25,16 +25,12 @@ from statelog.errors import (
     StorageError,
     UsageError,
 )
-from statelog.limits import (
-    MAX_SIZE_BYTES_DEFAULT,
-    MAX_SIZE_BYTES_MIN,
-    QUOTA_RESERVE_BYTES_MIN,
-    QUOTA_RESERVE_SHARE,
-)
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
 from statelog.storage import registry
 from statelog.storage.commit import Committer
 from statelog.storage.failures import error_code, translate_lmdb
 from statelog.storage.flushing import flush_anew, make_name_durable
+from statelog.storage.headroom import Headroom
 from statelog.storage.locks import FileLocks
 from statelog.storage.opening import Handles, open_handles
 from statelog.storage.statistics import collect_statistics
@@ -42,8 +38,6 @@ from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from statelog.storage.statistics import EnvironmentStatistics
     from statelog.storage.transactions import WriteTransaction
 
@@ -71,6 +65,7 @@ class Environment:
         write_lock: held by the thread that writes, from before it begins until its
             transaction is over and accounted for.
         committer: through which all writing goes.
+        headroom: what commits may fill, and what is kept back.
         wake: tells other processes of commits, and waits for theirs.
     """
 
@@ -111,6 +106,7 @@ class Environment:
         self._is_at_rest = False
         self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
         self.write_lock = threading.RLock()
+        self.headroom = Headroom(self)
         self._gate = threading.RLock()
         self._writer_thread = 0
         self.header: dict[str, Any] = {}
@@ -393,27 +389,13 @@ class Environment:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         return False
 
-    @property
-    def commit_size_bytes_max(self) -> int:
-        """Size up to which commits may grow the file: the quota without its reserve."""
-        reserve = max(self.max_size_bytes // QUOTA_RESERVE_SHARE, QUOTA_RESERVE_BYTES_MIN)
-        return self.max_size_bytes - min(reserve, self.max_size_bytes // 4)
-
-    @contextlib.contextmanager
-    def reserve(self) -> Iterator[None]:
-        """Let write transactions use the whole quota for a while.
+    def set_map_size(self, size_bytes: int) -> None:
+        """Let LMDB's map end there, or where what is in use does, if that is later.
 
         Raises:
+            ClosedError: as named.
             UsageError: a transaction of this process stays open.
         """
-        self._set_map_size(self.max_size_bytes)
-        try:
-            yield
-        finally:
-            # LMDB takes no less than what is in use: then nothing grows, and what is freed serves commits.
-            self._set_map_size(self.commit_size_bytes_max)
-
-    def _set_map_size(self, size_bytes: int) -> None:
         page_size_bytes = 4096
         with self._gate:
             self._check_open()
@@ -481,7 +463,7 @@ class Environment:
             read_only=self.read_only,
             metasync=self.durability == "commit",
             sync=self.flush,
-            max_size_bytes=self.commit_size_bytes_max,
+            max_size_bytes=self.headroom.commit_size_bytes_max,
             lock_timeout_s=self.lock_timeout_s,
         )
         store_id: bytes = self.header["store_id"]

@@ -54,7 +54,8 @@ def error_code(error: lmdb.Error) -> int:
 def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> StatelogError:
     """Return the exception for what LMDB raised; the caller raises it `from` the original."""
     if is_full(error):
-        return full_error(error, path=path, max_size_bytes=max_size_bytes)
+        disk_full = not isinstance(error, lmdb.MapFullError)
+        return full_error(path=path, max_size_bytes=max_size_bytes, disk_full=disk_full)
     if isinstance(error, _DAMAGE):
         return CorruptionError(f"{path}: LMDB found damage: {error}", path=str(path))
     if isinstance(error, lmdb.VersionMismatchError):
@@ -74,12 +75,12 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
     return StorageError(f"{path}: {error}", path=str(path))
 
 
-def full_error(error: BaseException, *, path: Path, max_size_bytes: int) -> StoreFullError:
+def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFullError:
     """Return the error of a store without room, saying whether quota or disk is used up."""
-    if isinstance(error, lmdb.MapFullError):
-        message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading goes on"
+    if disk_full:
+        message = f"{path} cannot grow: the disk is full; reading, retention and deleting go on"
     else:
-        message = f"{path} cannot grow: {error}; reading goes on"
+        message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading goes on"
     return StoreFullError(message, path=str(path), max_size_bytes=max_size_bytes, limit=max_size_bytes)
 
 

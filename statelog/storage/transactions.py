@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import lmdb
 
 from statelog.errors import CorruptionError, StorageError
+from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
 from statelog.storage.faults import point
 
@@ -212,12 +213,14 @@ class WriteTransaction(ReadTransaction):
     Only `commit.Committer` begins and ends one.
     """
 
-    __slots__ = ("_callbacks", "changes", "last_put", "number", "stage")
+    __slots__ = ("_callbacks", "changes", "last_put", "number", "size_bytes", "stage")
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self.changes = 0
         """How often this transaction wrote."""
+        self.size_bytes = 0
+        """Size of the records it wrote."""
         self.number = 0
         """Its id, once its commit has begun."""
         self.stage = Stage.NEW
@@ -272,6 +275,7 @@ class WriteTransaction(ReadTransaction):
             self._take_back()
         point("commit.before_put_log")
         self.changes += 1
+        self.size_bytes += len(record)
         # dupdata, overwrite, append: LMDB answers False, and stores nothing, where the key is out of order
         if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):
             message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
@@ -307,6 +311,7 @@ class WriteTransaction(ReadTransaction):
                 message = f"record {lsn} was not replaced: there is none"
                 raise StorageError(message, lsn=lsn)
         self.changes += 1
+        self.size_bytes += sum(map(len, records.values()))
         for key in keys.values():
             self._raw.delete(key, b"", self._log)
         for lsn, key in keys.items():
@@ -320,6 +325,12 @@ class WriteTransaction(ReadTransaction):
         self.changes += 1
         self._raw.put(key, seal(key, payload), True, True, False, self._index)
         point("commit.after_put_index")
+
+    def write_header_again(self) -> None:
+        """Write the header as it is: a transaction that changes nothing, and counts."""
+        self.changes += 1
+        meta = self._environment.handles.meta
+        self._raw.put(HEADER_KEY, bytes(self._raw.get(HEADER_KEY, None, meta)), True, True, False, meta)
 
     def delete_index(self, key: bytes) -> None:
         """Remove `key`, if it is there."""

@@ -316,7 +316,7 @@ class _Run:
         if self._struck_at < 0 or None in self._contents:
             return
         trace = read_trace(own_log().records(), self._case.base)
-        told = f"done 0 {self._struck_at}".encode()
+        told = f"done 0 {self._struck_at}".encode() if self._struck_at else b"begin 0 1"
         start = next((at for at, event in enumerate(trace.events, 1) if event == Mark(told)), len(trace.events))
         steps = tuple(contents for contents in self._contents if contents is not None)
         workload = self._case.workload

@@ -75,7 +75,7 @@ def run_full(kind: Kind) -> list[str]:
         scenario.run()
         log.disarm()
         if kind == "disk":
-            scenario.must("a commit once the disk has room again", lambda: scenario.commit(_FIRST_COMMITS))
+            scenario.must("a commit once the disk has room again", lambda: scenario.commit(_FIRST_COMMITS, "again"))
         scenario.check_sound()
     with statelog.open(path) as store:
         scenario.store = store

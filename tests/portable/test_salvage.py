@@ -156,7 +156,7 @@ def test_a_branch_whose_base_is_lost_does_not_take_versions_of_its_parent(tmp_pa
         store.thread("t", branch="f").at(3)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.7])
+@pytest.mark.parametrize("share", [0.3, 0.5])
 def test_a_file_that_was_cut_off_gives_what_is_left(source, rescue, share):
     data, log = source
     report, store = rescue(data[: int(len(data) * share)])

@@ -180,7 +180,7 @@ def test_a_root_that_is_another_page_is_corruption(store, check, at):
 
 
 def test_every_truncation_that_takes_a_used_page_is_corruption(store, open_environment):
-    last_used = max(set(range(store.stat().st_size // PAGE)) - free_pages(store))
+    last_used = max(set(range(live_meta(store).last_page + 1)) - free_pages(store))
     for pages in range(last_used, 1, -1):
         os.truncate(store, pages * PAGE)
         with pytest.raises(CorruptionError):
@@ -192,6 +192,19 @@ def test_a_file_that_ends_within_its_meta_pages_is_corruption(store, check, size
     os.truncate(store, size)
     with pytest.raises(CorruptionError):
         check()
+
+
+def test_a_truncation_of_the_headroom_takes_nothing(store, open_environment):
+    os.truncate(store, (live_meta(store).last_page + 1) * PAGE)
+    assert open_environment().statistics().pages_used > 0
+
+
+def live_meta(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return checks.check_file(descriptor, path)
+    finally:
+        os.close(descriptor)
 
 
 def free_pages(path):

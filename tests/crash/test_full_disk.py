@@ -1,0 +1,66 @@
+"""A file system that is really full: LMDB is told of short writes there, and not of a full disk."""
+
+import random
+import subprocess
+
+import pytest
+
+import statelog
+from statelog.errors import StoreFullError
+
+SIZE_BYTES = 3 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 3 MiB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(directory)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("a small file system cannot be made: there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be made: {mounted.stderr.strip()}")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+def fill(store, thread, size_bytes, generator):
+    """Commit until the disk is full; return how many commits were made."""
+    for number in range(10_000):
+        try:
+            store.thread(thread).commit({"text": generator.randbytes(size_bytes // 2).hex()})
+        except StoreFullError:
+            return number
+    raise AssertionError
+
+
+@pytest.mark.parametrize("size_bytes", [1500, 8_000, 60_000, 300_000])
+def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, size_bytes):
+    generator = random.Random(size_bytes)  # text that does not compress
+    with statelog.open(small_disk / "agent.state") as store:
+        store.thread("other").commit({"n": 0})
+        first = fill(store, "t0", size_bytes, generator)
+        for turn in range(3):
+            thread = f"t{turn}"
+            assert len(store.thread(thread).state["text"]) == size_bytes // 2 * 2
+            assert store.retain(keep_last=2, threads=thread).freed_bytes > 0
+            assert fill(store, thread, size_bytes, generator) > first // 4
+            with pytest.raises(StoreFullError, match="disk is full"):
+                store.thread(thread).commit({"text": generator.randbytes(size_bytes // 2).hex()})
+            store.delete_thread(thread)
+            assert fill(store, f"t{turn + 1}", size_bytes, generator) > first // 4
+            assert store.verify().ok
+        assert store.path.stat().st_size <= SIZE_BYTES
+    with statelog.open(small_disk / "agent.state") as store:
+        assert store.thread("other").state == {"n": 0}
+        assert store.verify().ok
+
+
+def test_a_full_disk_refuses_to_make_a_store_and_leaves_nothing(small_disk):
+    (small_disk / "ballast").write_bytes(bytes(SIZE_BYTES - 8192))
+    with pytest.raises(StoreFullError):
+        statelog.open(small_disk / "agent.state")
+    assert [entry.name for entry in small_disk.iterdir()] == ["ballast"]
