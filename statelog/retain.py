@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.log import writer
 from statelog.log.index import TO_BE_ERASED, redacted_records
-from statelog.log.retention import Policy, RetentionReport, erase_records, retain_thread
+from statelog.log.retention import Policy, erase_records, retain_thread
+from statelog.log.vacuum import RetentionReport
 
 if TYPE_CHECKING:
     from statelog.log.batch import Batch
@@ -38,7 +40,7 @@ def make_policy(
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
         message = f"max_age is a timedelta or seconds, not {max_age!r}"
         raise UsageError(message)
-    return Policy(keep_last, None if seconds is None else int(seconds), keep_tags)
+    return Policy(keep_last, None if seconds is None else math.ceil(seconds), keep_tags)
 
 
 def retain_threads(

@@ -11,7 +11,7 @@ from statelog.log import compact as compaction
 from statelog.log import rebuild, verify
 from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
-from statelog.log.retention import RetentionReport, apply_policy
+from statelog.log.retention import apply_policy
 from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.retain import delete_thread, erase_leftovers, make_policy, retain_threads
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.compact import CompactionReport
+    from statelog.log.vacuum import RetentionReport
     from statelog.log.verify import VerifyReport
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target

@@ -292,7 +292,10 @@ class Thread:
                 expected_version=expected_version,
             )
 
-        return Checkpoint(self._session, self._id, self._session.write(work))
+        outcome = self._session.write(work)
+        with contextlib.suppress(Exception):  # as after a commit
+            self._session.after_commit(outcome.head)
+        return Checkpoint(self._session, self._id, outcome)
 
     def fork(
         self,

@@ -7,6 +7,7 @@ commit. No lock is held in between.
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
 from statelog.log.batch import Batch, Head, LogEnd
 from statelog.log.nodes import NodeCache
+from statelog.log.retention import apply_policy
 from statelog.session import Outcome, abandoned_error
 from statelog.thread import Thread
 from statelog.tree.node import Workspace
@@ -131,7 +133,7 @@ class Transaction:
         return outcome
 
     def after_commit(self, head: Head) -> None:
-        """Nothing: the thread's next commit outside of a transaction takes its turn."""
+        """Nothing yet: the end of the transaction sees to it."""
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Rehearse, and do it again at the end."""
@@ -156,6 +158,11 @@ class Transaction:
         for (_operation, outcome), result in zip(self._operations, results, strict=True):
             if outcome is not None:
                 outcome.settle(result)
+        # All of it is durable: whatever fails from here on must not look as if it were not.
+        with contextlib.suppress(Exception):
+            for _operation, outcome in self._operations:
+                if outcome is not None:
+                    apply_policy(self._engine, outcome.head.event.thread, outcome.head.event.version)
 
     def abandon(self) -> None:
         """Do nothing of it."""

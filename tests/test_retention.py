@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import operator
 import threading
 import time
@@ -155,18 +157,53 @@ def test_policy_is_applied_as_the_thread_commits(store: statelog.Store) -> None:
     assert len(versions(thread)) >= 200
 
 
+@pytest.mark.parametrize("kind", ["transactions", "rollbacks"])
+def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, kind: str) -> None:
+    thread = store.thread("t", schema=SCHEMA)
+    thread.commit({"value": 0})
+    store.retain(keep_last=3, as_policy=True)
+    for number in range(300):
+        if kind == "rollbacks":
+            thread.rollback(thread.version)
+        else:
+            with store.transaction() as tx:
+                tx.thread("t", schema=SCHEMA).commit({"value": number})
+    assert len(versions(thread)) < 3 + 64
+
+
+def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
+    """A store opened anew for every turn is kept as small as one that stays open."""
+    sizes = []
+    for is_kept_open in (False, True):
+        path = tmp_path / f"{is_kept_open}.state"
+        with contextlib.ExitStack() as stack:
+            if is_kept_open:
+                stack.enter_context(statelog.open(path, durability="batched"))
+            for number in range(1100):
+                with statelog.open(path, durability="batched") as store:
+                    thread = store.thread("t", schema=SCHEMA)
+                    with thread.mount() as state:
+                        state.setdefault("log", []).append(f"{number} " + "m" * 400)
+                        del state["log"][:-20]
+                    if not number:
+                        store.retain(keep_last=2, as_policy=True)
+        with statelog.open(path) as store:
+            sizes.append(sum(record.size_bytes for record in store.log()))
+    assert sizes[0] <= sizes[1] * 1.1
+
+
 def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
     """An item lives on in the list for a while after its own version has expired."""
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
     store.retain(keep_last=2, as_policy=True)
-    for number in range(1500):
+    for number in range(1600):
         thread.commit({"log": [f"{number} " + "m" * 400]})
         if number % 50 == 49:
             with thread.mount() as state:
                 del state["log"][:-20]
     size = sum(record.size_bytes for record in store.log())
-    assert size < 0.6 * 1500 * 400
+    assert size < 0.6 * 1600 * 400
 
 
 def test_file_of_a_trimmed_chat_under_a_policy_grows_by_what_the_chain_needs(store: statelog.Store) -> None:
@@ -213,6 +250,61 @@ def test_retention_beside_commits_takes_nothing_of_theirs(store: statelog.Store)
         writer.join()
     assert not failures
     thread.state["log"].to_python()
+
+
+class CutError(Exception):
+    """In the place of a kill."""
+
+
+@pytest.mark.parametrize("cut_at", range(8))
+def test_retention_that_is_cut_short_leaves_whole_versions(
+    store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int
+) -> None:
+    """A value of the first version is that of all: it must not go before the last of them has."""
+    thread = store.thread("t", schema=SCHEMA)
+    thread.commit({"files": {f"f{i}": "z" * 200 + str(i) for i in range(20)}})
+    fill(thread, 200)
+    thread.commit({"files": reducers.Overwrite({})})
+    fill(thread, 5)
+    states = {c.version: c.state.to_python() for c in thread.history()}
+    write_raw = store._engine.write_raw
+    count = itertools.count()
+
+    def cut(work: Any) -> Any:
+        if next(count) == cut_at:
+            raise CutError
+        return write_raw(work)
+
+    monkeypatch.setattr(store._engine, "write_raw", cut)
+    with contextlib.suppress(CutError):
+        store.retain(keep_last=3)
+    monkeypatch.undo()
+    store._engine.cache.clear()
+    assert {c.version: c.state.to_python() for c in thread.history()}.items() <= states.items()
+    assert store.verify().problems == []
+    store.retain(keep_last=3)
+    assert len(versions(thread)) == 3
+    assert sum(record.size_bytes for record in store.log()) < 70_000  # it was 1 MB
+
+
+def test_what_becomes_kept_while_a_policy_falls_behind_is_whole(store: statelog.Store) -> None:
+    """V1: more versions than a step may expire; some of the others are tagged, or forked from, before the next."""
+    thread = store.thread("t", schema=SCHEMA)
+    thread.commit({"value": 0})
+    store.retain(keep_last=2, as_policy=True)
+    with store.transaction() as tx:  # a policy's turn comes after the transaction
+        for number in range(400):
+            tx.thread("t", schema=SCHEMA).commit({"value": f"{number} " + "y" * 300})
+    for number in range(5):
+        left = versions(thread)
+        thread.tag(f"tag {number}", left[len(left) // 2])
+        thread.fork(f"fork {number}", at=left[len(left) // 3])
+        fill(thread, 64)
+        store._engine.cache.clear()
+        for checkpoint in thread.history():
+            checkpoint.state.to_python()
+        assert store.verify().problems == []
+    assert len(versions(thread)) < 2 + 64 + 20
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

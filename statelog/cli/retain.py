@@ -17,7 +17,7 @@ from statelog.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from statelog.log.retention import RetentionReport
+    from statelog.log.vacuum import RetentionReport
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 

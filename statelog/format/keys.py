@@ -120,6 +120,11 @@ def encode_redacted_key(thread: int, lsn: int) -> bytes:
     return _EVENT.pack(b"r", thread, lsn // RECORDS_PER_PAGE)
 
 
+def decode_redacted_thread(key: bytes) -> int:
+    """Return the thread of a page of redacted records."""
+    return int(_EVENT.unpack(key)[1])
+
+
 def decode_redacted_page(key: bytes, payload: bytes) -> dict[int, int]:
     """Return LSN -> state of all records on a page, ascending."""
     first = _EVENT.unpack(key)[2] * RECORDS_PER_PAGE

@@ -126,9 +126,9 @@ def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | N
         payload = index.get_index(key) or b""
         merged = keys.decode_redacted_page(key, payload) | changes
         page = keys.encode_redacted_page({lsn: state for lsn, state in merged.items() if state is not None})
-        if page:
+        if page and page != payload:
             index.put_index(key, page)
-        elif payload:
+        elif payload and not page:
             index.delete_index(key)
 
 

@@ -1,51 +1,62 @@
-"""Let old versions go: redact their events, and vacuum nodes that no kept version reaches.
+"""Let old versions go: redact their events, and vacuum nodes that no version reaches any more.
 
 In transactions of bounded size, while others keep committing, each version that a policy does not
-keep is *expired*: its entry leaves the index, its record is redacted, and those of the record's
-nodes go that no kept version reaches. What kept versions reach is *marked* beforehand, outside
-any lock; in the transaction the marks are brought up to date with what was committed since, so
-that nothing a kept version refers to is taken (invariant V1).
+keep is *expired*: its entry leaves the index, and its record is redacted. Then those nodes go that no version
+reaches, out of the records that are redacted (key `r`). What versions reach is *marked* beforehand, outside any
+lock; in the transaction the marks are brought up to date with what was committed since, so that
+nothing a version refers to is taken (invariant V1), also if all of this is cut short anywhere.
 
-A node may still have been reached when its record was vacuumed and not be any more: records that
-keep nodes are listed (key `r`) and looked at again by `sweep`.
+A policy that is applied as a thread commits does both in one transaction: it may, if no version that the policy
+does not keep is left behind by it. It marks what the policy keeps once, and then only what is new. A
+node that dies later stays marked, and is taken when all is marked anew, which is seldom.
 
-Nodes that another thread borrows, and what is below them, are kept here (V2).
+Nodes that another thread borrows, and what is below them, are kept here (V2); see `sweep.py`.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
-from statelog.format.record import FLAG_VACUUMED, decode_record, redact_record
-from statelog.log.index import enter_redacted, redacted_records, redacted_state
+from statelog.format.record import FLAG_REDACTED
+from statelog.log.index import redacted_records
 from statelog.log.mark import Marks
 from statelog.log.pages import without_versions
+from statelog.log.vacuum import (
+    RECORDS_PER_TRANSACTION_MAX,
+    EveryNode,
+    RetentionReport,
+    fits_transaction,
+    portions,
+    rewrite,
+)
 from statelog.log.view import View
 from statelog.tree.node import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from statelog.log.engine import Engine
     from statelog.log.mark import NodeRef
+    from statelog.log.vacuum import Rewritable
     from statelog.storage.transactions import WriteTransaction
-
-RECORDS_PER_TRANSACTION_MAX = 64
-"""Rewriting so many records holds the writer lock for one or two milliseconds."""
 
 POLICY_STEP_VERSIONS = 64
 """A policy is applied at every so manieth version: up to so many more than it says may be there."""
 
-SWEEP_RECORDS_MIN = 512
-"""A policy sweeps anew after at least so many records, and as many as then held nodes: so the cost of
-marking and sweeping, which is that of what is kept, is spread over as many commits."""
+SWEEP_VERSIONS_MIN = 512
+"""A policy marks all anew at most that often."""
+
+MARKS_MAX = 500_000
+"""Nodes that the policies of one process remember to be kept, 90 bytes each; one thread may have more."""
 
 _MARK_TRIES_MAX = 5
+_POLICY_TRANSACTIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +79,8 @@ class Policy:
         return {"keep_last": self.keep_last, "max_age_s": self.max_age_s, "keep_tags": self.keep_tags}
 
 
-@dataclass(slots=True)
-class RetentionReport:
-    """What retention did."""
-
-    threads: int = 0
-    expired_versions: int = 0
-    vacuumed_nodes: int = 0
-    freed_bytes: int = 0
-    pending_records: int = 0
-    """Records of deleted threads that could not be erased: `retain`, or deleting again, goes on with them."""
-
-    def add(self, other: RetentionReport) -> None:
-        """Add up."""
-        self.threads += other.threads
-        self.expired_versions += other.expired_versions
-        self.vacuumed_nodes += other.vacuumed_nodes
-        self.freed_bytes += other.freed_bytes
-        self.pending_records += other.pending_records
+_EVERYTHING = Policy(max_age_s=1 << 40)
+"""Keeps all versions that are there."""
 
 
 class _Version(NamedTuple):
@@ -95,139 +90,164 @@ class _Version(NamedTuple):
 
 
 class Collector:
-    """The nodes of one thread that are to be kept, as of LSN `seen`, and work to do with them."""
+    """The nodes that the versions of one thread reach, of all those that a policy keeps."""
 
-    def __init__(self, engine: Engine, thread: int) -> None:
+    def __init__(self, engine: Engine, thread: int, policy: Policy) -> None:
         self._engine = engine
         self._thread = thread
+        self.policy = policy
         self._marks = Marks(engine.read_node)
         self._seen = 0
-        self.rewritten = 0
-        """Records rewritten since the marks were made."""
-        self.sweep_at = SWEEP_RECORDS_MIN
+        """LSN up to which versions are marked."""
+        self._branches = 0
+        self._pins: frozenset[int] = frozenset()
 
-    def start(self, policy: Policy, pinned: Collection[int] = ()) -> None:
-        """Mark what the policy keeps, outside any lock."""
+    @property
+    def marked(self) -> int:
+        """Number of nodes that are known to be kept."""
+        return len(self._marks)
+
+    def start(self) -> None:
+        """Mark what is kept, outside any lock."""
         for attempt in range(_MARK_TRIES_MAX):
             with self._engine.read() as view:
-                self._seen = view.transaction.last_lsn()
-                refs = list(self._kept_roots(view, policy, pinned, after=0))
+                refs = list(self._new_roots(view))
             try:
                 self._marks.mark(refs)
             except ExpiredError:  # another process expired one of them in between
                 if attempt == _MARK_TRIES_MAX - 1:
                     raise
                 self._marks = Marks(self._engine.read_node)
+                self._seen = 0
             else:
                 return
 
-    def _kept_roots(self, view: View, policy: Policy, pinned: Collection[int], *, after: int) -> Iterator[NodeRef]:
-        keeps = _Keeps(view, self._thread, policy, pinned)
+    def _new_roots(self, view: View) -> Iterator[NodeRef]:
+        """Yield what is to be marked besides what was: of later versions, and of those that are kept only now."""
+        keeps = _Keeps(view, self._thread, self.policy, ())
+        # A branch keeps versions behind the one it leaves at: then all are looked at again.
+        after = self._seen if len(keeps.branches) == self._branches else 0
         for row in keeps.branches:
             for version, entry in view.entries_after(self._thread, row.number, after):
                 if keeps(_Version(row.number, version, entry.lsn), entry.time_us):
-                    event = view.checkpoint(entry.lsn)
-                    yield ROOT, event.root_digest, event.root_lsn, event.root_node
-        yield from borrowed_nodes(view, self._thread)
+                    yield _root(view, entry.lsn)
+        for lsn in keeps.pins - self._pins:
+            if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
+                yield _root(view, lsn)
+        yield from _borrowed_nodes(view, self._thread)
+        self._seen = view.transaction.last_lsn()
+        self._branches = len(keeps.branches)
+        self._pins = frozenset(keeps.pins)
 
-    def _catch_up(self, transaction: WriteTransaction, policy: Policy, pinned: Collection[int]) -> None:
-        """Mark what was committed since, and is kept (V1)."""
-        view = View(transaction)
-        marks = Marks(self._engine.reader_in(transaction), self._marks.by_record)
-        marks.mark(list(self._kept_roots(view, policy, pinned, after=self._seen)))
-        self._seen = transaction.last_lsn()
+    def catch_up(self, transaction: WriteTransaction) -> Marks:
+        """Mark what is new, under the lock (V1); return all marks."""
+        marks = self._marks.read_by(self._engine.reader_in(transaction))
+        marks.mark(self._new_roots(View(transaction)))
+        return self._marks
 
-    def expire(self, policy: Policy, pinned: Collection[int] = (), *, steps_max: int | None = None) -> RetentionReport:
-        """Expire what the policy does not keep, one transaction a step."""
-        report = RetentionReport()
-        steps = 0
-        while steps_max is None or steps < steps_max:
-            step = self._engine.write_raw(lambda transaction: self._expire_some(transaction, policy, pinned))
-            report.add(step)
-            self.rewritten += step.expired_versions
-            steps += 1
-            if step.expired_versions < RECORDS_PER_TRANSACTION_MAX:
-                break
-        return report
+    def expire(self) -> bool:
+        """Expire versions, and vacuum their records; return whether none is left that the policy does not keep."""
 
-    def _expire_some(self, transaction: WriteTransaction, policy: Policy, pinned: Collection[int]) -> RetentionReport:
-        view = View(transaction)
-        if not view.is_alive(self._thread):
-            return RetentionReport()
-        self._catch_up(transaction, policy, pinned)
-        gone = list(_expirable(view, self._thread, policy, pinned, RECORDS_PER_TRANSACTION_MAX))
-        by_page: dict[bytes, set[int]] = {}
-        report = RetentionReport(expired_versions=len(gone))
-        for each in gone:
-            key = keys.encode_page_key(self._thread, each.branch, each.version)
-            by_page.setdefault(key, set()).add(each.version)
-            event = view.checkpoint(each.lsn)
-            if event.id is not None:
-                transaction.delete_index(keys.encode_checkpoint_id_key(self._thread, event.id))
-        report.add(rewrite(transaction, [each.lsn for each in gone], self._thread, self._marks))
-        for key, versions in by_page.items():
-            payload = transaction.get_index(key)
-            left = b"" if payload is None else without_versions(payload, versions)
-            if left:
-                transaction.put_index(key, left)
-            else:
-                transaction.delete_index(key)
-        return report
+        def work(transaction: WriteTransaction) -> bool:
+            if not View(transaction).is_alive(self._thread):
+                return True
+            marks = self.catch_up(transaction)
+            gone, is_done = _expirable(transaction, self._thread, self.policy, ())
+            # A version that is left, though the policy does not keep it, reaches nodes that are not marked.
+            _expire(transaction, self._thread, gone, marks if is_done else EveryNode())
+            return is_done
 
-    def sweep(self, policy: Policy) -> RetentionReport:
-        """Look again at redacted records that keep nodes. Start anew before, for marks that are not stale."""
+        return any(self._engine.write_raw(work) for _ in range(_POLICY_TRANSACTIONS))
+
+    def sweep(self) -> RetentionReport:
+        """Vacuum all redacted records. The policy must keep all versions that are there.
+
+        From the end: refs lead to earlier records, so what is cut short leaves nodes without parents, and not
+        parents without nodes (T5).
+        """
         with self._engine.read() as view:
-            lsns = list(redacted_records(view, self._thread))
+            records = [(lsn, self._thread) for lsn in reversed(redacted_records(view, self._thread))]
         report = RetentionReport()
-        for at in range(0, len(lsns), RECORDS_PER_TRANSACTION_MAX):
-            page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
+        for page in portions(self._engine, records):
 
-            def work(transaction: WriteTransaction, page: list[int] = page) -> RetentionReport:
-                self._catch_up(transaction, policy, ())
-                return rewrite(transaction, page, self._thread, self._marks)
+            def work(transaction: WriteTransaction, page: Sequence[Rewritable] = page) -> RetentionReport:
+                if not View(transaction).is_alive(self._thread):
+                    return RetentionReport()
+                return rewrite(transaction, page, self.catch_up(transaction))
 
             report.add(self._engine.write_raw(work))
-        self.rewritten = 0
-        self.sweep_at = max(SWEEP_RECORDS_MIN, len(lsns))
         return report
-
-
-_EVERYTHING = Policy(max_age_s=1 << 40)
 
 
 def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
     """Apply a policy to a thread at once; `pinned` are LSNs of checkpoints to keep besides."""
-    collector = Collector(engine, thread)
-    collector.start(policy, pinned)
     report = RetentionReport(threads=1)
-    report.add(collector.expire(policy, pinned))
-    # Everything that is left is kept now, also what was committed meanwhile.
-    report.add(collector.sweep(_EVERYTHING))
+
+    def work(transaction: WriteTransaction) -> tuple[RetentionReport, bool]:
+        if not View(transaction).is_alive(thread):
+            return RetentionReport(), True
+        gone, is_done = _expirable(transaction, thread, policy, pinned)
+        return _expire(transaction, thread, gone, EveryNode()), is_done
+
+    is_done = False
+    while not is_done:
+        step, is_done = engine.write_raw(work)
+        report.add(step)
+    _collector, swept = _sweep_thread(engine, thread)
+    report.add(swept)
     return report
 
 
 def apply_policy(engine: Engine, thread: int, version: int) -> None:
-    """Apply a thread's policy after the commit of a version, if it has one and the turn has come."""
-    if version % POLICY_STEP_VERSIONS != POLICY_STEP_VERSIONS - 1:
+    """Apply a thread's policy after the commit of a version, if it has one and the turn has come.
+
+    All is marked anew, and the records that hold nodes are looked at again, at every so manieth version: about as
+    many as there are such records, so that each commit bears the cost of one or two. When that is follows from the
+    version and the file alone: processes may come and go.
+    """
+    if (version + 1) % POLICY_STEP_VERSIONS:
         return
     with engine.read() as view:
         fields = view.thread(thread).policy if view.is_alive(thread) else {}
+        is_due = bool(fields) and not (version + 1) % SWEEP_VERSIONS_MIN
+        is_due = is_due and not (version + 1) % _sweep_period(len(redacted_records(view, thread)))
+    collector = engine.collectors.pop(thread, None)
     if not fields:
-        engine.collectors.pop(thread, None)
         return
     policy = Policy(**fields)
-    collector = engine.collectors.get(thread)
-    is_fresh = collector is None or collector.rewritten >= collector.sweep_at
-    if collector is None or is_fresh:
-        sweeps = collector is not None
-        collector = Collector(engine, thread)
-        collector.start(policy)
-        engine.collectors[thread] = collector
-        collector.expire(policy, steps_max=2)
-        if sweeps:
-            collector.sweep(_EVERYTHING)
-    else:
-        collector.expire(policy, steps_max=2)
+    if collector is None or collector.policy != policy:
+        collector = Collector(engine, thread, policy)
+        collector.start()
+    if not collector.expire():
+        return  # its marks are not those of all versions that are left
+    if is_due:
+        collector, _report = _sweep_thread(engine, thread)
+        collector.policy = policy
+    engine.collectors[thread] = collector
+    _forget_longest_unused(engine.collectors)
+
+
+def _sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
+    collector = Collector(engine, thread, _EVERYTHING)
+    collector.start()
+    return collector, collector.sweep()
+
+
+def _sweep_period(held: int) -> int:
+    """Return after how many versions to sweep: a power of two, so that every longer period is a multiple of it."""
+    return max(SWEEP_VERSIONS_MIN, (1 << held.bit_length()) >> 1)
+
+
+def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
+    """Bound what is remembered; who was forgotten marks anew at the next turn."""
+    marked = sum(collector.marked for collector in collectors.values())
+    while marked > MARKS_MAX and len(collectors) > 1:
+        marked -= collectors.pop(next(iter(collectors))).marked
+
+
+def _root(view: View, lsn: int) -> NodeRef:
+    event = view.checkpoint(lsn)
+    return ROOT, event.root_digest, event.root_lsn, event.root_node
 
 
 # --- what a policy keeps ------------------------------------------------------------
@@ -238,19 +258,24 @@ class _Keeps:
 
     def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
         self.branches = list(view.branches(thread))
-        self._lsns = set(pinned)
+        self.pins = set(pinned)
+        """LSNs of versions that are kept whatever their number and age."""
         self._ranges: dict[int, list[tuple[int, int]]] = {row.number: [] for row in self.branches}
+        self._tails: dict[int, int] = {}
         self._is_young = policy.max_age_s is not None
         self._oldest_us = time.time_ns() // 1000 - (policy.max_age_s or 0) * 1_000_000
         for row in self.branches:
             head = view.head_version(thread, row.number)
-            self._add(view, thread, row.number, head, 1)
+            self._tails[row.number] = head - (policy.keep_last or 1) + 1
+            self._add(view, thread, row.number, head, policy.keep_last or 1)
             if row.parent is not None:
-                self._add(view, thread, row.parent, row.base_version, 1)
-            self._add(view, thread, row.number, head, policy.keep_last or 0)
+                base = view.entry(thread, row.parent, row.base_version)
+                if base is not None:
+                    self.pins.add(base.lsn)
         if policy.keep_tags:
             for _key, payload in view.transaction.scan_index(keys.encode_tag_prefix(thread)):
-                self._lsns.add(keys.decode_lsn(payload))
+                self.pins.add(keys.decode_lsn(payload))
+        self.pins.discard(0)
 
     def _add(self, view: View, thread: int, branch: int, high: int, count: int) -> None:
         """Keep the last versions up to `high` as a branch sees them, each on the branch it was committed on."""
@@ -261,72 +286,65 @@ class _Keeps:
             self._ranges[owner].append((max(low, first), high))
             high = first - 1
 
+    def all_from(self, version: _Version, time_us: int) -> bool:
+        """Whether this version of a branch and all later ones are kept, by number or by age."""
+        is_young = self._is_young and time_us >= self._oldest_us
+        return is_young or version.version >= self._tails[version.branch]
+
     def __call__(self, version: _Version, time_us: int) -> bool:
         return (
-            version.lsn in self._lsns
+            version.lsn in self.pins
             or (self._is_young and time_us >= self._oldest_us)
             or any(low <= version.version <= high for low, high in self._ranges[version.branch])
         )
 
 
-def _expirable(view: View, thread: int, policy: Policy, pinned: Collection[int], count_max: int) -> Iterator[_Version]:
-    """Yield versions that a policy lets go, oldest first on each branch, at most `count_max`."""
+def _let_go(view: View, thread: int, policy: Policy, pinned: Collection[int]) -> Iterator[_Version]:
+    """Yield versions that a policy does not keep, oldest first on each branch."""
     keeps = _Keeps(view, thread, policy, pinned)
-    left = count_max
     for row in keeps.branches:
         for number, entry in view.entries(thread, row.number):
             version = _Version(row.number, number, entry.lsn)
+            if keeps.all_from(version, entry.time_us):
+                break
             if not keeps(version, entry.time_us):
                 yield version
-                left -= 1
-                if not left:
-                    return
 
 
-# --- rewriting records --------------------------------------------------------------
+def _expirable(
+    transaction: WriteTransaction, thread: int, policy: Policy, pinned: Collection[int]
+) -> tuple[list[_Version], bool]:
+    """Return as many versions that a policy lets go as one transaction may expire, and whether these are all."""
+    some = list(islice(_let_go(View(transaction), thread, policy, pinned), RECORDS_PER_TRANSACTION_MAX + 1))
+    count = sum(1 for _lsn in fits_transaction(transaction, [version.lsn for version in some]))
+    return some[:count], count == len(some)
 
 
-class _Direct:
-    """An index writer straight into a transaction."""
-
-    def __init__(self, transaction: WriteTransaction) -> None:
-        self.view = View(transaction)
-        self.get_index = transaction.get_index
-        self.put_index = transaction.put_index
-        self.delete_index = transaction.delete_index
-
-
-def rewrite(transaction: WriteTransaction, lsns: Iterable[int], thread: int, marks: Marks) -> RetentionReport:
-    """Redact records of a thread, and take the nodes that are not marked."""
-    report = RetentionReport()
-    rewritten: dict[int, bytes] = {}
-    states: dict[int, int | None] = {}
-    for lsn in lsns:
-        data = transaction.get_log(lsn)
-        if data is None:
-            continue
-        old = bytes(data)
-        new = redact_record(old, lsn, thread, alive=marks.alive(lsn))
-        before, after = kernels.record_nodes(old), kernels.record_nodes(new)
-        left = {number for number, row in enumerate(after) if row[0]}
-        gone = [(number, row[1]) for number, row in enumerate(before) if row[0] and number not in left]
-        for number, digest in gone:
-            key = keys.encode_digest_key(digest)
-            payload = transaction.get_index(key)
-            if payload is not None and keys.decode_place(payload)[:2] == (lsn, number):
-                transaction.delete_index(key)
-        if new != old:
-            rewritten[lsn] = new
-        is_vacuumed = bool(decode_record(new, lsn).flags & FLAG_VACUUMED)
-        states[lsn] = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=bool(left))
-        report.vacuumed_nodes += len(gone)
-        report.freed_bytes += len(old) - len(new)
-    transaction.replace_logs(rewritten)
-    enter_redacted(_Direct(transaction), thread, states)
+def _expire(
+    transaction: WriteTransaction, thread: int, gone: list[_Version], marks: Marks | EveryNode
+) -> RetentionReport:
+    """Take versions out of the index, redact their records, and take nodes of these that are not marked."""
+    view = View(transaction)
+    by_page: dict[bytes, set[int]] = {}
+    for each in gone:
+        key = keys.encode_page_key(thread, each.branch, each.version)
+        by_page.setdefault(key, set()).add(each.version)
+        event = view.checkpoint(each.lsn)
+        if event.id is not None:
+            transaction.delete_index(keys.encode_checkpoint_id_key(thread, event.id))
+    for key, versions in by_page.items():
+        payload = transaction.get_index(key)
+        left = b"" if payload is None else without_versions(payload, versions)
+        if left:
+            transaction.put_index(key, left)
+        else:
+            transaction.delete_index(key)
+    report = rewrite(transaction, [(each.lsn, thread) for each in gone], marks)
+    report.expired_versions = len(gone)
     return report
 
 
-def borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
+def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
     """Yield a thread's widely shared nodes that other threads refer to (V2)."""
     for key, _payload in view.transaction.scan_index(keys.encode_borrowed_prefix(thread)):
         digest = key[9:]
@@ -349,18 +367,19 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
     report = RetentionReport(threads=1)
     with engine.read() as view:
         # From the end: what is cut short leaves a thread whose beginning says what it is.
-        lsns = list(reversed(redacted_records(view, thread)))
-    for at in range(0, len(lsns), RECORDS_PER_TRANSACTION_MAX):
-        page = lsns[at : at + RECORDS_PER_TRANSACTION_MAX]
+        records = [(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
+    done = 0
+    for page in portions(engine, records):
 
-        def work(transaction: WriteTransaction, page: list[int] = page) -> RetentionReport:
+        def work(transaction: WriteTransaction, page: Sequence[Rewritable] = page) -> RetentionReport:
             marks = Marks(engine.reader_in(transaction))
-            marks.mark(list(borrowed_nodes(View(transaction), thread)))
-            return rewrite(transaction, page, thread, marks)
+            marks.mark(_borrowed_nodes(View(transaction), thread))
+            return rewrite(transaction, page, marks)
 
         try:
             report.add(engine.write_raw(work))
         except (StorageError, StoreFullError):
-            report.pending_records = len(lsns) - at
+            report.pending_records = len(records) - done
             break
+        done += len(page)
     return report

@@ -1,0 +1,156 @@
+"""Rewrite records in bounded transactions: without their events, and without nodes that nothing reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from statelog import kernels
+from statelog.format import keys
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, decode_record, redact_record
+from statelog.log.index import enter_redacted, redacted_state
+from statelog.log.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import Transaction
+    from statelog.storage.transactions import WriteTransaction
+
+RECORDS_PER_TRANSACTION_MAX = 64
+"""Rewriting so many small records holds the writer lock for one or two milliseconds."""
+
+_SIZE_BYTES_PER_TRANSACTION = 4 * 1024 * 1024
+"""Of records as they are: large ones are rewritten a few, or one, at a time."""
+
+Rewritable = tuple[int, int]
+"""LSN of a record, and of the thread it belongs to."""
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What retention did."""
+
+    threads: int = 0
+    expired_versions: int = 0
+    vacuumed_nodes: int = 0
+    freed_bytes: int = 0
+    pending_records: int = 0
+    """Records of deleted threads that could not be erased: `retain`, or deleting again, goes on with them."""
+
+    def add(self, other: RetentionReport) -> None:
+        """Add up."""
+        self.threads += other.threads
+        self.expired_versions += other.expired_versions
+        self.vacuumed_nodes += other.vacuumed_nodes
+        self.freed_bytes += other.freed_bytes
+        self.pending_records += other.pending_records
+
+
+class Alive(Protocol):
+    """What tells which nodes are to be kept."""
+
+    def is_alive(self, lsn: int, number: int, /) -> bool:
+        """Whether a node is to be kept."""
+
+
+class EveryNode:
+    """Keeps all nodes."""
+
+    def is_alive(self, _lsn: int, _number: int) -> bool:
+        """Whether a node is to be kept."""
+        return True
+
+
+class _Direct:
+    """An index writer straight into a transaction."""
+
+    def __init__(self, transaction: WriteTransaction) -> None:
+        self.view = View(transaction)
+        self.get_index = transaction.get_index
+        self.put_index = transaction.put_index
+        self.delete_index = transaction.delete_index
+
+
+def fits_transaction(transaction: Transaction, lsns: Iterable[int]) -> Iterator[int]:
+    """Yield as many of the LSNs, from the first on, as one transaction may rewrite."""
+    size_bytes = 0
+    for count, lsn in enumerate(lsns):
+        if count == RECORDS_PER_TRANSACTION_MAX or size_bytes >= _SIZE_BYTES_PER_TRANSACTION:
+            return
+        size_bytes += len(transaction.get_log(lsn) or b"")
+        yield lsn
+
+
+def portions(engine: Engine, records: Sequence[Rewritable]) -> Iterator[Sequence[Rewritable]]:
+    """Cut records, in this order, into what one transaction may rewrite each."""
+    at = 0
+    while at < len(records):
+        with engine.read() as view:
+            lsns = (lsn for lsn, _thread in records[at : at + RECORDS_PER_TRANSACTION_MAX])
+            count = sum(1 for _lsn in fits_transaction(view.transaction, lsns))
+        yield records[at : at + count]
+        at += count
+
+
+def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive) -> RetentionReport:
+    """Redact records, take their nodes that are not marked, and bring the index up to date.
+
+    A record that was redacted as another thread's is given to the one named here.
+    """
+    report = RetentionReport()
+    index = _Direct(transaction)
+    rewritten: dict[int, bytes] = {}
+    states: dict[int, dict[int, int | None]] = {}
+    for lsn, thread in records:
+        data = transaction.get_log(lsn)
+        if data is None:
+            continue
+        old = bytes(data)
+        record = decode_record(old, lsn)
+        owner = record.redacted().thread if record.flags & FLAG_REDACTED else None
+        rows = [(number, row[1]) for number, row in enumerate(kernels.record_nodes(old)) if row[0]]
+        alive = {number for number, _digest in rows if marks.is_alive(lsn, number)}
+        if len(alive) < len(rows) or owner != thread:
+            new = rewritten[lsn] = redact_record(old, lsn, thread, alive=alive)
+            _forget_shared(index, lsn, [row for row in rows if row[0] not in alive])
+            report.vacuumed_nodes += len(rows) - len(alive)
+            report.freed_bytes += len(old) - len(new)
+            record = decode_record(new, lsn)
+        if owner not in (None, thread):
+            states.setdefault(owner, {})[lsn] = None
+            _give_shared(index, lsn, thread, [row for row in rows if row[0] in alive])
+        state = redacted_state(is_vacuumed=bool(record.flags & FLAG_VACUUMED), holds_nodes=bool(alive))
+        states.setdefault(thread, {})[lsn] = state
+    transaction.replace_logs(rewritten)
+    for thread, changes in states.items():
+        enter_redacted(index, thread, changes)
+    return report
+
+
+def _forget_shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> None:
+    """Take nodes out of the index of widely shared ones."""
+    for place, digest in _shared(index, lsn, nodes):
+        index.delete_index(keys.encode_digest_key(digest))
+        if place.is_borrowed:
+            index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+
+
+def _give_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> None:
+    """Note of widely shared nodes that they are another thread's now."""
+    for place, digest in _shared(index, lsn, nodes):
+        index.put_index(keys.encode_digest_key(digest), keys.encode_place(place._replace(thread=thread)))
+        if place.is_borrowed:
+            index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+            index.put_index(keys.encode_borrowed_key(thread, digest), b"")
+
+
+def _shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> Iterator[tuple[keys.Place, bytes]]:
+    """Yield place and digest of those nodes of a record that are found there by digest."""
+    for number, digest in nodes:
+        payload = index.get_index(keys.encode_digest_key(digest))
+        if payload is not None:
+            place = keys.decode_place(payload)
+            if (place.lsn, place.node) == (lsn, number):
+                yield place, digest

@@ -1,0 +1,286 @@
+"""What is deleted or expired is gone from the raw file after a compaction, whoever borrowed it; what is not, stays."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import string
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import statelog
+from statelog import reducers
+from statelog.log import compact, sweep, vacuum
+from statelog.log.vacuum import RetentionReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SCHEMA = {"notes": reducers.merge, "log": reducers.extend, "text": reducers.add}
+
+
+def text(seed: int, size: int) -> str:
+    return "".join(random.Random(seed).choices(string.ascii_letters, k=size))
+
+
+SECRETS = {
+    "inline": "secret-inline-" + text(1, 30),
+    "leaf": "secret-leaf-" + text(2, 900),
+    "shared leaf": "secret-shared-" + text(3, 9_000),
+    "string in pieces": "secret-pieces-" + text(4, 60_000),
+    "bytes in pieces": ("secret-bytes-" + text(5, 60_000)).encode(),
+}
+
+
+def samples(value: str | bytes) -> list[bytes]:
+    """Bits from all over a value: each is somewhere in the file as long as that piece is."""
+    data = value if isinstance(value, bytes) else value.encode()
+    return [data[at : at + 12] for at in range(0, len(data) - 12, max(len(data) // 40, 1))]
+
+
+def found(path: Path, value: str | bytes) -> int:
+    data = path.read_bytes()
+    return sum(sample in data for sample in samples(value))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[statelog.Store]:
+    with statelog.open(tmp_path / "a.state", durability="batched") as opened:
+        yield opened
+        assert opened.verify().problems == []
+        opened.rebuild_index()  # L4: nothing of the index depends on what is gone
+        assert opened.verify().problems == []
+
+
+def put(store: statelog.Store, name: str, value: object) -> statelog.Thread:
+    thread = store.thread(name, schema=SCHEMA)
+    thread.commit({"notes": {"value": value}})
+    return thread
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_secret_of_a_living_thread_is_found(store: statelog.Store, kind: str) -> None:
+    """Negative control: the search finds what is there."""
+    put(store, "a", SECRETS[kind])
+    store.compact()
+    assert found(store.path, SECRETS[kind]) == len(samples(SECRETS[kind]))
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("kind", SECRETS)
+def test_text_that_another_thread_wrote_too_is_gone_when_both_are(store: statelog.Store, kind: str, order: str) -> None:
+    for name in "ab":
+        put(store, name, SECRETS[kind])
+    put(store, "c", "remains")
+    for name in order:
+        store.delete_thread(name)
+    store.compact()
+    assert found(store.path, SECRETS[kind]) == 0
+    assert store.thread("c").state["notes"]["value"] == "remains"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+def test_a_borrower_keeps_what_it_borrowed_until_it_is_deleted_too(store: statelog.Store, order: Any) -> None:
+    for name in "abc":
+        put(store, name, dict(SECRETS))
+    for number, name in enumerate(order):
+        store.delete_thread(name)
+        store.compact()
+        for other in order[number + 1 :]:
+            assert store.thread(other).state["notes"]["value"].to_python() == SECRETS
+        assert store.verify().problems == []
+    for kind, secret in SECRETS.items():
+        assert found(store.path, secret) == 0, kind
+
+
+@pytest.mark.parametrize("first", ["retained", "deleted"])
+def test_text_is_gone_when_the_borrowing_version_has_expired(store: statelog.Store, first: str) -> None:
+    secret = SECRETS["string in pieces"]
+    put(store, "a", secret)
+    borrower = put(store, "b", secret)
+    borrower.commit({"notes": {"value": "another"}})
+    acts: list[Callable[[], object]] = [
+        lambda: store.retain(keep_last=1, threads="b"),
+        lambda: store.delete_thread("a"),
+    ]
+    for act in acts if first == "retained" else acts[::-1]:
+        act()
+    store.compact()
+    assert found(store.path, secret) == 0
+
+
+def test_text_is_gone_when_owner_and_borrower_have_both_gone_on(store: statelog.Store) -> None:
+    secret = SECRETS["shared leaf"]
+    for name in "ab":
+        put(store, name, secret).commit({"notes": {"value": "another"}})
+    store.retain(keep_last=1)
+    assert found(store.path, secret)  # thread by thread it may not be taken (V2)
+    report = store.compact()
+    assert report.vacuumed_nodes > 0
+    assert found(store.path, secret) == 0
+
+
+def test_a_fork_keeps_text_until_its_thread_is_deleted(store: statelog.Store) -> None:
+    secret = SECRETS["string in pieces"]
+    thread = put(store, "a", secret)
+    side = thread.fork("side", update={"log": ["x"]})
+    thread.commit({"notes": {"value": "another"}})
+    store.retain(keep_last=1)
+    store.compact()
+    assert side.state["notes"]["value"] == secret
+    store.delete_thread("a")
+    store.compact()
+    assert found(store.path, secret) == 0
+
+
+@pytest.mark.parametrize("owner_goes", [True, False])
+def test_pieces_that_the_borrower_went_on_from_are_nobodys(store: statelog.Store, *, owner_goes: bool) -> None:
+    """The long text that was borrowed is gone; a longer one, that shares its pieces, is another thread's state."""
+    begin = text(6, 80_000)
+    threads = {name: store.thread(name, schema=SCHEMA) for name in "ab"}
+    for thread in threads.values():
+        thread.commit({"text": begin})
+    owner, borrower = threads.values()
+    borrower.commit({"text": "end"})
+    owner.commit({"text": reducers.Overwrite("another")})
+    if owner_goes:
+        store.delete_thread("a")
+    store.retain(keep_last=1)
+    assert store.compact().vacuumed_nodes > 0
+    for number in range(3):  # now that the note of the borrowing is gone
+        borrower.commit({"log": [number]})
+        if not owner_goes:
+            owner.commit({"log": [number]})
+        store.retain(keep_last=1)
+        store._engine.cache.clear()
+        assert borrower.state["text"] == begin + "end"
+        store.compact()
+    store.delete_thread("b")
+    store.compact()
+    assert found(store.path, begin) == 0
+
+
+def test_text_borrowed_again_while_the_sweep_goes_on_stays(
+    store: statelog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V1: between the marking and the taking another thread commits the very text."""
+    secret = SECRETS["string in pieces"]
+    for name in "ab":
+        put(store, name, secret).commit({"notes": {"value": "another"}})
+    store.retain(keep_last=1)
+    cut = vacuum.portions
+
+    def commit_first(*arguments: Any) -> Any:
+        put(store, "c", secret)
+        return cut(*arguments)
+
+    monkeypatch.setattr(sweep, "portions", commit_first)
+    store.compact()
+    store._engine.cache.clear()
+    assert store.thread("c").state["notes"]["value"] == secret
+
+
+@pytest.mark.parametrize("cut_at", range(3))
+def test_sweep_that_is_cut_short_is_finished_by_the_next(
+    store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int
+) -> None:
+    values = {f"n{number}": text(number, 5_000) for number in range(150)}
+    for name in "ab":
+        thread = store.thread(name, schema=SCHEMA)
+        for key, value in values.items():
+            thread.commit({"notes": {key: value}})
+    for name in "ab":
+        store.delete_thread(name)
+    write_raw, count = store._engine.write_raw, itertools.count()
+
+    def cut(work: Any) -> Any:
+        if next(count) == cut_at:
+            raise InterruptedError
+        return write_raw(work)
+
+    monkeypatch.setattr(store._engine, "write_raw", cut)
+    with pytest.raises(InterruptedError):
+        store.compact()
+    monkeypatch.undo()
+    assert store.verify().problems == []
+    store.compact()
+    assert sum(found(store.path, value) for value in values.values()) == 0
+
+
+def test_without_the_sweep_the_text_would_be_found(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control."""
+    monkeypatch.setattr(compact, "sweep_store", lambda *_arguments, **_options: RetentionReport())
+    for name in "ab":
+        put(store, name, SECRETS["shared leaf"])
+    for name in "ab":
+        store.delete_thread(name)
+    store.compact()
+    assert found(store.path, SECRETS["shared leaf"]) == len(samples(SECRETS["shared leaf"]))
+
+
+def test_a_swept_store_goes_through_export_and_import(store: statelog.Store, tmp_path: Path) -> None:
+    public = text(9, 80_000)
+    for name in "ab":
+        store.thread(name, schema=SCHEMA).commit({"text": public})
+    store.thread("b").commit({"text": "end"})
+    store.retain(keep_last=1)
+    store.delete_thread("a")
+    store.compact()
+    for number, threads in enumerate((None, ["b"])):
+        with (tmp_path / "stream").open("wb") as stream:
+            store.export(stream, threads=threads)
+        with statelog.open(tmp_path / f"copy{number}.state") as copy, (tmp_path / "stream").open("rb") as stream:
+            copy.import_(stream)
+            assert copy.verify().problems == []
+            copy.compact()
+            assert copy.thread("b").state["text"] == public + "end"
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "put", "edit", "retain", "delete", "compact", "rollback"]),
+        st.sampled_from("abc"),
+        st.integers(0, 3),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
+    path = tmp_path_factory.mktemp("sweep") / "a.state"
+    alive = {"a", "b", "c"}
+    with statelog.open(path, durability="batched") as store:
+        expected: dict[tuple[str, int], Any] = {}
+        for kind, name, number in steps:
+            if name not in alive:
+                continue
+            thread = store.thread(name, schema=SCHEMA)
+            if kind == "put":
+                thread.commit({"notes": {f"n{number}": text(number, 40_000), "leaf": text(number, 5_000)}})
+            elif kind == "edit":
+                thread.commit({"text": text(9, 30_000 * number) if thread.state.get("text") is None else "more"})
+            elif kind == "rollback" and thread.head is not None:
+                thread.rollback(min(c.version for c in thread.history()))
+            elif kind == "retain":
+                store.retain(keep_last=1 + number, threads=name)
+            elif kind == "delete" and thread.head is not None:
+                store.delete_thread(name)
+                alive.discard(name)
+            elif kind == "compact":
+                store.compact()
+            store._engine.cache.clear()
+            there = {
+                (each, c.version): c.state.to_python()
+                for each in alive
+                for c in store.thread(each, schema=SCHEMA).history()
+            }
+            assert all(expected.get(version, state) == state for version, state in there.items())
+            expected = there
+            assert store.verify().problems == []
+        store.rebuild_index()
+        assert store.verify().problems == []
