@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from statelog import kernels
 from statelog.errors import ConflictError
 from statelog.format import cbor
 from statelog.mutable import Loaded, MountMap
@@ -99,7 +100,7 @@ def open_mount(thread: Thread) -> Mount:
     """Return the head's state for changing."""
     head = thread.head
     tree = None if head is None else head.state.tree
-    return Mount(Tree(thread.workspace(), empty_root(2)) if tree is None else tree, thread.empty_value)
+    return Mount(Tree(thread.workspace(), empty_root(kernels.KIND_DICT)) if tree is None else tree, thread.empty_value)
 
 
 def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:

@@ -149,7 +149,7 @@ class MountList(MutableSequence[Any]):
         return loaded
 
     def _replace(self, start: int, stop: int, values: Iterable[Any]) -> None:
-        first, last = self._split(start), 0
+        first = self._split(start)
         last = self._split(stop) if stop > start else first
         made = [Loaded(value) for value in values]
         if first and isinstance(self._pieces[first - 1], list) and first == last:

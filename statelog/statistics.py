@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor
-from statelog.format.record import ENVELOPE_SIZE_BYTES, TYPE_THREAD
+from statelog.format.record import DIGEST_SIZE_BYTES, ENVELOPE_SIZE_BYTES, TYPE_THREAD
 from statelog.log.view import missing
 from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT
 from statelog.tree.tree import STRIDE, STRINGS
@@ -361,7 +361,7 @@ class _StateSizer:
         entries = [table[at : at + STRIDE] for at in range(0, len(table), STRIDE)]
         if level:
             return 0, [
-                _Part(CHUNK, node.data[at : at + REF_SIZE_BYTES - 1], lsn, number)
+                _Part(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
                 for _at, at, _end, _covered, lsn, number in entries
             ]
         own = entries[-1][2] - entries[0][0] if entries else 0
@@ -391,7 +391,7 @@ class _StateSizer:
             if number < _TABLE_SHORT:
                 type_, _digest, _at, size, _total = kernels.record_node(record, number)
                 return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
-            # Finding one node reads the table up to it: for a long table, read it once.
+            # To get a record, the binding touches every page of it: of a long one, take all sizes at once.
             if self._tables_size > NODES_VISITED_MAX:
                 self._tables, self._tables_size = {}, 0
             sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]
