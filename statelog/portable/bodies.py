@@ -47,12 +47,16 @@ from statelog.log.events import (
     TagEvent,
     ThreadEvent,
 )
+from statelog.tree.value import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Field = Callable[[bytes], Any]
     """Returns the value of an encoded field; raises `_WrongFieldError` if it is of another type or out of bounds."""
+
+LIST, DICT = 4, 5
+"""Major types."""
 
 METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
 _FIELDS_MAX = 32
@@ -78,23 +82,18 @@ def _head(item: bytes) -> tuple[int, int]:
     return item[0] >> 5, argument
 
 
-def children(item: bytes, count_max: int) -> list[bytes]:
+def children(item: bytes, major: int, count_max: int) -> list[bytes]:
     """Return the children of a list or dict (its keys and values in turn), if they are not too many.
 
     Args:
         item: checked CBOR.
+        major: `LIST` or `DICT`, which it has to be.
         count_max: of elements, or of pairs.
 
     """
-    major, argument = _head(item)
-    if major not in (4, 5) or argument > count_max:
+    if _head(item)[0] != major or _head(item)[1] > count_max:
         raise _WrongFieldError
-    _kind, at, ends = kernels.cbor_split(item)
-    found = []
-    for end in ends:
-        found.append(item[at:end])
-        at = end
-    return found
+    return split(item)
 
 
 def _number(maximum: int) -> Field:
@@ -139,40 +138,32 @@ def _boolean(item: bytes) -> bool:
 
 
 def _metadata(item: bytes) -> bytes:
-    if item[0] >> 5 != 5 or len(item) > METADATA_SIZE_BYTES_MAX:
+    if item[0] >> 5 != DICT or len(item) > METADATA_SIZE_BYTES_MAX:
         raise _WrongFieldError
     return item
 
 
 def _names(item: bytes) -> bytes:
     """Channel names, as they stand."""
-    if item[0] >> 5 != 4:
-        raise _WrongFieldError
-    for child in children(item, CHANNELS_MAX):
+    for child in children(item, LIST, CHANNELS_MAX):
         NAME(child)
     return item
 
 
 def _digests(item: bytes) -> bytes:
-    if item[0] >> 5 != 4:
-        raise _WrongFieldError
-    for child in children(item, _BORROWED_MAX):
+    for child in children(item, LIST, _BORROWED_MAX):
         _digest(child)
     return item
 
 
 def _specs(item: bytes) -> dict[str, str]:
-    if item[0] >> 5 != 5:
-        raise _WrongFieldError
-    parts = children(item, CHANNELS_MAX)
+    parts = children(item, DICT, CHANNELS_MAX)
     return {NAME(parts[at]): _SPEC(parts[at + 1]) for at in range(0, len(parts), 2)}
 
 
 def _policy(item: bytes) -> dict[str, Any]:
-    if item[0] >> 5 != 5:
-        raise _WrongFieldError
     policy = {}
-    parts = children(item, len(_POLICY_KEYS))
+    parts = children(item, DICT, len(_POLICY_KEYS))
     for at in range(0, len(parts), 2):
         key, value = NAME(parts[at]), parts[at + 1]
         if key not in _POLICY_KEYS or (value[0] not in (0xF4, 0xF5, 0xF6) and value[0] >> 5 != 0):
@@ -230,15 +221,28 @@ _REDACTED: tuple[Field, ...] = (LSN, DIGEST, optional(DIGEST), _digests)
 # --- bodies -----------------------------------------------------------------------
 
 
-def read_fields(item: bytes, fields: Sequence[Field]) -> list[Any]:
-    """Return the fields of an encoded array, each of its type.
+def split_array(item: bytes) -> list[bytes]:
+    """Return the encoded fields of an array.
 
     Raises:
-        CorruptionError: the item is malformed, or a field is not what it has to be.
+        CorruptionError: the bytes are malformed, or something else.
 
     """
-    check(item)
-    parts = split_array(item)
+    kernels.cbor_check(item)
+    try:
+        return children(item, LIST, _FIELDS_MAX)
+    except _WrongFieldError:
+        message = "it is no array of fields"
+        raise CorruptionError(message) from None
+
+
+def read_fields(parts: Sequence[bytes], fields: Sequence[Field]) -> list[Any]:
+    """Return the values of encoded fields, each of its type.
+
+    Raises:
+        CorruptionError: they are more or fewer, or one is not what it has to be.
+
+    """
     if len(parts) != len(fields):
         message = f"{len(parts)} fields instead of {len(fields)}"
         raise CorruptionError(message)
@@ -250,22 +254,6 @@ def read_fields(item: bytes, fields: Sequence[Field]) -> list[Any]:
             message = f"field {index} is not what it has to be"
             raise CorruptionError(message) from None
     return values
-
-
-def check(item: bytes) -> None:
-    """Check that these bytes are one item of the profile. Raises CorruptionError."""
-    kernels.cbor_check(item)
-
-
-def split_array(item: bytes) -> list[bytes]:
-    """Return the encoded fields of an array that was checked."""
-    try:
-        if item[0] >> 5 == 4:
-            return children(item, _FIELDS_MAX)
-    except _WrongFieldError:
-        pass
-    message = "it is no array of fields"
-    raise CorruptionError(message)
 
 
 def read_event(record: Record) -> Event | Redacted:
@@ -281,11 +269,11 @@ def read_event(record: Record) -> Event | Redacted:
         _refuse(record, f"it has flags {record.flags:#x}")
     try:
         if record.flags & FLAG_REDACTED:
-            thread, body, nodes, borrowed = read_fields(record.body, _REDACTED)
+            thread, body, nodes, borrowed = read_fields(split_array(record.body), _REDACTED)
             if bool(record.flags & FLAG_VACUUMED) != (nodes is not None):
                 _refuse(record, "its flags do not fit its redacted body")
             return Redacted(thread, body, nodes, cbor.decode(borrowed))
-        values = read_fields(record.body, _BODIES[record.type])
+        values = read_fields(split_array(record.body), _BODIES[record.type])
     except CorruptionError as error:
         if "lsn" in error.facts:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from statelog import kernels
@@ -14,7 +15,7 @@ _IDENTITIES_MAX = 131_072
 _CHECKPOINTS_MAX = 8192
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from statelog.log.events import CheckpointEvent
     from statelog.portable.nodes import Row
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 def is_of_content(error: StatelogError) -> bool:
     """Whether an error says that bytes are not what they have to be. Kernels call some of that wrong usage."""
     return isinstance(error, CorruptionError | FormatError) or type(error) is UsageError
+
+
+@contextmanager
+def damage_at(offset: int) -> Iterator[None]:
+    """Say of what is found wrong with content that the export is damaged at this byte, unless that is said already."""
+    try:
+        yield
+    except StatelogError as error:
+        if not is_of_content(error) or ("offset" in error.facts and "damaged at byte" in error.message):
+            raise
+        message = f"the export is damaged at byte {offset}: {error.message}"
+        kind = FormatError if isinstance(error, FormatError) else CorruptionError
+        raise kind(message, **{**error.facts, "offset": offset}) from error
 
 
 class Checked:

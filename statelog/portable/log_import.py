@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError
+from statelog.errors import ConflictError, CorruptionError, FormatError
 from statelog.format.record import FLAG_CONTINUES, Record, Redacted, decode_record, record_chain_digest
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.events import CheckpointEvent, Event
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import Checked, RecordChecker, is_of_content
+from statelog.portable.checking import Checked, RecordChecker, damage_at
 from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
 from statelog.portable.nodes import Row, read_rows
@@ -132,15 +132,11 @@ class LogImporter:
         if frame.kind != RECORD:
             self._reader.refuse(frame.offset, "a frame that has no place in an export of a log")
         lsn = self._lsn + 1
-        try:
+        with damage_at(frame.offset):
             record = decode_record(frame.payload, lsn)
             event = read_event(record)
             rows = read_rows(frame.payload, record)
             chain = record_chain_digest(frame.payload, record)
-        except StatelogError as error:
-            if not is_of_content(error):
-                raise
-            raise self._damaged(frame.offset, error) from error
         if record.previous_chain != self._chain:
             self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
         if not self._time_us < record.time_us <= TIME_US_MAX:
@@ -156,11 +152,6 @@ class LogImporter:
         if self._progress is not None and lsn % 256 == 0:
             header = self._reader.header
             self._progress(lsn - header.since, max(header.last, lsn) - header.since)
-
-    def _damaged(self, offset: int, error: StatelogError) -> CorruptionError | FormatError:
-        message = f"the export is damaged at byte {offset}: {error.message}"
-        kind = FormatError if isinstance(error, FormatError) else CorruptionError
-        return kind(message, **{**error.facts, "offset": offset})
 
     # --- one transaction --------------------------------------------------------------
 
@@ -201,14 +192,10 @@ class LogImporter:
         self._added += len(batch)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:
-        try:
+        with damage_at(checked.offset):
             if not isinstance(checked.event, Redacted):
                 check_event(overlay.view, checked.event, checked.record.lsn, self._checked.checkpoints)
             overlay.stage(checked.data, checked.record, checked.event, checked.rows)
-        except StatelogError as error:
-            if not is_of_content(error):
-                raise
-            raise self._damaged(checked.offset, error) from error
 
     def _check_nodes(self, batch: list[_Taken]) -> None:
         """Check every node of the batch, each ref against the store and the records before."""
@@ -218,12 +205,8 @@ class LogImporter:
             checker = RecordChecker(lambda lsn: staged.get(lsn) or get_log(lsn), self._checked)
             for checked in batch:
                 checker.begin(checked.record.lsn, checked.data)
-                try:
+                with damage_at(checked.offset):
                     for number, row in checked.rows.items():
                         checker.check(number, row)
                     if isinstance(checked.event, CheckpointEvent):
                         checker.check_checkpoint(checked.event)
-                except StatelogError as error:
-                    if not is_of_content(error):
-                        raise
-                    raise self._damaged(checked.offset, error) from error

@@ -16,7 +16,6 @@ from statelog.format.record import (
     TYPE_THREAD,
     varint,
 )
-from statelog.portable import bodies
 from statelog.portable.bodies import (
     BOOLEAN,
     DIGEST,
@@ -134,13 +133,12 @@ def decode_event(payload: bytes) -> Exported:
         CorruptionError: it is not such as EXPORT.md allows.
 
     """
-    bodies.check(payload)
     items = split_array(payload)
     fields = _FIELDS.get(items[0][0]) if items else None
     if fields is None:
         message = "an event of unknown type"
         raise CorruptionError(message)
-    values = read_fields(payload, (*_HEAD, *fields))
+    values = read_fields(items, (*_HEAD, *fields))
     return Exported._make([*values[: len(_HEAD)], values[len(_HEAD) :]])
 
 

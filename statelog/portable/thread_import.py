@@ -11,14 +11,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError, ThreadDeletedError
+from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError
 from statelog.format import keys
 from statelog.format.record import TYPE_CHECKPOINT, TYPE_ROLLBACK, TYPE_THREAD, Redacted, decode_record
 from statelog.limits import VALUE_SIZE_BYTES_MAX
 from statelog.log.events import CheckpointEvent
 from statelog.log.index import redacted_records
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import is_of_content
+from statelog.portable.checking import damage_at
 from statelog.portable.events import TIME_US_MAX
 from statelog.portable.frames import EVENT, NODE, THREADS
 from statelog.portable.log_import import BATCH_RECORDS, BATCH_SIZE_BYTES, BATCH_STRETCH
@@ -111,24 +111,13 @@ class ThreadImporter:
             self._rows = closing.enter_context(Table(EVENT_SIZE_BYTES))
             self._remembered = Remembered(self._place, self._event, self._thread_lsn)
             while (frame := self._reader.read()) is not None:
-                try:
+                with damage_at(frame.offset):
                     self._take(frame)
-                except StatelogError as error:
-                    if not is_of_content(error):
-                        raise
-                    raise self._damaged(frame.offset, error) from error
             if self._nodes:
                 self._reader.refuse(self._reader.offset, "nodes that belong to no event")
             self._flush()
         ids = tuple(thread.id for thread in self._threads)
         return ImportReport(THREADS, self._events, self._added, ids, self._last_lsn, self._reader.offset)
-
-    def _damaged(self, offset: int, error: StatelogError) -> CorruptionError | FormatError:
-        if "offset" in error.facts and "damaged at byte" in error.message:
-            return error  # type: ignore[return-value]  # it says so already
-        message = f"the export is damaged at byte {offset}: {error.message}"
-        kind = FormatError if isinstance(error, FormatError) else CorruptionError
-        return kind(message, **{**error.facts, "offset": offset})
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == NODE:
@@ -270,12 +259,8 @@ class ThreadImporter:
             writing = Writing(transaction, self._remembered)
             self._check_heads(writing, groups)
             for group in groups:
-                try:
+                with damage_at(group.offset):
                     writing.add(group, is_last=group is groups[-1])
-                except StatelogError as error:
-                    if not is_of_content(error):
-                        raise
-                    raise self._damaged(group.offset, error) from error
             self._last_lsn = writing.flush(transaction)
             return writing
 

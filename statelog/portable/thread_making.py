@@ -36,7 +36,7 @@ from statelog.log.events import (
     encode_checkpoint_body,
 )
 from statelog.log.times import to_datetime
-from statelog.portable.bodies import METADATA_PAIRS_MAX, children
+from statelog.portable.bodies import DICT, METADATA_PAIRS_MAX, children
 from statelog.portable.events import read_checkpoint
 from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint
 from statelog.portable.thread_rows import EventRow, Group
@@ -158,7 +158,7 @@ def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
     if source_us == time_us:
         return metadata
     key, value = cbor.encode(TIME_KEY), cbor.encode(to_datetime(source_us))
-    parts = children(metadata, METADATA_PAIRS_MAX)
+    parts = children(metadata, DICT, METADATA_PAIRS_MAX)
     pairs = dict(zip(parts[::2], parts[1::2], strict=True))
     pairs.setdefault(key, value)
     dated = cbor.head(5, len(pairs)) + b"".join(part for pair in sorted(pairs.items()) for part in pair)
