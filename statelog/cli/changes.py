@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import checkpoint_document
-from statelog.cli.options import AS_JSON, AT, AT_HELP, BRANCH, METADATA, STORE, THREAD
+from statelog.cli.options import AS_JSON, AT, BRANCH, METADATA, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading, open_for_writing, parse_object
 from statelog.cli.text import format_duration, format_time
@@ -114,7 +114,7 @@ def fork(
 @THREAD
 @click.argument("name", required=False)
 @BRANCH
-@click.option("--at", metavar="TARGET", help=f"{AT_HELP} The head if left out.")
+@AT
 @click.option("--remove", is_flag=True, help="Remove the tag.")
 @AS_JSON
 def tag(

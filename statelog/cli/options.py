@@ -11,5 +11,11 @@ THREAD = click.argument("thread")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
 BRANCH = click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch of the thread.")
 METADATA = click.option("--metadata", metavar="JSON", help="Metadata of the checkpoint, a JSON object.")
-AT_HELP = "Version, tag, checkpoint id or time (ISO 8601); tag:, id:, version:, time: before it say which."
-AT = click.option("--at", metavar="TARGET", help=f"{AT_HELP} The head if left out.")
+AT = click.option(
+    "--at",
+    metavar="TARGET",
+    help=(
+        "Version, tag, checkpoint id or time (ISO 8601); tag:, id:, version:, time: before it say which."
+        " The head if left out."
+    ),
+)
