@@ -135,7 +135,7 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
         if (!is_first_child) {
             last = node;
         }
-        if (lists_all || is_branch || node.flags != 0) {
+        if (nodes != NULL && (lists_all || is_branch || node.flags != 0)) {
             if (listed == nodes_capacity) {
                 return SL_SPACE;
             }
@@ -148,4 +148,17 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
     facts->count = count;
     facts->listed = listed;
     return SL_OK;
+}
+
+int sl_lmdb_leaf_at(uint64_t address, size_t size, uint64_t number)
+{
+    const uint8_t *page = (const uint8_t *)(uintptr_t)address;
+    sl_lmdb_page_facts facts;
+    if (sl_lmdb_page(page, size, 0, NULL, 0, NULL, 0, 0, NULL, 0, &facts) != SL_OK) {
+        return SL_PAGE_KIND;
+    }
+    if (facts.fault != SL_PAGE_SOUND) {
+        return (int)facts.fault;
+    }
+    return facts.number == number && facts.kind == SL_PAGE_LEAF ? SL_PAGE_SOUND : SL_PAGE_OTHER;
 }

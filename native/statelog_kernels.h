@@ -134,7 +134,8 @@ enum { /* what is wrong with a page of LMDB's */
     SL_PAGE_BOUNDS = 2,
     SL_PAGE_NODES = 3,
     SL_PAGE_NODE_FLAGS = 4,
-    SL_PAGE_ORDER = 5
+    SL_PAGE_ORDER = 5,
+    SL_PAGE_OTHER = 6
 };
 
 typedef struct {
@@ -212,10 +213,11 @@ int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *l
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);
 
 /* lmdb.c: a page of LMDB's file. `low`, `high`: its keys are at least, below; NULL: no bound. `lists_all`: hand out
- * all nodes, else of a leaf those with flags. A fault is no status: facts tell it. */
+ * all nodes, else of a leaf those with flags; `nodes` may be NULL. A fault is no status: facts tell it. */
 int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
+int sl_lmdb_leaf_at(uint64_t address, size_t size, uint64_t number); /* returns SL_PAGE_*; address: of a whole page */
 
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);

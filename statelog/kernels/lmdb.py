@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_numbers
+from statelog.kernels.calling import OK, fail, from_buffer, new, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +26,13 @@ _FAULTS: Final = (
     "a node does not lie inside it",
     "a node has flags that are never set",
     "a key is out of order",
+    "it is another page",
 )
 _NODE_SIZE_MIN: Final = 10
 """Of a node with its pointer: by it the most nodes of a page."""
 
 _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
+_leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
 
 
 class PageNode(NamedTuple):
@@ -139,15 +141,4 @@ def check_leaf_at(address: int, page_size_bytes: int, number: int) -> str:
         number: the one it should bear.
 
     """
-    scratch = take()
-    facts = ffi.cast("sl_lmdb_page_facts *", scratch.characters)
-    nodes = ffi.cast("sl_lmdb_node *", scratch.numbers)
-    page = ffi.cast("uint8_t *", address)
-    status = _lmdb_page(page, page_size_bytes, 0, ffi.NULL, 0, ffi.NULL, 0, 0, nodes, NUMBERS // 5, facts)
-    fault, kind, own = facts.fault, facts.kind, facts.number
-    reuse(scratch)
-    if status != OK:
-        return _FAULTS[-1]  # more long values than nodes fit a page of any sound table
-    if fault:
-        return _FAULTS[fault]
-    return "" if own == number and kind == PAGE_LEAF else "it is another page"
+    return _FAULTS[_leaf_at(address, page_size_bytes, number)]

@@ -177,7 +177,8 @@ def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] |
                 verifier = _Verifier(transaction, deep=deep)
                 for problem in pages:
                     verifier.report.add(problem.invariant, 0, problem.message)
-                _visit_all(verifier, transaction, progress)
+                if not any(problem.is_in_the_way for problem in pages):
+                    _visit_all(verifier, transaction, progress)
     except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
         if verifier is None:
             raise

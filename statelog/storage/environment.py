@@ -104,6 +104,8 @@ class Environment:
         self.is_forked = False
         """This is the copy that a child has of its parent's environment."""
         self._is_at_rest = False
+        self.map_address = 0
+        """Where LMDB's map lies; 0 until somebody looks, since it moves."""
         self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
         self.write_lock = threading.RLock()
         self.headroom = Headroom(self)
@@ -401,6 +403,7 @@ class Environment:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
             if self.handles is not None:
+                self.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes // page_size_bytes * page_size_bytes)
                 self.gated = False
 
@@ -445,6 +448,7 @@ class Environment:
         with self._gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
+            self.map_address = 0
             self.handles.raw.set_mapsize(0)
             self.gated = False
 
@@ -457,6 +461,7 @@ class Environment:
                 make_name_durable(self.path)
                 self.is_name_durable = True
             finish_leftovers(self.path)
+        self.map_address = 0
         self.handles, self.header = open_handles(
             self.locks,
             self.path,

@@ -35,6 +35,7 @@ class Handles(NamedTuple):
     meta: Any
     log: Any
     index: Any
+    page_size_bytes: int
 
 
 def open_handles(
@@ -99,7 +100,7 @@ def _open_tables(raw: lmdb.Environment, path: Path) -> Handles:
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
         message = f"{path} is an LMDB file, but not a statelog store"
         raise FormatError(message, path=str(path)) from error
-    return Handles(raw, raw.begin, meta, log, index)
+    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"])
 
 
 def _read_header(handles: Handles, path: Path) -> dict[str, Any]:

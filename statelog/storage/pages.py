@@ -52,11 +52,17 @@ FREE_LIST, MAIN = "free list", "main"
 
 
 class PageProblem(NamedTuple):
-    """What does not hold: the invariant's number, the page, and what."""
+    """What does not hold: the invariant's number, the tree (or empty), the page, and what."""
 
     invariant: str
+    tree: str
     page: int
     message: str
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether LMDB may end the process when it reads the snapshot: of the free list it reads nothing then."""
+        return self.invariant in ("E2", "E3") and self.tree not in ("", FREE_LIST)
 
 
 class TreePage(NamedTuple):
@@ -120,30 +126,31 @@ class PageWalk:
 
     def run(self) -> Iterator[TreePage | LongValue]:
         """Walk over every tree, and yield its pages; then see that every page was met once."""
-        yield from self._walk_tree(FREE_LIST)
         yield from self._walk_tree(MAIN)
         for tree in list(self.trees)[2:]:
             yield from self._walk_tree(tree)
+        yield from self._walk_tree(FREE_LIST)
         if not self.problems:
             lost = self._seen.find(0)
             if lost >= 0:
-                self._add("E3", lost, f"is in no tree and not free; so are {self._seen.count(0) - 1} more")
+                self._add("E3", "", lost, f"in no tree and not free; so are {self._seen.count(0) - 1} more")
 
     def data(self, page: int, at: int, size_bytes: int) -> bytes:
         """Return bytes of a page, or of a run of pages from there."""
         start = page * self._size + at
         return self._map[start : start + size_bytes]
 
-    def _add(self, invariant: str, page: int, message: str) -> None:
-        self.problems.append(PageProblem(invariant, page, f"page {page}: {message}"))
+    def _add(self, invariant: str, tree: str, page: int, message: str) -> None:
+        what = f"{tree}: {message}" if tree else message
+        self.problems.append(PageProblem(invariant, tree, page, f"page {page}: {what}"))
 
-    def _take(self, number: int, count: int) -> bool:
+    def _take(self, tree: str, number: int, count: int) -> bool:
         """Note pages as met; False, and a problem, if they cannot be or were met before."""
         if not _META_PAGES <= number <= self._meta.last_page or count > self._meta.last_page + 1 - number:
-            self._add("E3", number, f"is not among the {self._meta.last_page + 1} there are")
+            self._add("E3", tree, number, f"not among the {self._meta.last_page + 1} there are")
             return False
         if any(self._seen[number : number + count]):
-            self._add("E3", number, "is in use twice, or in use and free")
+            self._add("E3", tree, number, "in use or free already")
             return False
         self._seen[number : number + count] = b"\1" * count
         return True
@@ -167,7 +174,7 @@ class PageWalk:
         lists_all = self._lists_all or reads_values
         while todo:
             number, depth, low, high = todo.pop()
-            if not self._take(number, 1) or not self._is_present(number):
+            if not self._take(tree, number, 1) or not self._is_present(tree, number):
                 found.is_whole = False
                 continue
             facts = read(number, low=low, high=high, has_integer_keys=has_integer_keys, lists_all=lists_all)
@@ -175,7 +182,7 @@ class PageWalk:
             if not fault and facts.kind == PAGE_BRANCH and (depth >= _DEPTH_MAX or facts.node_count < 2 - reads_values):
                 fault = "a branch that parts nothing"
             if fault:
-                self._add("E2", number, f"{tree}: {fault}")
+                self._add("E2", tree, number, fault)
                 found.is_whole = False
                 continue
             self._read_pages(1)
@@ -185,7 +192,7 @@ class PageWalk:
                 yield TreePage(tree, number, True, facts.nodes)
                 continue
             if found.depth not in (0, depth):
-                self._add("E2", number, f"{tree}: a leaf at depth {depth}, others at {found.depth}")
+                self._add("E2", tree, number, f"a leaf at depth {depth}, others at {found.depth}")
             found.depth = depth
             found.leaf_pages += 1
             found.entries += facts.node_count
@@ -195,9 +202,9 @@ class PageWalk:
                 yield from self._look_into(tree, number, facts.nodes, found)
         self._compare(tree, record, found)
 
-    def _is_present(self, number: int) -> bool:
+    def _is_present(self, tree: str, number: int) -> bool:
         if number >= self._pages_present:
-            self._add("E3", number, "lies behind the end of the file")
+            self._add("E3", tree, number, "behind the end of the file")
             return False
         return True
 
@@ -231,21 +238,21 @@ class PageWalk:
     def _note_table(self, tree: str, number: int, node: PageNode) -> None:
         name = self.data(number, node.key_at, node.key_size).decode(errors="replace")
         if tree != MAIN or name in self.trees:
-            self._add("E2", number, f"{tree}: the record of a table where none can be")
+            self._add("E2", tree, number, "the record of a table where none can be")
             return
         self.trees[name] = decode_database(self.data(number, node.data_at, node.value))
 
     def _take_long_value(self, tree: str, leaf: int, node: PageNode) -> LongValue | None:
         (number,) = _NUMBER.unpack(self.data(leaf, node.data_at, _NUMBER.size))
         if not _META_PAGES <= number < self._pages_present:
-            self._add("E3", leaf, f"{tree}: a long value on page {number}, which is not there")
+            self._add("E3", tree, leaf, f"a long value on page {number}, which is not there")
             return None
         own, _padding, flags, pages = _HEADER.unpack(self.data(number, 0, _HEADER.size))
         needed = (_HEADER_SIZE_BYTES - 1 + node.value) // self._size + 1
         if own != number or flags != _LONG_FLAG or pages < needed:
-            self._add("E2", number, f"{tree}: not {needed} pages of a long value")
+            self._add("E2", tree, number, f"not {needed} pages of a long value")
             return None
-        if not self._take(number, pages) or not self._is_present(number + needed - 1):
+        if not self._take(tree, number, pages) or not self._is_present(tree, number + needed - 1):
             return None
         return LongValue(tree, number, pages, node.value)
 
@@ -253,14 +260,14 @@ class PageWalk:
         """Note the pages that one commit freed: their count, then their numbers, descending."""
         count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
         if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
-            self._add("E3", leaf, f"{FREE_LIST}: {count} pages in {len(data)} bytes")
+            self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")
             return
         before = self._meta.last_page + 1
         for number in struct.unpack_from(f"={count}Q", data, _NUMBER.size):
             if number >= before:
-                self._add("E3", leaf, f"{FREE_LIST}: page {number} behind page {before}")
+                self._add("E3", FREE_LIST, leaf, f"page {number} behind page {before}")
                 return
-            if not self._take(number, 1):
+            if not self._take(FREE_LIST, number, 1):
                 return
             before = number
 
@@ -279,9 +286,8 @@ class PageWalk:
         )
         for what, said, there in pairs:
             if said != there:
-                self._add(
-                    "E4", record.root if record.root != NO_PAGE else 0, f"{tree}: {said} {what}, {there} are there"
-                )
+                page = 0 if record.root == NO_PAGE else record.root
+                self._add("E4", tree, page, f"{what}: {said}, not {there}")
 
 
 def check_pages(environment: Environment, transaction: ReadTransaction) -> list[PageProblem] | None:
@@ -297,7 +303,7 @@ def check_pages(environment: Environment, transaction: ReadTransaction) -> list[
         meta = read_meta_of(descriptor, path, transaction.id)
         check_file(descriptor, path)
     except StatelogError as error:
-        return [PageProblem("E1", 0, error.message)]
+        return [PageProblem("E1", "", 0, error.message)]
     if meta is None:
         return None
     with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as file:

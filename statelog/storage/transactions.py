@@ -20,6 +20,7 @@ import lmdb
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
+from statelog.kernels import check_leaf_at, leaf_address, page_number_at
 from statelog.storage.faults import point
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.storage.environment import Environment
+    from statelog.storage.opening import Handles
 
 _encode_lsn = Struct(">Q").pack
 
@@ -40,13 +42,16 @@ class ReadTransaction:
     Short by contract: while it lives, LMDB reuses no page freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_index", "_log", "_raw")
+    __slots__ = ("_borrowed", "_environment", "_index", "_leaf", "_log", "_raw")
 
     _raw: Any  # lmdb.Transaction, None before it began
+    _leaf: int  # address of the leaf page of the index that was looked at last
+    _may_own_pages = False
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._raw = None
+        self._leaf = 0
         self._borrowed: list[memoryview] = []
 
     def __enter__(self) -> Self:
@@ -110,10 +115,15 @@ class ReadTransaction:
         """Return the payload under `key`.
 
         Raises:
-            CorruptionError: its seal does not hold. Facts: key.
+            CorruptionError: its seal does not hold, or it is not found where damage may hide it (E6). Facts: key.
         """
         value = self._raw.get(key, None, self._index)
-        return None if value is None else unseal(key, value)
+        if value is None:
+            cursor = self._raw.cursor(self._index)
+            if self._seek(cursor, key):
+                self._check_neighbour(cursor, key + b"\0", is_below=False)
+            return None
+        return unseal(key, value)
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
@@ -130,10 +140,10 @@ class ReadTransaction:
 
     def _last_key(self) -> int:
         cursor = self._raw.cursor(self._log)
-        key = cursor.key() if cursor.last() else b""
+        key = bytes(cursor.key()) if cursor.last() else b""
         if len(key) not in (0, 8):
             message = f"the last record lies under a key of {len(key)} bytes"
-            raise CorruptionError(message)
+            raise CorruptionError(message, key=key)
         return int.from_bytes(key)
 
     def log_count(self) -> int:
@@ -148,7 +158,7 @@ class ReadTransaction:
         for key in islice(keys, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
             if len(key) != 8:
                 message = f"a record lies under a key of {len(key)} bytes"
-                raise CorruptionError(message)
+                raise CorruptionError(message, key=bytes(key))
             yield int.from_bytes(key)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
@@ -160,21 +170,82 @@ class ReadTransaction:
             reverse: from the greatest key, or from `start`, down.
 
         Raises:
-            CorruptionError: a seal does not hold. Facts: key.
+            CorruptionError: a seal does not hold, or damage may hide some (E6). Facts: key.
         """
         cursor = self._raw.cursor(self._index)
         if reverse:
-            found = _seek_last(cursor, prefix, start)
+            bound = start + b"\0" if start else _after_prefix(prefix)
+            if bound and cursor.set_range(bound):
+                self._check_neighbour(cursor, bound, is_below=False)
+                found = cursor.prev()
+            else:
+                found = cursor.last()
             step = cursor.prev
         else:
-            found = cursor.set_range(max(prefix, start)) if prefix or start else cursor.first()
+            bound = max(prefix, start)
+            found = self._seek(cursor, bound) if bound else cursor.first()
             step = cursor.next
         while found:
-            key = bytes(cursor.key())
+            lent = cursor.key()
+            key = bytes(lent)
+            self._check_leaf(lent)
+            if bound and (key < bound) != reverse:
+                raise _out_of_order(key)
+            payload = unseal(key, cursor.value())
             if not key.startswith(prefix):
                 return
-            yield key, unseal(key, cursor.value())
+            yield key, payload
+            bound = key if reverse else key + b"\0"
             found = step()
+
+    def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
+        """Move to the least key that is `bound` or above it, and tell if there is one.
+
+        Whatever key was damaged, LMDB's search for it ends beside it (E6): so the neighbour below is looked at,
+        whether its seal holds, whether it is below, and whether its page is whole. The caller looks at the other.
+        """
+        found = cursor.set_range(bound)
+        if cursor.prev() if found else cursor.last():
+            self._check_neighbour(cursor, bound, is_below=True)
+            if found:
+                cursor.next()
+        elif found:
+            cursor.first()
+        elif self._raw.stat(self._index)["entries"]:
+            message = "the index has entries, and none can be found"
+            raise CorruptionError(message, key=bound)
+        return found
+
+    def _check_neighbour(self, cursor: lmdb.Cursor, bound: bytes, *, is_below: bool) -> None:
+        lent = cursor.key()
+        key = bytes(lent)
+        if (key < bound) != is_below:
+            raise _out_of_order(key)
+        self._check_leaf(lent)
+        unseal(key, cursor.value())
+
+    def _check_leaf(self, lent: Any) -> None:
+        """Look at the whole page that a key of the index lies in.
+
+        LMDB's page heads have no checksum: a bit less in the count of a page's nodes hides those at its end, and no
+        look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
+        fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
+        """
+        environment = self._environment
+        page_size_bytes = environment.handles.page_size_bytes
+        address = leaf_address(lent, page_size_bytes)
+        if address != self._leaf:
+            if not environment.map_address:
+                environment.map_address = _find_map(self._raw, environment.handles)
+            number, rest = divmod(address - environment.map_address, page_size_bytes)
+            # A write transaction's own pages lie elsewhere: what is not at its place in the map is not looked at then.
+            if self._may_own_pages and (rest or page_number_at(address) != number):
+                return
+            fault = check_leaf_at(address, page_size_bytes, number)
+            if fault:
+                message = f"a page of the index: {fault}"
+                raise CorruptionError(message, key=bytes(lent))
+            self._leaf = address
 
     def index_keys(self) -> list[bytes]:
         """Return all keys of the index, whatever their values."""
@@ -214,6 +285,8 @@ class WriteTransaction(ReadTransaction):
     """
 
     __slots__ = ("_callbacks", "changes", "last_put", "number", "size_bytes", "stage")
+
+    _may_own_pages = True
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -340,16 +413,17 @@ class WriteTransaction(ReadTransaction):
         self._raw.delete(key, b"", self._index)
 
 
-def _seek_last(cursor: lmdb.Cursor, prefix: bytes, start: bytes) -> bool:
-    """Move to the greatest key that is at most `start`, or that begins with `prefix`."""
-    if start:
-        if cursor.set_range(start):
-            return bool(bytes(cursor.key()) == start or cursor.prev())
-        return bool(cursor.last())
-    after = _after_prefix(prefix)
-    if after and cursor.set_range(after):
-        return bool(cursor.prev())
-    return bool(cursor.last())
+def _find_map(transaction: lmdb.Transaction, handles: Handles) -> int:
+    """Return the address of LMDB's map, which LMDB does not tell: from the place of a page that no commit changes."""
+    cursor: Any = transaction.cursor(handles.meta)
+    cursor.set_key(HEADER_KEY)
+    page = leaf_address(cursor.key(), handles.page_size_bytes)
+    return page - page_number_at(page) * handles.page_size_bytes
+
+
+def _out_of_order(key: bytes) -> CorruptionError:
+    message = f"the index is out of order at key {key!r}"
+    return CorruptionError(message, key=key)
 
 
 def _after_prefix(prefix: bytes) -> bytes:

@@ -45,6 +45,9 @@ HARMLESS: dict[str, str] = {
     "live meta page: page flags": "of the flags of a page only some are looked at",
     "live meta page: bounds": "a meta page has no nodes",
     "live meta page: main: page size": "of a table: only the free list's is used",
+    "live meta page: free list: flags": "how the file was opened when it was made",
+    "index, branch page: key": "any key between those of two pages parts them",
+    "log, branch page: key": "the same",
     "map size": "LMDB takes the larger of this and what is asked for",
 }
 """Why a flip changes nothing, for readers or writers, by the page, or the part of a page, that it fell into."""
@@ -225,7 +228,10 @@ def is_explained(place: str) -> bool:
 
 
 def sample_steps() -> tuple[Step, ...]:
-    """Return what makes a small store with everything in it: trees, long strings, branches, tags, free pages."""
+    """Return what makes a small store with everything in it: trees, long strings, branches, tags, free pages.
+
+    With so many threads that the index has branch pages.
+    """
 
     def commit(thread: str, number: int, size: int) -> Commit:
         message = {"id": number, "text": f"message {number} " * size, "seen": {"a", number}, "at": (number, 2.5, None)}
@@ -241,6 +247,7 @@ def sample_steps() -> tuple[Step, ...]:
         Rollback("b", 0),
         Retain(2, threads="b"),
         commit("a", 9, 5),
+        *(Commit(f"{number:02} of many, with a long id" * 4, ({"total": number},)) for number in range(40)),
     )
 
 

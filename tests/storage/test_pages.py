@@ -100,6 +100,25 @@ def test_e2_a_page_at_the_place_of_another_is_named(sample, places, verify):
     assert ("E2", f"page {other}: log: it says it is page {one}") in problems
 
 
+def test_damage_to_the_free_list_keeps_no_record_from_being_checked(sample, places, path):
+    at = places["free list, leaf page: value"][8]
+    path.write_bytes(changed(sample, at, struct.pack("=Q", 1 << 40)))
+    with statelog.open(path, max_size_bytes=1 << 26) as store:
+        report = store.verify()
+        assert [problem.invariant for problem in report.problems] == ["E3"]
+        assert report.records == store.last_lsn
+
+
+def test_a_damaged_tree_is_not_left_to_lmdb(sample, places, path):
+    """LMDB ends the process where it meets a page of another kind than it asserts."""
+    at = places["log, branch page: page flags"][0]
+    path.write_bytes(changed(sample, at, b"\x04"))
+    with statelog.open(path, max_size_bytes=1 << 26) as store:
+        report = store.verify()
+        assert {problem.invariant for problem in report.problems} == {"E2"}
+        assert report.records == 0
+
+
 def test_a_shallow_look_sees_no_pages(sample, places, path):
     at = places["live meta page: main: count of pages"][8]
     path.write_bytes(changed(sample, at, bytes([sample[at] ^ 1])))
