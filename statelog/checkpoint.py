@@ -66,8 +66,8 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the caller gave with it."""
-        metadata = cbor.decode(self._event.metadata)
+        """What the caller gave with it; a value whose codec is not registered here as `cbor.Unregistered`."""
+        metadata = cbor.decode(self._event.metadata, loosely=True)
         assert isinstance(metadata, dict)
         return metadata
 

@@ -97,7 +97,9 @@ def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> N
 
 @click.command(short_help="Check every invariant.")
 @STORE
-@click.option("--shallow", is_flag=True, help="Records and index only, not the nodes inside records.")
+@click.option(
+    "--shallow", is_flag=True, help="Records and index only: not the nodes inside records, nor the pages of the file."
+)
 @AS_JSON
 def verify(*, store: Path, shallow: bool, as_json: bool) -> None:
     """Check every invariant of STORE; exit with 7 if one does not hold.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -367,6 +368,24 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
     return decoder(payload)
 
 
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """A value of a codec that is not registered in this process: the codec's name, and what it encoded to."""
+
+    codec: str
+    payload: Any
+
+    def __hash__(self) -> int:
+        """By codec alone: what it encoded to may be a list."""
+        return hash(self.codec)
+
+
+def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
+    name, payload = value
+    decoder = _codecs_by_name.get(name)
+    return Unregistered(name, payload) if decoder is None else decoder(payload)
+
+
 # Not a tag_hook: that one is handed its content with every list turned into a tuple.
 _DECODERS = {
     TAG_TUPLE: lambda value, _immutable: tuple(value),
@@ -375,13 +394,18 @@ _DECODERS = {
     TAG_DECIMAL: lambda value, _immutable: Decimal(value),
     TAG_CODEC: _decode_registered,
 }
+_LOOSE_DECODERS = {**_DECODERS, TAG_CODEC: _decode_if_registered}
 
 
-def decode(data: bytes | memoryview) -> Any:
+def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
     """Return the value of one item written by `encode`.
 
     Trusts its input to be one item of the profile: it comes from where a digest, checksum or seal was
     checked. Bytes of any other origin go through `kernels.cbor_check` first.
+
+    Args:
+        data: the item.
+        loosely: return `Unregistered` where a codec is not registered.
 
     Raises:
         CorruptionError: the bytes are no item of the profile.
@@ -389,7 +413,7 @@ def decode(data: bytes | memoryview) -> Any:
 
     """
     try:
-        return cbor2.loads(data, semantic_decoders=_DECODERS)
+        return cbor2.loads(data, semantic_decoders=_LOOSE_DECODERS if loosely else _DECODERS)
     except StatelogError:
         raise
     except Exception as error:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor
 from statelog.format.record import (
+    BORROWED_FIELD,
     TYPE_CHECKPOINT,
     TYPE_DELETE,
     TYPE_FORK,
@@ -105,6 +107,11 @@ _INT = cbor.encode_unsigned
 _DIGEST_HEAD = b"\x54"
 _NULL = b"\xf6"
 
+_ROOT_LSN_FIELD = 11
+_METADATA_FIELD = 14
+_ARRAY_OF_SCALARS = b"\x8e"
+"""Head of an array of the fields before metadata."""
+
 
 def encode_checkpoint_body(event: CheckpointEvent, own_lsn: int) -> bytes:
     """Return the body. Joined by hand: this is in every commit."""
@@ -145,10 +152,10 @@ def decode_event(record: Record) -> Event:
         CorruptionError: the body is not of its type.
 
     """
-    fields = record.fields()
     try:
         if record.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
-            return _decode_checkpoint(record, fields)
+            return _decode_checkpoint(record)
+        fields = record.fields()
         if record.type == TYPE_THREAD:
             thread_id, specs = fields
             return ThreadEvent(thread_id, specs)
@@ -163,56 +170,28 @@ def decode_event(record: Record) -> Event:
             return DeleteEvent(*fields)
         if record.type == TYPE_POLICY:
             return PolicyEvent(*fields)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, CorruptionError) as error:
         message = f"record {record.lsn}: the body does not fit type {record.type}"
         raise CorruptionError(message, lsn=record.lsn) from error
     message = f"record {record.lsn}: unknown type {record.type}"
     raise CorruptionError(message, lsn=record.lsn)
 
 
-def _decode_checkpoint(record: Record, fields: list[Any]) -> CheckpointEvent:
-    target = fields.pop() if record.type == TYPE_ROLLBACK else 0
-    (
-        thread,
-        branch,
-        version,
-        parent_branch,
-        parent_version,
-        parent_digest,
-        jump_branch,
-        jump_version,
-        depth,
-        jump_depth,
-        root_digest,
-        root_lsn,
-        root_node,
-        id_,
-        metadata,
-        written,
-        borrowed,
-    ) = fields
-    return CheckpointEvent(
-        thread,
-        branch,
-        version,
-        parent_branch,
-        parent_version,
-        parent_digest,
-        jump_branch,
-        jump_version,
-        depth,
-        jump_depth,
-        root_digest,
-        root_lsn or record.lsn,
-        root_node,
-        id_,
-        cbor.encode(metadata),
-        cbor.encode(written),
-        cbor.encode(borrowed),
-        target,
-        record.lsn,
-        record.time_us,
-    )
+def _decode_checkpoint(record: Record) -> CheckpointEvent:
+    """Return a checkpoint; metadata, channels and borrowed digests as they stand: metadata may need a codec."""
+    body = record.body
+    _kind, _first, ends = kernels.cbor_split(body)
+    is_rollback = record.type == TYPE_ROLLBACK
+    if len(ends) != BORROWED_FIELD + 1 + is_rollback:
+        message = f"{len(ends)} fields"
+        raise ValueError(message)
+    scalars = cbor.decode(_ARRAY_OF_SCALARS + body[1 : ends[_METADATA_FIELD - 1]])
+    scalars[_ROOT_LSN_FIELD] = scalars[_ROOT_LSN_FIELD] or record.lsn
+    metadata = body[ends[_METADATA_FIELD - 1] : ends[_METADATA_FIELD]]
+    written = body[ends[_METADATA_FIELD] : ends[BORROWED_FIELD - 1]]
+    borrowed = body[ends[BORROWED_FIELD - 1] : ends[BORROWED_FIELD]]
+    target = cbor.decode(body[ends[BORROWED_FIELD] :]) if is_rollback else 0
+    return CheckpointEvent._make([*scalars, metadata, written, borrowed, target, record.lsn, record.time_us])
 
 
 def default_id(lsn: int, digest: bytes) -> str:

@@ -41,7 +41,8 @@ class LogRecord:
         time: when it was committed (UTC).
         thread_id: the thread it is about; None when the thread was deleted
             or the event redacted.
-        body: what it says, by type; empty when the event was redacted (its version has expired).
+        body: what it says, by type; empty when the event was redacted (its version has expired). Metadata as
+            `Checkpoint.metadata`.
         size_bytes: of the record with its nodes.
         digest: chain digest, hex: over everything up to and with this record.
         previous_digest: that of the record before.
@@ -145,7 +146,7 @@ def describe(view: View, event: Event) -> dict[str, Any]:
         "branch": view.branch(event.thread, event.branch).name,
         "version": event.version,
         "id": event.id,
-        "metadata": cbor.decode(event.metadata),
+        "metadata": cbor.decode(event.metadata, loosely=True),
         "channels": cbor.decode(event.written),
         "state_digest": event.root_digest.hex(),
     }

@@ -39,13 +39,8 @@ from statelog.limits import (
 )
 from statelog.log.events import (
     CheckpointEvent,
-    DeleteEvent,
     Event,
-    ForkEvent,
-    PolicyEvent,
-    SchemaEvent,
-    TagEvent,
-    ThreadEvent,
+    decode_event,
 )
 from statelog.tree.value import split
 
@@ -273,30 +268,15 @@ def read_event(record: Record) -> Event | Redacted:
             if bool(record.flags & FLAG_VACUUMED) != (nodes is not None):
                 _refuse(record, "its flags do not fit its redacted body")
             return Redacted(thread, body, nodes, cbor.decode(borrowed))
-        values = read_fields(split_array(record.body), _BODIES[record.type])
+        read_fields(split_array(record.body), _BODIES[record.type])
     except CorruptionError as error:
         if "lsn" in error.facts:
             raise
         _refuse(record, error.message)
-    return _make_event(record, values)
-
-
-def _make_event(record: Record, values: list[Any]) -> Event:
-    if record.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
-        target = values.pop() if record.type == TYPE_ROLLBACK else 0
-        if record.type == TYPE_ROLLBACK and not target:
-            _refuse(record, "it rolls back to nothing")
-        values[11] = values[11] or record.lsn
-        return CheckpointEvent._make([*values, target, record.lsn, record.time_us])
-    kinds: dict[int, Callable[..., Event]] = {
-        TYPE_THREAD: ThreadEvent,
-        TYPE_FORK: ForkEvent,
-        TYPE_SCHEMA: SchemaEvent,
-        TYPE_TAG: TagEvent,
-        TYPE_DELETE: DeleteEvent,
-        TYPE_POLICY: PolicyEvent,
-    }
-    return kinds[record.type](*values)
+    event = decode_event(record)
+    if record.type == TYPE_ROLLBACK and isinstance(event, CheckpointEvent) and not event.target:
+        _refuse(record, "it rolls back to nothing")
+    return event
 
 
 def _refuse(record: Record, what: str) -> NoReturn:

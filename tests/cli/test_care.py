@@ -97,11 +97,13 @@ def test_a_file_that_kills_its_reader_is_one_line(run, path):
         store.thread("t").commit({"large": b"x" * 100_000})
         last = store.last_lsn
     overlong(path, last)
-    answer = run("verify", path)
+    answer = run("verify", path, "--shallow")
     assert (answer.code, answer.out) == (7, "")
     assert answer.err == f"statelog: {path} is damaged: reading it ended the verifying process with SIGBUS\n"
-    answer = run("verify", path, "--json")
+    answer = run("verify", path, "--shallow", "--json")
     assert (answer.code, answer.document["ok"]) == (7, False)
+    answer = run("verify", path, "--json")
+    assert (answer.code, answer.document["problems"][0]["invariant"]) == (7, "E2")
 
 
 def test_a_rebuilt_index_is_sound_again(run, state):

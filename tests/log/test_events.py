@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statelog.errors import CorruptionError
+import statelog
+from statelog.errors import CorruptionError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.record import Record
 from statelog.log.events import decode_event, default_id, parse_default_id
@@ -53,6 +54,40 @@ def test_events_say_what_users_did(store):
             event = decode_event(view.record(lsn))
         kinds.append(type(event).__name__)
     assert kinds == ["ThreadEvent", "CheckpointEvent", "ForkEvent", "TagEvent", "CheckpointEvent"]
+
+
+@pytest.fixture
+def foreign(path, monkeypatch):
+    """A store whose metadata hold a value of a codec that this process no longer has."""
+
+    class Money:
+        pass
+
+    monkeypatch.setattr(cbor, "_codecs_by_type", {})
+    monkeypatch.setattr(cbor, "_codecs_by_name", {})
+    statelog.register_codec(Money, name="events.money", encode=lambda _value: [1, 2], decode=lambda _items: Money())
+    with statelog.open(path) as opened:
+        thread = opened.thread("t")
+        for number in range(4):
+            thread.commit({"x": number}, metadata={"cost": Money(), "all": {Money()}, "n": number})
+        cbor._codecs_by_type.clear()
+        cbor._codecs_by_name.clear()
+        yield opened
+        assert opened.verify().problems == []
+
+
+def test_a_codec_that_is_not_registered_keeps_nobody_from_the_event(foreign):
+    thread = foreign.thread("t")
+    cost = cbor.Unregistered("events.money", [1, 2])
+    assert thread.head.metadata["cost"] == cost
+    assert {each.codec for each in thread.head.metadata["all"]} == {"events.money"}
+    assert [each.body["metadata"]["n"] for each in foreign.log() if each.type == "checkpoint"] == [0, 1, 2, 3]
+    assert thread.rollback(1).metadata == {}
+    assert foreign.rebuild_index() == foreign.last_lsn
+    foreign.retain(keep_last=2)
+    assert [each.metadata["n"] for each in thread.history() if each.metadata] == [3]
+    with pytest.raises(ValueTypeError):
+        thread.commit({}, metadata=thread.at(3).metadata)
 
 
 @given(st.integers(0, 2**53))
