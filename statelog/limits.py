@@ -62,6 +62,9 @@ STEP_PAGES_MAX = 32
 """By so many pages the file grows ahead of its contents, a small one by a sixteenth: 128 KiB are written in a
 fraction of a flush."""
 
+REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024
+"""Records that one transaction of retention rewrites: large ones a few, or one, at a time."""
+
 READERS_MAX = 1022
 """Concurrent read transactions over all processes: one page table of 64-byte slots, 64 KiB."""
 

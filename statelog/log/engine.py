@@ -123,7 +123,9 @@ class Engine:
             return self._committer.submit(run)
         except StoreFullError:
             with self.environment.headroom.reserve():
-                return self._committer.submit(run)
+                result = self._committer.submit(run)
+                self._committer.ripen()
+                return result
 
     def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:
         state = self._state

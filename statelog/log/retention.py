@@ -1,14 +1,15 @@
 """Let old versions go: redact their events, and vacuum nodes that no version reaches any more.
 
 In transactions of bounded size, while others keep committing, each version that a policy does not
-keep is *expired*: its entry leaves the index, and its record is redacted. Then those nodes go that no version
-reaches, out of the records that are redacted (key `r`). What versions reach is *marked* beforehand, outside any
-lock; in the transaction the marks are brought up to date with what was committed since, so that
-nothing a version refers to is taken (invariant V1), also if all of this is cut short anywhere.
+keep is *expired*: its entry leaves the index, its record is redacted, and those nodes go out of the record that no
+kept version reaches. What kept versions reach is *marked* beforehand, outside any lock; in the transaction the
+marks are brought up to date with what was committed since, so that nothing a version refers to is
+taken (invariant V1), also if all of this is cut short anywhere. Records that are redacted and hold nodes still (key
+`r`) are looked at again at the end.
 
-A policy that is applied as a thread commits does both in one transaction: it may, if no version that the policy
-does not keep is left behind by it. It marks what the policy keeps once, and then only what is new. A
-node that dies later stays marked, and is taken when all is marked anew, which is seldom.
+A policy that is applied as a thread commits expires the oldest versions first: it takes nodes only if no version is
+left behind that it does not keep. It marks what it keeps once, and then only what is new. A node that dies later
+stays marked, and is taken when all is marked anew, which is seldom.
 
 Nodes that another thread borrows, and what is below them, are kept here (V2); see `sweep.py`.
 """
@@ -92,10 +93,11 @@ class _Version(NamedTuple):
 class Collector:
     """The nodes that the versions of one thread reach, of all those that a policy keeps."""
 
-    def __init__(self, engine: Engine, thread: int, policy: Policy) -> None:
+    def __init__(self, engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> None:
         self._engine = engine
         self._thread = thread
         self.policy = policy
+        self._pinned = pinned
         self._marks = Marks(engine.read_node)
         self._seen = 0
         """LSN up to which versions are marked."""
@@ -124,7 +126,7 @@ class Collector:
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
         """Yield what is to be marked besides what was: of later versions, and of those that are kept only now."""
-        keeps = _Keeps(view, self._thread, self.policy, ())
+        keeps = _Keeps(view, self._thread, self.policy, self._pinned)
         # A branch keeps versions behind the one it leaves at: then all are looked at again.
         after = self._seen if len(keeps.branches) == self._branches else 0
         for row in keeps.branches:
@@ -159,6 +161,43 @@ class Collector:
 
         return any(self._engine.write_raw(work) for _ in range(_POLICY_TRANSACTIONS))
 
+    def expire_all(self) -> RetentionReport:
+        """Expire every version that the policy does not keep, and vacuum its record, the last one first.
+
+        Refs lead to earlier records, so a version that is still to expire reaches nothing in those that have
+        expired before it, wherever this is cut short (T5). And each transaction frees what it can, as a store that
+        is full needs it: to rewrite all records with their nodes first would take more than is kept back.
+        """
+        with self._engine.read() as view:
+            gone = sorted(_let_go(view, self._thread, self.policy, self._pinned), key=_lsn, reverse=True)
+        report = RetentionReport()
+        at = 0
+        while at < len(gone):
+            begin = at
+
+            def work(transaction: WriteTransaction, begin: int = begin) -> tuple[int, RetentionReport]:
+                view = View(transaction)
+                if not view.is_alive(self._thread):
+                    return len(gone), RetentionReport()
+                some = [version.lsn for version in gone[begin : begin + RECORDS_PER_TRANSACTION_MAX]]
+                fits = fits_transaction(transaction, some, transaction.rewrite_size_bytes_max)
+                end = begin + sum(1 for _lsn in fits)
+                marks = self.catch_up(transaction)
+                still = list(self._still_to_go(view, gone[begin:end]))
+                return end, _expire(transaction, self._thread, still, marks)
+
+            at, step = self._engine.write_raw(work)
+            report.add(step)
+        return report
+
+    def _still_to_go(self, view: View, versions: Sequence[_Version]) -> Iterator[_Version]:
+        """Yield those of some versions that nobody has expired, tagged or forked from meanwhile."""
+        keeps = _Keeps(view, self._thread, self.policy, self._pinned)
+        for version in versions:
+            entry = view.entry(self._thread, version.branch, version.version)
+            if entry is not None and entry.lsn == version.lsn and not keeps(version, entry.time_us):
+                yield version
+
     def sweep(self) -> RetentionReport:
         """Vacuum all redacted records. The policy must keep all versions that are there.
 
@@ -182,17 +221,9 @@ class Collector:
 def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
     """Apply a policy to a thread at once; `pinned` are LSNs of checkpoints to keep besides."""
     report = RetentionReport(threads=1)
-
-    def work(transaction: WriteTransaction) -> tuple[RetentionReport, bool]:
-        if not View(transaction).is_alive(thread):
-            return RetentionReport(), True
-        gone, is_done = _expirable(transaction, thread, policy, pinned)
-        return _expire(transaction, thread, gone, EveryNode()), is_done
-
-    is_done = False
-    while not is_done:
-        step, is_done = engine.write_raw(work)
-        report.add(step)
+    collector = Collector(engine, thread, policy, pinned)
+    collector.start()
+    report.add(collector.expire_all())
     _collector, swept = _sweep_thread(engine, thread)
     report.add(swept)
     return report
@@ -243,6 +274,10 @@ def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
     marked = sum(collector.marked for collector in collectors.values())
     while marked > MARKS_MAX and len(collectors) > 1:
         marked -= collectors.pop(next(iter(collectors))).marked
+
+
+def _lsn(version: _Version) -> int:
+    return version.lsn
 
 
 def _root(view: View, lsn: int) -> NodeRef:
@@ -316,7 +351,8 @@ def _expirable(
 ) -> tuple[list[_Version], bool]:
     """Return as many versions that a policy lets go as one transaction may expire, and whether these are all."""
     some = list(islice(_let_go(View(transaction), thread, policy, pinned), RECORDS_PER_TRANSACTION_MAX + 1))
-    count = sum(1 for _lsn in fits_transaction(transaction, [version.lsn for version in some]))
+    lsns = [version.lsn for version in some]
+    count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
     return some[:count], count == len(some)
 
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 RECORDS_PER_TRANSACTION_MAX = 64
 """Rewriting so many small records holds the writer lock for one or two milliseconds."""
 
-_SIZE_BYTES_PER_TRANSACTION = 4 * 1024 * 1024
-"""Of records as they are: large ones are rewritten a few, or one, at a time."""
-
 Rewritable = tuple[int, int]
 """LSN of a record, and of the thread it belongs to."""
 
@@ -73,11 +70,18 @@ class _Direct:
         self.delete_index = transaction.delete_index
 
 
-def fits_transaction(transaction: Transaction, lsns: Iterable[int]) -> Iterator[int]:
-    """Yield as many of the LSNs, from the first on, as one transaction may rewrite."""
+def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
+    """Yield as many of the LSNs, from the first on, as one transaction may rewrite: at least one, if there is one.
+
+    Args:
+        transaction: in which the records are read.
+        lsns: of the records, in the order in which they are to be rewritten.
+        size_bytes_max: of the records as they are; see `Headroom.rewrite_size_bytes_max`.
+
+    """
     size_bytes = 0
     for count, lsn in enumerate(lsns):
-        if count == RECORDS_PER_TRANSACTION_MAX or size_bytes >= _SIZE_BYTES_PER_TRANSACTION:
+        if count == RECORDS_PER_TRANSACTION_MAX or size_bytes >= size_bytes_max:
             return
         size_bytes += len(transaction.get_log(lsn) or b"")
         yield lsn
@@ -89,7 +93,8 @@ def portions(engine: Engine, records: Sequence[Rewritable]) -> Iterator[Sequence
     while at < len(records):
         with engine.read() as view:
             lsns = (lsn for lsn, _thread in records[at : at + RECORDS_PER_TRANSACTION_MAX])
-            count = sum(1 for _lsn in fits_transaction(view.transaction, lsns))
+            size_bytes_max = engine.environment.headroom.rewrite_size_bytes_max
+            count = sum(1 for _lsn in fits_transaction(view.transaction, lsns, size_bytes_max))
         yield records[at : at + count]
         at += count
 

@@ -312,6 +312,12 @@ class Committer:
             for request in group:
                 self._execute_locked([request])
 
+    def ripen(self) -> None:
+        """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
+        with contextlib.suppress(StatelogError):
+            for _ in range(_TRANSACTIONS_TO_REUSE):
+                self.submit(WriteTransaction.write_header_again)
+
     def _ripen(self, error: BaseException) -> bool:
         """After a transaction found no page, tell whether there are some now: freed ones, grown old enough.
 

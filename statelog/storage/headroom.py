@@ -24,6 +24,7 @@ from statelog.limits import (
     HEADROOM_SHARE,
     QUOTA_RESERVE_BYTES_MIN,
     QUOTA_RESERVE_SHARE,
+    REWRITTEN_SIZE_BYTES_MAX,
     STEP_PAGES_MAX,
 )
 from statelog.storage.checks import read_live_meta
@@ -94,6 +95,18 @@ class Headroom:
     def is_disk_full(self) -> bool:
         """Whether the disk refused to let the file grow, when it was last asked."""
         return self._disk_size_bytes_max is not None
+
+    @property
+    def rewrite_size_bytes_max(self) -> int:
+        """Size of the records that one transaction may rewrite, the first of them not counted.
+
+        It takes as many bytes as it rewrites, and those it frees are given out two transactions later: so in a
+        store that is full, a transaction rewrites no more than a quarter of what is kept back.
+        """
+        _page_size_bytes, end, _size = self._measure()
+        room = self.commit_size_bytes_max - end * _PAGE_SIZE_BYTES
+        kept_back = reserve_pages(end) * _PAGE_SIZE_BYTES
+        return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX)
 
     @contextlib.contextmanager
     def reserve(self) -> Iterator[None]:

@@ -301,6 +301,11 @@ class WriteTransaction(ReadTransaction):
         """LSN and bytes of the last record put: by it a commit of unknown outcome is recognised."""
         self._callbacks: list[Callable[[], None]] = []
 
+    @property
+    def rewrite_size_bytes_max(self) -> int:
+        """How much it should rewrite; see `Headroom.rewrite_size_bytes_max`."""
+        return self._environment.headroom.rewrite_size_bytes_max
+
     def begin(self) -> None:
         """Take the writer lock and begin; the errors are those of `Environment.begin_write`."""
         self._raw = self._environment.begin_write(self)
