@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING
 
 from statelog.testing.faultinjection_case import Case, CaseResult, Ending
 from statelog.testing.history import Commit, Fork, Rollback, Together
-from statelog.testing.powerloss.recorder import STORE_NAME, log_directory, read_files
+from statelog.testing.powerloss.recorder import log_directory, read_files
 from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog
 from statelog.testing.powerloss.workers import Died, Worker, WorkerPool, worker_count
-from statelog.testing.powerloss.workloads import Compact, DeleteThread, Reopen, Retain, Session, Workload, export_of
+from statelog.testing.powerloss.workloads import (
+    STORE_NAME,
+    Compact,
+    DeleteThread,
+    Reopen,
+    Retain,
+    Session,
+    Workload,
+    export_of,
+)
 
 if TYPE_CHECKING:
     import os

@@ -25,10 +25,10 @@ from statelog.testing.model import StoreModel
 from statelog.testing.powerloss.contents import describe_difference, is_between, read_contents
 from statelog.testing.powerloss.examine import Examiner, Task, own_log
 from statelog.testing.powerloss.oracle import AFTER, Expectation, Lane, remove_all, without_threads
-from statelog.testing.powerloss.recorder import STORE_NAME, Recording, log_directory
+from statelog.testing.powerloss.recorder import Recording, log_directory
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, mark
 from statelog.testing.powerloss.trace import Mark, read_trace
-from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, Session, thread_ids
+from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, STORE_NAME, Session, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,9 +19,10 @@ from statelog.errors import StatelogError, StoreFullError
 from statelog.testing.powerloss.contents import read_contents
 from statelog.testing.powerloss.examine import own_log
 from statelog.testing.powerloss.oracle import remove_all
-from statelog.testing.powerloss.recorder import STORE_NAME, log_directory
+from statelog.testing.powerloss.recorder import log_directory
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, Action, Call, Fault, ShimLog
 from statelog.testing.powerloss.workers import Died, Worker
+from statelog.testing.powerloss.workloads import STORE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,14 +6,15 @@ import statelog
 from statelog.testing.history import Commit
 from statelog.testing.powerloss import Workload, check_power_loss, examine_recordings, record, standard_workloads
 from statelog.testing.powerloss.controls import control_recordings, forget_one_flush, renamed
-from statelog.testing.powerloss.recorder import STORE_NAME, log_directory
+from statelog.testing.powerloss.recorder import log_directory
 from statelog.testing.powerloss.shim import is_supported
 from statelog.testing.powerloss.trace import FlushEnd, Write, WriteFlushed
+from statelog.testing.powerloss.workloads import STORE_NAME
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
 
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
-QUICK = ("creation", "commit", "batched", "retention")
+QUICK = ("creation", "commit", "batched", "retention", "salvage", "upgrade")
 SOAK_IMAGES = 20_000
 CONTROLS = (
     "data never flushed",
@@ -24,6 +25,8 @@ CONTROLS = (
     "creation without data flush",
     "compaction without fsync",
     "compaction without directory sync",
+    "salvage without directory sync",
+    "upgrade without data flush",
 )
 
 

@@ -96,6 +96,7 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
             return record(_named(name), Path(temporary), opener=opener)
 
     commit, creation, compaction = recorded("commit"), recorded("creation"), recorded("compaction")
+    salvage, upgrade = recorded("salvage"), recorded("upgrade")
     made = {
         "data never flushed": forget(commit, _is_data_flush),
         "meta page never flushed": forget(commit, _is_meta_flush),
@@ -105,6 +106,8 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         "creation without data flush": forget(creation, _is_data_flush),
         "compaction without fsync": forget_compaction_flush(compaction),
         "compaction without directory sync": forget(compaction, _is_directory_flush),
+        "salvage without directory sync": forget(salvage, _is_directory_flush),
+        "upgrade without data flush": forget(upgrade, _is_data_flush),
     }
     return {name: renamed(recording, name) for name, recording in made.items()}
 

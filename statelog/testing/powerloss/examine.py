@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from statelog.testing.powerloss.disk import Disk
 from statelog.testing.powerloss.images import random_choice, systematic_choices
 from statelog.testing.powerloss.oracle import Expectation, Lane, judge, look, remove_all
-from statelog.testing.powerloss.recorder import STORE_NAME, Recording
+from statelog.testing.powerloss.recorder import Recording
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, ShimLog, mark
 from statelog.testing.powerloss.trace import read_trace
-from statelog.testing.powerloss.workloads import Session, Workload
+from statelog.testing.powerloss.workers import find_function
+from statelog.testing.powerloss.workloads import STORE_NAME, Session, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,6 +143,8 @@ class Examiner:
         self._findings: dict[bytes, Finding] = {}
         self._interned: dict[Finding, Finding] = {}
         self._directory = Path(os.environ[DIRECTORY_VARIABLE])
+        if recording.workload.setup:
+            find_function(recording.workload.setup)()
 
     def run(self, task: Task) -> Tally:
         """Look at the cuts of a task."""

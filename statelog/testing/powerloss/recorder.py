@@ -22,16 +22,15 @@ from statelog.testing.powerloss.contents import read_contents
 from statelog.testing.powerloss.oracle import Expectation, Lane, Progress
 from statelog.testing.powerloss.shim import ShimLog, mark
 from statelog.testing.powerloss.trace import Mark, Trace, read_trace
-from statelog.testing.powerloss.workers import Died, Worker
-from statelog.testing.powerloss.workloads import GRADUAL, DeleteThread, Session, Workload, thread_ids
+from statelog.testing.powerloss.workers import Died, Worker, find_function
+from statelog.testing.powerloss.workloads import GRADUAL, STORE_NAME, DeleteThread, Session, Workload, thread_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from statelog.store import Store
     from statelog.testing.powerloss.workloads import Step
 
-STORE_NAME = "agent.state"
 LOG_DIRECTORY = Path("/dev/shm")  # noqa: S108 - memory; the file in it has a name that nobody can know
 _TIMEOUT_S = 300.0
 
@@ -76,13 +75,13 @@ def read_files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def record(workload: Workload, directory: Path, *, opener: str = "statelog:open") -> Recording:
+def record(workload: Workload, directory: Path, *, opener: str = "") -> Recording:
     """Do a workload, recorded.
 
     Args:
         workload: to do.
         directory: for the store; new, or empty.
-        opener: "module:function" that opens the store, `statelog.open` but for negative controls.
+        opener: "module:function" that opens the store; the workload's if left out. For negative controls.
 
     Raises:
         AssertionError: the store was not as its model while nothing failed; or the child died.
@@ -92,12 +91,16 @@ def record(workload: Workload, directory: Path, *, opener: str = "statelog:open"
     path = directory / STORE_NAME
     if workload.before is not None:
         _prepare(workload, path)
+    for name, content in workload.files.items():
+        (directory / name).write_bytes(content)
     base = read_files(directory)
     with ExitStack() as stack:
         temporary = stack.enter_context(tempfile.TemporaryDirectory(dir=log_directory()))
         log = stack.enter_context(ShimLog.create(Path(temporary) / "log"))
         worker = stack.enter_context(Worker(log.environment(directory)))
-        answer = worker.call(f"{__name__}:run_recorded", path, workload, opener, timeout_s=_TIMEOUT_S)
+        answer = worker.call(
+            f"{__name__}:run_recorded", path, workload, opener or workload.opener, timeout_s=_TIMEOUT_S
+        )
         if isinstance(answer, Died):
             message = f"workload {workload.name!r}: {answer.reason}"
             raise AssertionError(message)  # noqa: TRY004 - it was the child that failed
@@ -119,7 +122,9 @@ def _prepare(workload: Workload, path: Path) -> None:
 
 def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lane, ...], dict[int, str]]:
     """Do a workload in this process; return what it was like after each step, and the digests of its records."""
-    opens = _find(opener)
+    if workload.setup:
+        find_function(workload.setup)()
+    opens = find_function(opener)
     _mark_all(workload, "begin", 0)
     session = Session(path, workload.options, workload.schema, opens)
     _mark_all(workload, "done", 0)
@@ -137,14 +142,6 @@ def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lan
     return tuple(lanes), chain
 
 
-def _find(name: str) -> Callable[..., Store]:
-    from importlib import import_module
-
-    module, _, function = name.partition(":")
-    found: Callable[..., Store] = getattr(import_module(module), function)
-    return found
-
-
 def _mark_all(workload: Workload, word: str, step: int) -> None:
     for lane in range(len(workload.lanes)):
         mark(f"{word} {lane} {step}".encode())
@@ -153,7 +150,7 @@ def _mark_all(workload: Workload, word: str, step: int) -> None:
 def _model(workload: Workload) -> StoreModel | None:
     """Return the model at the beginning of the recording; None if the workload does what models cannot."""
     steps = (*(workload.before or ()), *workload.lanes[0])
-    if any(isinstance(step, GRADUAL) for step in steps):
+    if workload.files or any(isinstance(step, GRADUAL) for step in steps):
         return None
     model = StoreModel()
     for step in workload.before or ():

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import statelog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
 _SIZE = struct.Struct("<Q")
@@ -249,11 +249,17 @@ def serve() -> None:
 def _answer(name: str, arguments: tuple[Any, ...]) -> Any:
     import traceback
 
-    module, _, function = name.partition(":")
     try:
-        return getattr(import_module(module), function)(*arguments)
+        return find_function(name)(*arguments)
     except Exception:  # noqa: BLE001 - whatever it was, the parent must know
         return _Failure(traceback.format_exc())
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """Return the function that is called "module:function"."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 def _send(descriptor: int, message: Any) -> None:

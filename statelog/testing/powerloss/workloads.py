@@ -13,11 +13,14 @@ import statelog
 from statelog import reducers
 from statelog.errors import StatelogError
 from statelog.testing.history import Commit, Fork, Operation, Rollback, Tag, Together, Untag, perform
+from statelog.testing.powerloss import openings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from statelog.store import Store
+
+STORE_NAME = "agent.state"
 
 Durability = Literal["commit", "batched"]
 
@@ -104,6 +107,9 @@ class Workload:
         durability: of the store.
         max_size_bytes: of the store.
         schema: of every thread.
+        files: in the directory beforehand, by name; for stores that no step can make.
+        opener: "module:function" that opens the store, and may make it of those files.
+        setup: "module:function" to be called first in every process that opens it; empty for none.
 
     """
 
@@ -114,6 +120,9 @@ class Workload:
     durability: Durability = "commit"
     max_size_bytes: int | None = None
     schema: Mapping[str, reducers.Reducer] = field(default_factory=lambda: SCHEMA)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    opener: str = "statelog:open"
+    setup: str = ""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -240,6 +249,8 @@ def standard_workloads() -> tuple[Workload, ...]:
         Workload("compaction among commits", (_commits("a", 4, start=400), (Compact(), Compact())), old),
         Workload("import of a log", ((export_of(old), _commit("a", 83)),)),
         Workload("import of threads", ((_imported_threads(), _commit("a", 84)),), old),
+        _salvage(old),
+        _upgrade(old),
     )
 
 
@@ -257,6 +268,32 @@ def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) ->
 
 def _imported_threads() -> Import:
     return export_of((*_commits("x", 9), *_commits("y", 5, size=900), Fork("x", "side", at=3)), threads=("x", "y"))
+
+
+def _salvage(steps: Sequence[Step]) -> Workload:
+    """The new store that salvage makes, under its name whole or not at all."""
+    files = {openings.DAMAGED_NAME: openings.damaged(openings.made_by(lambda path: _fill(path, steps)))}
+    return Workload(
+        "salvage", ((_commit("a", 85),),), files=files, opener=f"{openings.__name__}:{openings.open_salvaged.__name__}"
+    )
+
+
+def _upgrade(steps: Sequence[Step]) -> Workload:
+    """A store of an older format, upgraded where it lies as it is opened."""
+
+    def make(path: Path) -> None:
+        _fill(path, steps)
+        openings.make_older(path)
+
+    setup = f"{openings.__name__}:{openings.know_older.__name__}"
+    return Workload("upgrade", ((_commit("a", 86),),), files={STORE_NAME: openings.made_by(make)}, setup=setup)
+
+
+def _fill(path: Path, steps: Sequence[Step]) -> None:
+    session = Session(path, {}, SCHEMA)
+    for step in steps:
+        session.do(step)
+    session.close()
 
 
 def _growth() -> tuple[Step, ...]:
