@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
+import random
 import threading
 import time
 from datetime import timedelta
@@ -23,6 +24,7 @@ from statelog.errors import (
     ThreadNotFoundError,
     UsageError,
 )
+from statelog.log import retention, vacuum
 from statelog.log.mark import Marks
 
 if TYPE_CHECKING:
@@ -305,6 +307,51 @@ def test_what_becomes_kept_while_a_policy_falls_behind_is_whole(store: statelog.
             checkpoint.state.to_python()
         assert store.verify().problems == []
     assert len(versions(thread)) < 2 + 64 + 20
+
+
+def test_transactions_of_retention_are_bounded(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In records, and in bytes of them where they are large."""
+    small, large = store.thread("small", schema=SCHEMA), store.thread("large", schema=SCHEMA)
+    fill(small, 300)
+    for number in range(12):
+        large.commit({"value": random.Random(number).randbytes(750_000).hex()})
+    portions: list[tuple[int, int]] = []
+    rewrite = vacuum.rewrite
+
+    def note(transaction: Any, records: Any, marks: Any) -> Any:
+        records = list(records)
+        sizes = [len(transaction.get_log(record.lsn)) for record in records]
+        portions.append((len(records), sum(sizes)))
+        return rewrite(transaction, records, marks)
+
+    monkeypatch.setattr(retention, "rewrite", note)
+    report = store.retain(keep_last=2)
+    assert report.expired_versions == 298 + 10
+    assert max(count for count, _size in portions) == 64
+    assert max(size for _count, size in portions) < 6_000_000
+    assert sum(count == 3 for count, _size in portions) == 3  # of the large: three fit
+
+
+def test_others_commit_between_the_transactions_of_a_retention(
+    store: statelog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None waits for all of it: as often as retention lets the lock go, a commit may come."""
+    fill(store.thread("t", schema=SCHEMA), 640)
+    other = store.thread("other", schema=SCHEMA)
+    write_raw = store._engine.write_raw
+    seen: list[int] = []
+
+    def commit_first(work: Any) -> Any:
+        commits = threading.Thread(target=lambda: other.commit({"log": [len(seen)]}))
+        commits.start()
+        commits.join()
+        seen.append(other.version)
+        return write_raw(work)
+
+    monkeypatch.setattr(store._engine, "write_raw", commit_first)
+    assert store.retain(keep_last=1, threads="t").expired_versions == 639
+    assert seen == list(range(len(seen)))
+    assert len(seen) >= 20  # ten that expire, ten that vacuum
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

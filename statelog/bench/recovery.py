@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SMALL_BYTES = 1_000_000
-_BIG_BYTES = 200_000_000
-_BIG_BYTES_MAX = 1_000_000_000
+_BIG_BYTES = 1_000_000_000
 _DOCUMENT_BYTES = 16_000
 _COMMIT_BYTES = 8_000_000
 
 
 def _big_bytes(bench: Bench) -> int:
-    """Return the size of the big file: the one size that a scale above 1 makes larger, up to 1 GB at 5."""
-    return min(max(int(_BIG_BYTES * bench.scale), 2 * _SMALL_BYTES), _BIG_BYTES_MAX)
+    return bench.size(_BIG_BYTES, at_least=2 * _SMALL_BYTES)
 
 
 def _build(path: Path, size_bytes: int) -> None:
@@ -78,7 +76,6 @@ def _measure(bench: Bench) -> Result:
             taken.side(f"open {sizes[name] / 1e6:g} MB", file_size_bytes=paths[name].stat().st_size)
             for name, taken in samples.items()
         ),
-        notes=(f"--scale {_BIG_BYTES_MAX / _BIG_BYTES:g} makes the big file {_BIG_BYTES_MAX / 1e9:g} GB",),
     )
 
 

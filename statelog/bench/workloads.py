@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from statelog.bench import committers, growth, length, overhead, reading, recovery, reducing, time_travel
+from statelog.bench import (
+    care,
+    committers,
+    growth,
+    length,
+    overhead,
+    reading,
+    recovery,
+    reducing,
+    retaining,
+    time_travel,
+)
 
 WORKLOADS = {
     workload.name: workload
@@ -20,6 +31,10 @@ WORKLOADS = {
         reading.LAST_ITEMS,
         reducing.REDUCERS,
         recovery.OPEN,
+        retaining.SIZE,
+        retaining.COST,
+        care.VERIFY,
+        care.COPIES,
     )
 }
 """By name."""

@@ -32,6 +32,7 @@ from statelog.log.vacuum import (
     RECORDS_PER_TRANSACTION_MAX,
     EveryNode,
     RetentionReport,
+    Rewritable,
     fits_transaction,
     portions,
     rewrite,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.mark import NodeRef
-    from statelog.log.vacuum import Rewritable
     from statelog.storage.transactions import WriteTransaction
 
 POLICY_STEP_VERSIONS = 64
@@ -205,7 +205,7 @@ class Collector:
         parents without nodes (T5).
         """
         with self._engine.read() as view:
-            records = [(lsn, self._thread) for lsn in reversed(redacted_records(view, self._thread))]
+            records = [Rewritable(lsn, self._thread) for lsn in reversed(redacted_records(view, self._thread))]
         report = RetentionReport()
         for page in portions(self._engine, records):
 
@@ -375,7 +375,7 @@ def _expire(
             transaction.put_index(key, left)
         else:
             transaction.delete_index(key)
-    report = rewrite(transaction, [(each.lsn, thread) for each in gone], marks)
+    report = rewrite(transaction, [Rewritable(each.lsn, thread) for each in gone], marks)
     report.expired_versions = len(gone)
     return report
 
@@ -403,7 +403,7 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
     report = RetentionReport(threads=1)
     with engine.read() as view:
         # From the end: what is cut short leaves a thread whose beginning says what it is.
-        records = [(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
+        records = [Rewritable(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
     done = 0
     for page in portions(engine, records):
 

@@ -22,7 +22,7 @@ from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED, NODE_COUNT_AT, decode_record
 from statelog.log.events import CheckpointEvent, decode_event
 from statelog.log.index import TO_BE_ERASED
-from statelog.log.vacuum import RetentionReport, portions, rewrite
+from statelog.log.vacuum import RetentionReport, Rewritable, portions, rewrite
 from statelog.log.writer import CHECKPOINT_TYPES
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.vacuum import Rewritable
     from statelog.log.view import Transaction, View
     from statelog.storage.transactions import WriteTransaction
 
@@ -129,7 +128,7 @@ class _Sweep:
         self._seen = last
 
     def to_rewrite(self) -> list[Rewritable]:
-        """Return the records that have nodes to give up, or that are nobody's from now on, with their threads then."""
+        """Return the records that have nodes to give up, or that are nobody's from now on."""
         found: list[Rewritable] = []
         for start in range(0, len(self._lsns), _RECORDS_PER_READ):
             with self._engine.read() as view:
@@ -139,9 +138,9 @@ class _Sweep:
                     if data is None:
                         continue
                     bits = [self._get(index, number) for number, row in enumerate(kernels.record_nodes(data)) if row[0]]
-                    owner = NOBODY if any(each & _FOREIGN for each in bits) else thread
-                    if owner != thread or not all(bits):
-                        found.append((lsn, owner))
+                    heir = NOBODY if thread != NOBODY and any(each & _FOREIGN for each in bits) else None
+                    if heir is not None or not all(bits):
+                        found.append(Rewritable(lsn, thread, heir))
         return found
 
     # --- following --------------------------------------------------------------
@@ -204,7 +203,7 @@ class _Sweep:
         return index if index < len(self._lsns) and self._lsns[index] == lsn else None
 
 
-def _held(view: View) -> Iterator[Rewritable]:
+def _held(view: View) -> Iterator[tuple[int, int]]:
     """Yield redacted records that hold nodes, with their threads."""
     for key, payload in view.transaction.scan_index(b"r"):
         thread = keys.decode_redacted_thread(key)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statelog import kernels
 from statelog.format import keys
-from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, decode_record, redact_record
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, FLAGS_AT, redact_record
 from statelog.log.index import enter_redacted, redacted_state
 from statelog.log.view import View
 
@@ -21,8 +22,16 @@ if TYPE_CHECKING:
 RECORDS_PER_TRANSACTION_MAX = 64
 """Rewriting so many small records holds the writer lock for one or two milliseconds."""
 
-Rewritable = tuple[int, int]
-"""LSN of a record, and of the thread it belongs to."""
+_GAP_SIZE_BYTES_MAX = 16 * 1024
+"""Of records that stay as they are, to be put back together with their neighbours."""
+
+
+class Rewritable(NamedTuple):
+    """A record, the thread that has it, and the thread it is to be given to if that is another."""
+
+    lsn: int
+    thread: int
+    heir: int | None = None
 
 
 @dataclass(slots=True)
@@ -92,7 +101,7 @@ def portions(engine: Engine, records: Sequence[Rewritable]) -> Iterator[Sequence
     at = 0
     while at < len(records):
         with engine.read() as view:
-            lsns = (lsn for lsn, _thread in records[at : at + RECORDS_PER_TRANSACTION_MAX])
+            lsns = (record.lsn for record in records[at : at + RECORDS_PER_TRANSACTION_MAX])
             size_bytes_max = engine.environment.headroom.rewrite_size_bytes_max
             count = sum(1 for _lsn in fits_transaction(view.transaction, lsns, size_bytes_max))
         yield records[at : at + count]
@@ -100,38 +109,51 @@ def portions(engine: Engine, records: Sequence[Rewritable]) -> Iterator[Sequence
 
 
 def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive) -> RetentionReport:
-    """Redact records, take their nodes that are not marked, and bring the index up to date.
-
-    A record that was redacted as another thread's is given to the one named here.
-    """
+    """Redact records, take their nodes that are not marked, and bring the index up to date."""
     report = RetentionReport()
     index = _Direct(transaction)
     rewritten: dict[int, bytes] = {}
     states: dict[int, dict[int, int | None]] = {}
-    for lsn, thread in records:
+    for lsn, thread, heir in records:
         data = transaction.get_log(lsn)
         if data is None:
             continue
         old = bytes(data)
-        record = decode_record(old, lsn)
-        owner = record.redacted().thread if record.flags & FLAG_REDACTED else None
+        flags = old[FLAGS_AT]
         rows = [(number, row[1]) for number, row in enumerate(kernels.record_nodes(old)) if row[0]]
         alive = {number for number, _digest in rows if marks.is_alive(lsn, number)}
-        if len(alive) < len(rows) or owner != thread:
-            new = rewritten[lsn] = redact_record(old, lsn, thread, alive=alive)
+        if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
+            new = rewritten[lsn] = redact_record(old, lsn, thread if heir is None else heir, alive=alive)
             _forget_shared(index, lsn, [row for row in rows if row[0] not in alive])
             report.vacuumed_nodes += len(rows) - len(alive)
             report.freed_bytes += len(old) - len(new)
-            record = decode_record(new, lsn)
-        if owner not in (None, thread):
-            states.setdefault(owner, {})[lsn] = None
-            _give_shared(index, lsn, thread, [row for row in rows if row[0] in alive])
-        state = redacted_state(is_vacuumed=bool(record.flags & FLAG_VACUUMED), holds_nodes=bool(alive))
-        states.setdefault(thread, {})[lsn] = state
-    transaction.replace_logs(rewritten)
+            flags = new[FLAGS_AT]
+        state = redacted_state(is_vacuumed=bool(flags & FLAG_VACUUMED), holds_nodes=bool(alive))
+        states.setdefault(thread, {})[lsn] = state if heir is None else None
+        if heir is not None:
+            states.setdefault(heir, {})[lsn] = state
+            _give_shared(index, lsn, heir, [row for row in rows if row[0] in alive])
+    transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
     return report
+
+
+def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:
+    """Return small records between those rewritten: put back in order with them, all share pages."""
+    found: dict[int, bytes] = {}
+    for low, high in pairwise(lsns):
+        gap: dict[int, bytes] = {}
+        size_bytes = 0
+        for lsn in range(low + 1, high):
+            data = transaction.get_log(lsn)
+            size_bytes += _GAP_SIZE_BYTES_MAX if data is None else len(data)
+            if size_bytes >= _GAP_SIZE_BYTES_MAX:
+                break
+            gap[lsn] = bytes(data or b"")
+        else:
+            found |= gap
+    return found
 
 
 def _forget_shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> None:

@@ -1,0 +1,78 @@
+"""The durability table of README.md, cell by cell: what a power cut takes in each mode, and what a commit flushes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from statelog import reducers
+from statelog.testing.history import Commit
+from statelog.testing.powerloss import Workload, examine_recordings, record
+from statelog.testing.powerloss.controls import forget_one_flush
+from statelog.testing.powerloss.shim import is_supported
+from statelog.testing.powerloss.trace import FlushEnd, WriteFlushed
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
+
+COMMITS = 10
+MODES = ("commit", "batched")
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    """Commits alone, to a store that was there, in each mode."""
+    steps = tuple(Commit("a", ({"n": 1, "log": [f"{number} " * 300]},)) for number in range(COMMITS))
+    before = tuple(Commit("a", ({"n": 1},)) for _ in range(3))
+    schema = {"n": reducers.add, "log": reducers.extend}
+    return {
+        mode: record(Workload(mode, (steps,), before, durability=mode, schema=schema), tmp_path_factory.mktemp(mode))
+        for mode in MODES
+    }
+
+
+def flushes(recording):
+    """Flushes of data, and meta pages written through to the disk, between the first acknowledgement and the last."""
+    progress = list(recording.progress())
+    events = [
+        event for event, each in zip(recording.trace.events, progress, strict=False) if 1 <= each.done[0] < COMMITS
+    ]
+    kinds = [type(event) for event in events]
+    return kinds.count(FlushEnd) / (COMMITS - 1), kinds.count(WriteFlushed) / (COMMITS - 1)
+
+
+def test_a_commit_flushes_its_data_and_then_the_meta_page(recordings):
+    assert flushes(recordings["commit"]) == (1, 1)
+
+
+def test_a_batched_commit_flushes_once(recordings):
+    assert flushes(recordings["batched"]) == (1, 0)
+
+
+def test_a_power_cut_takes_nothing_acknowledged(recordings):
+    report = examine_recordings([recordings["commit"]], images=1)
+    assert report.bad == []
+    assert report.images >= 100
+    assert report.second_images > 0
+
+
+def test_a_power_cut_takes_at_most_the_last_batched_commit_and_corrupts_nothing(recordings):
+    report = examine_recordings([recordings["batched"]], images=1)
+    assert report.bad == []
+    assert report.images >= 50
+    assert report.second_images > 0
+
+
+def test_a_power_cut_does_take_the_last_batched_commit(recordings):
+    """Negative control: held to the promise of the other mode, it is caught."""
+    batched = recordings["batched"]
+    strict = replace(batched, expectation=replace(batched.expectation, may_lose_last=False))
+    report = examine_recordings([strict], images=1, thorough=False)
+    assert report.lost > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_that_leaves_a_flush_out_is_caught(recordings, mode):
+    """Negative control."""
+    report = examine_recordings([forget_one_flush(recordings[mode], 3)], images=1, thorough=False)
+    assert report.bad != []
