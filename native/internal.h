@@ -22,6 +22,9 @@ enum {
     SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */
     SL_REF_LEAF = 0xFC,        /* FORMAT.md 4.1 */
     SL_REF_ROOT = 0xFD,
+    SL_NODE_LEAF = 1,          /* FORMAT.md 4 */
+    SL_NODE_ROOT = 2,
+    SL_NODE_PIECE = 4,
     SL_VARINT_SIZE_MAX = 10,
     SL_END = -1 /* an iterator has nothing more; never leaves a kernel */
 };
@@ -251,7 +254,25 @@ static inline bool sl_is_kind(int kind) { return kind >= SL_KIND_LIST && kind <=
 static inline size_t sl_key_size(const sl_entries *it) { return it->key_end - it->at; }
 static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes + it->at; }
 
-/* Whether a chunk of `count` entries in `size` bytes closes after the entry read last (sequence.c). */
+/* --- identity (blake2b.c) ------------------------------------------------------------------------- */
+
+enum { SL_HASH_BLOCK_SIZE = 128 };
+
+/* A digest in the making: begin, add, end. */
+typedef struct {
+    uint64_t h[8];
+    uint64_t hashed; /* bytes compressed; of 2^64 on the digest would be wrong, and none are */
+    size_t held;
+    uint8_t block[SL_HASH_BLOCK_SIZE];
+} sl_hash;
+
+void sl_hash_begin(sl_hash *hash, const char personal[16]);
+void sl_hash_add(sl_hash *hash, const uint8_t *data, size_t size);
+void sl_hash_end(sl_hash *hash, uint8_t digest[SL_DIGEST_SIZE]);
+
+/* --- where chunks close (sequence.c) -------------------------------------------------------------- */
+
+/* Whether a chunk of `count` entries in `size` bytes closes after the entry read last. */
 bool sl_chunk_closes(const sl_entries *it, uint64_t count, size_t size);
 
 #endif

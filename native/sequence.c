@@ -94,27 +94,36 @@ int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_si
 
 /* --- fingerprints in a row ------------------------------------------------------------------------ */
 
+/* Nonzero if one of the four 16-bit lanes is zero (Mycroft 1987). */
+static inline uint64_t zero_lanes(uint64_t lanes)
+{
+    return (lanes - UINT64_C(0x0001000100010001)) & ~lanes & UINT64_C(0x8000800080008000);
+}
+
 int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint, size_t start)
 {
     size_t count = size / 2;
     uint16_t wanted;
     uint8_t big_endian[2] = {(uint8_t)(fingerprint >> 8), (uint8_t)fingerprint};
     memcpy(&wanted, big_endian, 2);
-    enum { BLOCK = 256 }; /* without a way out of it, so that the compiler compares many at a time */
-    for (size_t i = start; i < count;) {
-        size_t end = count - i < BLOCK ? count : i + BLOCK;
-        unsigned hits = 0;
-        for (size_t j = i; j < end; j++) {
-            uint16_t print;
-            memcpy(&print, prints + 2 * j, 2);
-            hits += print == wanted;
+    uint64_t pattern = wanted * UINT64_C(0x0001000100010001);
+    enum { BLOCK = 16 };
+    size_t i = start;
+    for (; i < count && count - i >= BLOCK; i += BLOCK) {
+        uint64_t words[BLOCK / 4];
+        uint64_t hits = 0;
+        memcpy(words, prints + 2 * i, sizeof words);
+        for (size_t j = 0; j < BLOCK / 4; j++) {
+            hits |= zero_lanes(words[j] ^ pattern);
         }
-        for (size_t j = i; hits > 0 && j < end; j++) {
-            if (memcmp(prints + 2 * j, big_endian, 2) == 0) {
-                return (int64_t)j;
-            }
+        if (hits != 0) {
+            break;
         }
-        i = end;
+    }
+    for (; i < count; i++) {
+        if (memcmp(prints + 2 * i, big_endian, 2) == 0) {
+            return (int64_t)i;
+        }
     }
     return -1;
 }

@@ -154,6 +154,26 @@ typedef struct {
     uint64_t data_at;
 } sl_lmdb_node;
 
+/* A node of a record in the making, as its row stands in the node table (FORMAT.md 3), and what one step
+ * has gathered so far. Rows and nodes go into the record as they are. */
+enum { SL_ROW_SIZE = 29, SL_STEP_ROWS_MAX = 256, SL_STEP_NODES_SIZE = 65536, SL_STEP_BATCH_SIZE = 8192 };
+
+typedef struct {
+    uint64_t row; /* of the node made last, and where it stands in `nodes` */
+    uint64_t at;
+    uint64_t content_end;
+    uint64_t end;
+    uint64_t row_count;
+    uint64_t nodes_size;
+    uint64_t change_count;
+    uint64_t batch_size;
+    uint64_t locators_size;
+    uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
+    uint8_t nodes[SL_STEP_NODES_SIZE];
+    uint8_t batch[SL_STEP_BATCH_SIZE];
+    uint8_t locators[SL_STEP_BATCH_SIZE];
+} sl_step;
+
 /* cbor.c: the profile of FORMAT.md 7 */
 int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at: set on SL_MALFORMED */
 int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count); /* head only */
@@ -198,6 +218,32 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count);
+
+/* identity.c: digests of 20 bytes, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5) */
+int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);
+int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const uint8_t *previous, const uint8_t *body,
+                    size_t body_size, const uint8_t *rows, size_t rows_size, uint8_t *digest);
+/* The body, then the checkpoint's digest; content_size: of the body. Items (id, metadata, ...) are written as they
+ * are. numbers: SL_CHECKPOINT_NUMBERS of 8 bytes, big-endian, all ones for null: thread, branch, version, parent
+ * branch, parent version, jump branch, jump version, depth, jump depth, root LSN, root node, target, time. */
+enum { SL_CHECKPOINT_NUMBERS = 13 };
+int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, const uint8_t *root_digest,
+                         const uint8_t *id, size_t id_size, const uint8_t *metadata, size_t metadata_size,
+                         const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
+                         sl_output *out);
+
+/* step.c: what a commit changes in a state, as long as no chunk closes. Begin, then each channel in ascending
+ * order of its key item, then finish. SL_FALLBACK: the step is of no use, take the general path. */
+void sl_step_begin(sl_step *step);
+int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size);
+int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
+                const uint8_t *state, size_t state_size, size_t state_content_size);
+int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
+                   uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,
+                   uint64_t root_lsn);
+/* SL_ABSENT: the state stays the one with `state_digest`. */
+int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
+                   uint64_t state_lsn, const uint8_t *state_digest);
 
 /* reduce.c: reducers on two whole CBOR items */
 int sl_add(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);

@@ -58,6 +58,7 @@ class _SetChannel:
     loaded: Loaded
     key: bytes
     spec: str = "mount"
+    step: None = None
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
         """Return the new slot."""

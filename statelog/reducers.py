@@ -25,11 +25,14 @@ from uuid import uuid4
 
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT
+from statelog.log.step import STEP_UPSERT
 from statelog.tree import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from statelog.log.step import StepChange
     from statelog.tree.node import Slot, Workspace
 
 __all__ = [
@@ -84,13 +87,20 @@ class Prepared(NamedTuple):
     """For a user's reducer: called with channel and merged value, returns what to store."""
 
     def checked_by(self, check: Callable[[str, Any], Any]) -> Prepared:
-        """Return the write with a check of its result, where it has use for one."""
-        return self if self.reducer.function is None else self._replace(check=check)
+        """Return the write with a check of its result, for a user's reducer."""
+        return self._replace(check=check)
 
     @property
     def spec(self) -> str:
         """The reducer's spec."""
         return self.reducer.spec
+
+    @property
+    def step(self) -> StepChange | None:
+        """The write as part of a step, None if it can be none."""
+        reducer = self.reducer
+        operation = STEP_PUT if self.is_overwrite else _OPERATIONS.get(reducer.name)
+        return None if operation is None else (operation, self.payload, reducer.parameter)
 
     def encode_result(self, value: Any) -> bytes:
         """Return the item of a merged value, checked."""
@@ -108,6 +118,7 @@ class Removal:
 
     channel: str
     spec: str = "remove"
+    step: None = None
 
     def merge(self, workspace: Workspace, _current: Slot | None, _identities: dict[bytes, bytes]) -> None:
         """Remove it."""
@@ -191,6 +202,15 @@ _ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
     "union": reduce.union,
     "merge": reduce.merge,
     "deep_merge": reduce.deep_merge,
+}
+
+
+_OPERATIONS = {
+    "replace": STEP_PUT,
+    "add": STEP_ADD,
+    "append": STEP_APPEND,
+    "extend": STEP_APPEND,
+    "upsert": STEP_UPSERT,
 }
 
 

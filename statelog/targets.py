@@ -12,6 +12,7 @@ from statelog.format.record import FLAG_REDACTED
 from statelog.limits import VERSIONS_MAX
 from statelog.log import writer
 from statelog.log.events import default_id, parse_default_id
+from statelog.log.names import check_name
 from statelog.log.times import to_time_us
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def head_at(view: View, thread: int, lsn: int) -> Head | None:
 def _safe_key(encode: Callable[[int, str], bytes], thread: int, name: str) -> bytes | None:
     """Return the key, None for a name that could never have been stored."""
     try:
-        writer.check_name("name", name)
+        check_name("name", name)
     except (UsageError, LimitError):
         return None
     return encode(thread, name)

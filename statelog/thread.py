@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from statelog.branches import BranchInfo, no_branch
@@ -17,6 +16,7 @@ from statelog.format import keys
 from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.events import MAIN
+from statelog.log.names import channel_key, check_name
 from statelog.mount import mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
@@ -135,18 +135,20 @@ class Thread:
     def _check_still_open(self, batch: Batch) -> None:
         """Refuse to go past reducers that the thread was given since this object was made."""
         assert self._lsn is not None
+        if self._lsn in batch.memory.open_threads:
+            return
         if batch.view.is_alive(self._lsn):
             specs = batch.view.thread(self._lsn).specs
             if specs:
                 message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
                 raise SchemaError(message, thread=self._id, stored=specs, given={})
+            batch.memory.open_threads.add(self._lsn)
 
     def _learn(self) -> None:
         """Remember what a write has created."""
-        if self._branch_number is None or self._missing_specs:
-            self._branch_number = None
-            with self._session.read() as view:
-                self._resolve(view)
+        self._branch_number = None
+        with self._session.read() as view:
+            self._resolve(view)
 
     # --- state ----------------------------------------------------------------------
 
@@ -234,11 +236,16 @@ class Thread:
                 checkpoint_id=checkpoint_id,
             )
 
-        outcome = self._session.write(work)
-        # The commit is durable: whatever fails from here on must not look as if it were not.
-        with contextlib.suppress(Exception):
-            self._learn()
+        return self._checkpoint_made(self._session.write(work))
+
+    def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
+        """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
+        try:
+            if self._branch_number is None or self._missing_specs:
+                self._learn()
             self._session.after_commit(outcome.head)
+        except Exception:  # noqa: BLE001, S110 - see above
+            pass
         return Checkpoint(self._session, self._id, outcome)
 
     def _prepare(self, writes: tuple[Mapping[str, Any], ...]) -> list[Write]:
@@ -246,10 +253,11 @@ class Thread:
         prepared: list[Write] = []
         for update in writes:
             for channel, value in normalise_update(update).items():
-                writer.channel_key(channel)
+                channel_key(channel)
                 checked = schema.validate_write(channel, value)
-                write = schema.reducer(channel).prepare(channel, checked, path=channel)
-                prepared.append(write.checked_by(schema.validate_result))
+                reducer = schema.reducer(channel)
+                write = reducer.prepare(channel, checked, path=channel)
+                prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
         return prepared
 
     def workspace(self) -> Workspace:
@@ -292,10 +300,7 @@ class Thread:
                 expected_version=expected_version,
             )
 
-        outcome = self._session.write(work)
-        with contextlib.suppress(Exception):  # as after a commit
-            self._session.after_commit(outcome.head)
-        return Checkpoint(self._session, self._id, outcome)
+        return self._checkpoint_made(self._session.write(work))
 
     def fork(
         self,
@@ -457,7 +462,7 @@ class Thread:
 
         def work(batch: Batch) -> None:
             thread, _branch = self._ids(batch.view)
-            writer.check_name("tag", name)
+            check_name("tag", name)
             if batch.get_index(keys.encode_tag_key(thread, name)) is None:
                 message = f"thread {self._id!r} has no tag {name!r}"
                 raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
-from statelog.log.batch import Batch, Head, LogEnd
+from statelog.log.batch import Batch, Head, LogEnd, Memory
 from statelog.log.nodes import NodeCache
 from statelog.log.retention import apply_policy
 from statelog.session import Outcome, abandoned_error
@@ -88,7 +88,7 @@ class Transaction:
         self._is_abandoned = False
         end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
         self._snapshot = _Snapshot(engine)
-        self._rehearsal = Batch(self._snapshot, NodeCache(), end, {})
+        self._rehearsal = Batch(self._snapshot, NodeCache(), Memory(end))
 
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """Return a thread whose writes belong to this transaction."""

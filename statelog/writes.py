@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
-from statelog.log.writer import check_name
+from statelog.log.names import check_name
 
 if TYPE_CHECKING:
     from statelog.log.writer import Write

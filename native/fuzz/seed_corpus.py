@@ -126,6 +126,25 @@ def change_input(node: tuple[int, bytes, bytes], entries: bytes, locators: bytes
     return sizes + bytes([count]) + content + own + entries + locators
 
 
+def step_input(root: tuple[int, bytes, bytes], items: bytes, count: int, operation: int) -> bytes:
+    """Bytes as fuzz_step.c reads them: changes of a state whose channel "b" is the list with that root."""
+    kind, content, locators = root
+    state = b"\x02\x02\x00\x02\x61a\x05\x61b\xfd" + DIGEST
+    sizes = u16(len(state) + 2) + u16(len(state)) + u16(len(content + locators)) + u16(len(content)) + u16(len(items))
+    return sizes + bytes([count, operation, kind + 1]) + state + LOCATOR + content + locators + items
+
+
+TEXT = b"\x78\x64" + b"t" * 100
+
+STEPS = {
+    "put": (ROOTS["list"], TEXT, 1, 1),
+    "add": (ROOTS["list"], b"\x07", 1, 2),
+    "append": (ROOTS["list"], TEXT + b"\x03" + TEXT, 3, 4),
+    "upsert": (ROOTS["keyed"], b"\xa2\x62id\x61x\x64text" + TEXT, 1, 4),
+    "put_and_append": (ROOTS["list"], b"\x03", 1, 5),
+}
+
+
 def corpus() -> dict[str, bytes]:
     """Return every seed by its path."""
     seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
@@ -133,6 +152,7 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"node/root_{name}": node_input(node, is_root=True) for name, node in ROOTS.items()}
     seeds |= {f"map/{name}": change_input(*change) for name, change in CHANGES.items()}
     seeds |= {f"reduce/{name}": u16(len(a) // 2) + bytes.fromhex(a + b) for name, (a, b) in PAIRS.items()}
+    seeds |= {f"step/{name}": step_input(*step) for name, step in STEPS.items()}
     seeds["record/empty"] = record([])
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
     seeds["page/empty"] = b"\x05"

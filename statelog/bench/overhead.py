@@ -7,7 +7,7 @@ import mmap
 import operator
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.bench import sqlite_peer
@@ -90,8 +90,9 @@ def _without_flush(bench: Bench) -> Iterator[dict[str, Operation]]:
     """Yield commits whose pages are handed to the system and not flushed."""
     corpus = Corpus()
     numbers = itertools.count()
-    messages = corpus.endless(_MESSAGE_BYTES)
-    keyed = corpus.endless(_MESSAGE_BYTES, start=bench.size(10_000, at_least=500))
+    count = bench.repeats * _COMMITS_PER_REPEAT
+    messages = _made_before(corpus.endless(_MESSAGE_BYTES), count + bench.size(20_000, at_least=1000))
+    keyed = _made_before(corpus.endless(_MESSAGE_BYTES, start=bench.size(10_000, at_least=500)), count)
     with opened(bench.directory / "processor.state", flush=False) as store:
         small = store.thread("small")
         growing = store.thread("growing", schema={"messages": operator.add})
@@ -102,6 +103,11 @@ def _without_flush(bench: Bench) -> Iterator[dict[str, Operation]]:
             _APPEND: lambda: growing.commit({"messages": [next(messages)]}),
             "upsert 300 B into 10,000": lambda: long.commit({"messages": [next(keyed)]}),
         }
+
+
+def _made_before(messages: Iterator[Any], count: int) -> Iterator[Any]:
+    """Yield messages that are made by now, then others: making one is no part of its commit."""
+    return itertools.chain(list(itertools.islice(messages, count)), messages)
 
 
 def _measure_processor(bench: Bench) -> Result:

@@ -15,7 +15,7 @@ from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_least
 from statelog.bench.stores import opened
 from statelog.bench.workload import Bench, Workload
-from statelog.log.writer import channel_key
+from statelog.log.names import channel_key
 from statelog.tree.node import ROOT
 from statelog.tree.tree import Tree
 

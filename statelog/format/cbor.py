@@ -64,8 +64,9 @@ def head(major: int, argument: int) -> bytes:
     return struct.pack(">BQ", first | 27, argument)
 
 
-_TEXT_HEADS = tuple(head(3, size) for size in range(256))
+_TEXT_HEADS = tuple(head(3, size) for size in range(1024))
 _ARRAY_HEADS = tuple(head(4, size) for size in range(256))
+_MAP_HEADS = tuple(head(5, size) for size in range(64))
 _SMALL_INTS = tuple(head(0, number) for number in range(1024))
 
 
@@ -115,7 +116,7 @@ def _encode_float(value: float, _depth: int) -> bytes:
 def _encode_str(value: str, _depth: int) -> bytes:
     data = value.encode()
     size = len(data)
-    return (_TEXT_HEADS[size] if size < 256 else head(3, size)) + data
+    return (_TEXT_HEADS[size] if size < 1024 else head(3, size)) + data
 
 
 def _encode_bytes(value: bytes, _depth: int) -> bytes:
@@ -170,11 +171,17 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     # A subclass of str equals a cached key: the type is asked each time.
     if shape is None or not _TEXT_ONLY.issuperset(map(type, keys)):
         shape = _shape(keys)
-    parts = [head(5, len(keys))]
+    size = len(keys)
+    parts = [_MAP_HEADS[size] if size < 64 else head(5, size)]
     for key, item in shape:
         member = value[key]
-        parts.append(item)
-        parts.append(_encoders[type(member)](member, below))
+        kind = type(member)
+        if kind is str:  # as _encode_str; most members are
+            data = member.encode()
+            size = len(data)
+            parts += (item, _TEXT_HEADS[size] if size < 1024 else head(3, size), data)
+        else:
+            parts += (item, _encoders[kind](member, below))
     return b"".join(parts)
 
 

@@ -6,7 +6,7 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from statelog import kernels
 from statelog.errors import CorruptionError, FormatError, LimitError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 DIGEST_SIZE_BYTES = 20
-_IDENTITY_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
 NO_DIGEST = bytes(DIGEST_SIZE_BYTES)
 
 TYPE_THREAD = 1
@@ -50,6 +49,8 @@ _FLAGS_KNOWN = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
 
 _CHECKSUM = struct.Struct(">Q")
 _ROW = struct.Struct(">B20sII")
+_END = struct.Struct(">I")
+_ENDS = struct.Struct(">II")
 _NUMBERED_ROW = struct.Struct(">IB20sII")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
 _REST = struct.Struct(">BBHIQQ20sI")
@@ -70,6 +71,45 @@ class NodeRow(NamedTuple):
     digest: bytes
     data: bytes
     content_size: int
+
+
+class Nodes(NamedTuple):
+    """The nodes of a record, as they stand in it."""
+
+    number: int
+    """How many there are."""
+    rows: bytes
+    """Their rows of the node table."""
+    data: bytes
+
+    def digest(self, number: int) -> bytes:
+        """Return the digest of one of them; nothing if there is none."""
+        at = _ROW.size * number + 1
+        return self.rows[at : at + DIGEST_SIZE_BYTES]
+
+    def find(self, digest: bytes, number: int) -> tuple[bytes, int] | None:
+        """Return data and content size of a node, None if that number is not the one with this digest."""
+        rows = self.rows
+        at = _ROW.size * number + 1
+        if rows[at : at + DIGEST_SIZE_BYTES] != digest:
+            return None
+        content_end, end = _ENDS.unpack_from(rows, at + DIGEST_SIZE_BYTES)
+        start = _END.unpack_from(rows, at - 5)[0] if number else 0
+        return self.data[start:end], content_end - start
+
+
+NO_NODES = Nodes(0, b"", b"")
+
+
+def pack_nodes(rows: Sequence[NodeRow]) -> Nodes:
+    """Return nodes as they stand in a record."""
+    table = []
+    end = 0
+    for node_type, digest, data, content_size in rows:
+        start = end
+        end += len(data)
+        table.append(_ROW.pack(node_type, digest, start + content_size, end))
+    return Nodes(len(rows), b"".join(table), b"".join([row.data for row in rows]))
 
 
 class Redacted(NamedTuple):
@@ -195,37 +235,18 @@ def encode_record(
     time_us: int,
     previous_chain: bytes,
     body: bytes,
-    nodes: Sequence[NodeRow] = (),
+    nodes: Nodes = NO_NODES,
     flags: int = 0,
 ) -> tuple[bytes, bytes]:
     """Return (record, its chain digest)."""
-    table = []
-    end = 0
-    for node_type, digest, data, content_size in nodes:
-        start = end
-        end += len(data)
-        table.append(_ROW.pack(node_type, digest, start + content_size, end))
-    rest = b"".join(
-        (
-            _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, len(nodes)),
-            body,
-            *table,
-            *[row.data for row in nodes],
-        )
-    )
+    number, rows, data = nodes
+    envelope = _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, number)
+    rest = b"".join((envelope, body, rows, data))
     if len(rest) > RECORD_SIZE_BYTES_MAX:
         message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
-    chain = chain_digest(
-        type_,
-        flags,
-        lsn,
-        time_us,
-        previous_chain,
-        part_digest(body),
-        part_digest(b"".join([row[:_IDENTITY_SIZE_BYTES] for row in table])),
-    )
-    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest, chain
+    chain = kernels.chain_digest(type_, flags, lsn, time_us, previous_chain, body, rows)
+    return xxh3_64_digest(rest) + rest, chain
 
 
 def decode_record(data: memoryview | bytes, lsn: int) -> Record:

@@ -14,6 +14,7 @@ from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
 from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
+from statelog.kernels.identity import chain_digest, checkpoint_encode, node_digest, pack_numbers
 from statelog.kernels.lmdb import (
     NODE_LONG,
     NODE_TABLE,
@@ -43,6 +44,7 @@ from statelog.kernels.node import (
 )
 from statelog.kernels.record import VACUUMED, record_node, record_nodes
 from statelog.kernels.reduce import add, compare, merge_maps, union
+from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
 from statelog.kernels.version_page import VersionEntry, page_append, page_find_time, page_range, page_read
 from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 
@@ -61,11 +63,16 @@ __all__ = [
     "NODE_TABLE",
     "PAGE_BRANCH",
     "PAGE_LEAF",
+    "STEP_ADD",
+    "STEP_APPEND",
+    "STEP_PUT",
     "VACUUMED",
+    "Change",
     "PageFacts",
     "PageNode",
     "PageReader",
     "RootHead",
+    "Stepped",
     "VersionEntry",
     "add",
     "blob_cuts",
@@ -73,7 +80,9 @@ __all__ = [
     "cbor_check",
     "cbor_map_get",
     "cbor_split",
+    "chain_digest",
     "check_leaf_at",
+    "checkpoint_encode",
     "chunk_replace",
     "chunk_summary",
     "compare",
@@ -85,6 +94,8 @@ __all__ = [
     "fingerprint_find",
     "leaf_address",
     "merge_maps",
+    "node_digest",
+    "pack_numbers",
     "page_append",
     "page_find_time",
     "page_number_at",
@@ -94,6 +105,7 @@ __all__ = [
     "record_node",
     "record_nodes",
     "root_read",
+    "step",
     "tail_append",
     "tail_merge",
     "union",

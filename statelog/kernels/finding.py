@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statelog._kernels import lib
-from statelog.kernels.calling import ABSENT, OK, fail, reuse, take, unpack_numbers
+from statelog.kernels.calling import ABSENT, OK, fail, from_buffer, reuse, take, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,6 @@ def fingerprint_find(data: bytes, content_size: int, *, is_root: bool, fingerpri
     return position
 
 
-def prints_find(prints: bytes, fingerprint: int, start: int) -> int:
+def prints_find(prints: bytes | bytearray, fingerprint: int, start: int) -> int:
     """Return the first index from ``start`` on of a 16-bit fingerprint in an array of them, or -1."""
-    return _prints_find(prints, len(prints), fingerprint, start)
+    return _prints_find(from_buffer(prints), len(prints), fingerprint, start)

@@ -10,6 +10,7 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
@@ -17,23 +18,26 @@ from statelog.format import keys
 from statelog.format.record import (
     FLAG_CONTINUES,
     NO_DIGEST,
-    NodeRow,
+    NO_NODES,
+    Nodes,
     decode_record,
     encode_record,
     record_chain_digest,
 )
-from statelog.log.index import apply_nodes
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import Transaction
     from statelog.storage.transactions import WriteTransaction
 
+
+HEADS_MAX = 1024
+"""Heads in memory, some of them with the nodes that the next step begins with."""
 
 EVENTS_MAX = 4096
 """Events of checkpoints in memory: a jump pointer mostly leads to a recent one."""
@@ -47,6 +51,9 @@ class LogEnd(NamedTuple):
     time_us: int
 
 
+NO_LISTS: Mapping[bytes, tuple[bytes, Node]] = MappingProxyType({})
+
+
 class Head(NamedTuple):
     """The last checkpoint of a branch, with what the next one needs of it."""
 
@@ -54,13 +61,17 @@ class Head(NamedTuple):
     digest: bytes
     page: bytes | None = None
     """The version page it stands on, if this process has just written it."""
+    state: Node | None = None
+    """The state's root, if a step has made it."""
+    lists: Mapping[bytes, tuple[bytes, Node]] = NO_LISTS
+    """Digest and root of lists that steps have made, by the key item of their channel."""
 
 
 class _Staged(NamedTuple):
     type: int
     time_us: int
     body: bytes
-    rows: Sequence[NodeRow]
+    nodes: Nodes
 
 
 def read_log_end(transaction: Transaction) -> LogEnd:
@@ -76,23 +87,51 @@ def read_log_end(transaction: Transaction) -> LogEnd:
     return LogEnd(lsn, record_chain_digest(data, record), record.time_us)
 
 
+class Memory:
+    """What a process remembers of its last commit: right as long as nobody else has committed."""
+
+    __slots__ = ("end", "events", "heads", "identities", "open_threads", "prints")
+
+    def __init__(self, end: LogEnd) -> None:
+        self.end = end
+        self.heads: dict[tuple[int, int], Head] = {}
+        """Of branches, by thread and branch."""
+        self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
+        """Of recent checkpoints, by thread, branch and version."""
+        self.open_threads: set[int] = set()
+        """Threads without a schema."""
+        self.identities: dict[bytes, bytes] = {}
+        """As `tree.sequence.Identities` fills it; right for ever, as the next."""
+        self.prints: dict[bytes, bytearray] = {}
+        """As `log.step` fills it."""
+
+    def take_over(self, batch: Batch) -> None:
+        """Go on from what a batch has staged."""
+        heads, events = self.heads, self.events
+        if batch.changes_threads or len(heads) > HEADS_MAX:
+            heads.clear()
+        if batch.changes_threads or len(events) > EVENTS_MAX:
+            events.clear()
+        self.end = batch.end()
+        for place, head in batch.new_heads.items():
+            heads[place] = head
+            events[*place, head.event.version] = head.event
+
+
 class Batch:
     """Staged changes over a transaction, readable through `view` as if made."""
 
-    def __init__(
-        self, transaction: Transaction, cache: NodeCache, end: LogEnd, heads: dict[tuple[int, int], Head]
-    ) -> None:
+    def __init__(self, transaction: Transaction, cache: NodeCache, memory: Memory) -> None:
         self._transaction = transaction
         self._cache = cache
-        self._end = end
+        self._end = memory.end
         self._staged: list[_Staged] = []
         self._index: dict[bytes, bytes | None] = {}
-        self._known_heads = heads
-        self._new_heads: dict[tuple[int, int], Head] = {}
+        self.memory = memory
+        self.new_heads: dict[tuple[int, int], Head] = {}
+        self.changes_threads = False
+        """Whether a thread ends or its schema grows: then nothing that is remembered of threads holds."""
         self.view = View(self)
-        self.identities: dict[bytes, bytes] = {}
-        self.forgotten: set[int] = set()
-        self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
 
     # --- reading ---------------------------------------------------------------
 
@@ -135,10 +174,14 @@ class Batch:
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node of the log or of a staged record."""
+        node = self._cache.get(digest, lsn, number)
+        if node is not None:
+            return node
         index = lsn - self._end.lsn - 1
         if 0 <= index < len(self._staged):
-            row = self._staged[index].rows[number]
-            return Node(row.data, row.content_size, lsn)
+            found = self._staged[index].nodes.find(digest, number)
+            if found is not None:
+                return Node(*found, lsn)
         return read_node(self._transaction, self._cache, type_, digest, lsn, number)
 
     def workspace(self, thread: int, borrowed: list[bytes]) -> Workspace:
@@ -161,9 +204,14 @@ class Batch:
 
         return Workspace(self.read_node, find_large)
 
+    def reader(self) -> Workspace:
+        """Return a workspace that only reads."""
+        return Workspace(self.read_node)
+
     def head(self, thread: int, branch: int) -> Head | None:
         """Return a branch's head."""
-        found = self._new_heads.get((thread, branch)) or self._known_heads.get((thread, branch))
+        place = (thread, branch)
+        found = self.new_heads.get(place) or self.memory.heads.get(place)
         if found is not None:
             return found
         event = self.view.head_checkpoint(thread, branch)
@@ -171,9 +219,9 @@ class Batch:
 
     def event(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
         """Return a version's event, recent ones from memory; None if it has expired."""
-        found = self.events.get((thread, branch, version))
+        found = self.memory.events.get((thread, branch, version))
         if found is None:
-            head = self._new_heads.get((thread, branch))
+            head = self.new_heads.get((thread, branch))
             found = head.event if head is not None and head.event.version == version else None
         return self.view.checkpoint_of(thread, branch, version) if found is None else found
 
@@ -188,21 +236,9 @@ class Batch:
         last = self._staged[-1].time_us if self._staged else self._end.time_us
         return max(time.time_ns() // 1000, last + 1)
 
-    def append(
-        self,
-        type_: int,
-        time_us: int,
-        body: bytes,
-        thread: int,
-        rows: Sequence[NodeRow] = (),
-        *,
-        has_shared: bool = False,
-    ) -> None:
-        """Stage a record of a thread; those of its nodes that are widely shared enter the index here."""
-        if has_shared:
-            facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]
-            apply_nodes(self, self.next_lsn(), thread, facts)
-        self._staged.append(_Staged(type_, time_us, body, rows))
+    def append(self, type_: int, time_us: int, body: bytes, nodes: Nodes = NO_NODES) -> None:
+        """Stage a record."""
+        self._staged.append(_Staged(type_, time_us, body, nodes))
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Stage an index change."""
@@ -214,11 +250,12 @@ class Batch:
 
     def set_head(self, thread: int, branch: int, head: Head) -> None:
         """Remember the head of a branch as staged."""
-        self._new_heads[(thread, branch)] = head
+        self.new_heads[thread, branch] = head
 
-    def forget_heads(self, thread: int) -> None:
-        """Forget what is remembered of a thread that ends."""
-        self.forgotten.add(thread)
+    def forget_threads(self) -> None:
+        """Let nothing be remembered of threads."""
+        self.changes_threads = True
+        self.memory.open_threads.clear()
 
     # --- applying --------------------------------------------------------------
 
@@ -227,14 +264,11 @@ class Batch:
         chain = self._end.chain
         last = len(self._staged) - 1
         for offset, staged in enumerate(self._staged):
+            type_, time_us, body, nodes = staged
+            flags = FLAG_CONTINUES if offset < last else 0
+            lsn = self._end.lsn + offset + 1
             record, chain = encode_record(
-                staged.type,
-                lsn=self._end.lsn + offset + 1,
-                time_us=staged.time_us,
-                previous_chain=chain,
-                body=staged.body,
-                nodes=staged.rows,
-                flags=FLAG_CONTINUES if offset < last else 0,
+                type_, lsn=lsn, time_us=time_us, previous_chain=chain, body=body, nodes=nodes, flags=flags
             )
             records.append(record)
         self._chain = chain
@@ -242,10 +276,7 @@ class Batch:
 
     def apply(self, transaction: WriteTransaction) -> None:
         """Put everything staged into `transaction`. Only an error of storage can stop this."""
-        records = self._encode()
-        lsn = self._end.lsn
-        for record in records:
-            lsn += 1
+        for lsn, record in enumerate(self._encode(), self._end.lsn + 1):
             transaction.put_log(lsn, record)
         for key, payload in self._index.items():
             if payload is None:
@@ -253,17 +284,16 @@ class Batch:
             else:
                 transaction.put_index(key, payload)
 
-    def outcome(self) -> tuple[LogEnd, dict[tuple[int, int], Head]]:
-        """Return the log's end and the new heads, as they are once this is applied and committed."""
+    def end(self) -> LogEnd:
+        """Return the log's end as it is once this is applied and committed."""
         if not self._staged:
-            return self._end, self._new_heads
-        end = LogEnd(self.last_lsn(), self._chain, self._staged[-1].time_us)
-        return end, self._new_heads
+            return self._end
+        return LogEnd(self.last_lsn(), self._chain, self._staged[-1].time_us)
 
     def remember_nodes(self) -> None:
         """Put the new nodes into the cache. Call after the commit has succeeded."""
         lsn = self._end.lsn
         for staged in self._staged:
             lsn += 1
-            if staged.rows:
-                self._cache.put_rows(lsn, staged.rows)
+            if staged.nodes.number:
+                self._cache.put_nodes(lsn, staged.nodes)

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
-from statelog.log.batch import EVENTS_MAX, Batch, Head, LogEnd, read_log_end
+from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.log.events import CheckpointEvent
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
     from statelog.storage.environment import Environment
@@ -22,32 +21,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_HEADS_MAX = 4096
 
+class _Last:
+    """The last write transaction of this process, and what is remembered of it.
 
-class _WriteState:
-    """What the last commit of this process left: right as long as nobody else has committed.
-
-    LMDB numbers write transactions without gaps, so it is right inside the same
+    LMDB numbers write transactions without gaps, so it holds inside the same
     transaction, and in the next number if this one is known to have committed.
     """
 
-    __slots__ = ("end", "events", "heads", "identities", "is_committed", "transaction", "transaction_id")
+    __slots__ = ("is_committed", "memory", "number", "transaction")
 
-    def __init__(self, transaction: WriteTransaction, end: LogEnd) -> None:
-        self.transaction: WriteTransaction | None = transaction
-        self.transaction_id = transaction.id
-        self.end = end
-        self.heads: dict[tuple[int, int], Head] = {}
-        self.identities: dict[bytes, bytes] = {}
-        self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.number = 0
+        self.transaction: WriteTransaction | None = None
         self.is_committed = False
 
-    def is_valid_in(self, transaction: WriteTransaction, number: int) -> bool:
+    def holds_in(self, transaction: WriteTransaction) -> bool:
         """Whether nothing can have happened since."""
         if self.transaction is transaction:
             return True
-        return self.is_committed and self.transaction_id + 1 == number
+        return self.is_committed and self.number + 1 == transaction.number
 
 
 class Engine:
@@ -57,7 +51,7 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
-        self._state: _WriteState | None = None
+        self._last: _Last | None = None
         self.is_closed = False
         self.collectors: dict[int, Collector] = {}
         """Retention at work in this process, by thread."""
@@ -112,7 +106,7 @@ class Engine:
         self._check_open()
 
         def run(transaction: WriteTransaction) -> T:
-            self._state = None
+            self._last = None
             return work(transaction)
 
         return self._submit_with_reserve(run)
@@ -128,35 +122,23 @@ class Engine:
                 return result
 
     def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:
-        state = self._state
-        number = transaction.id
-        if state is None or not state.is_valid_in(transaction, number):
-            state = _WriteState(transaction, read_log_end(transaction))
-        batch = Batch(transaction, self.cache, state.end, state.heads)
-        batch.identities = state.identities
-        batch.events = state.events
+        last = self._last
+        if last is None or not last.holds_in(transaction):
+            last = _Last(Memory(read_log_end(transaction)))
+        memory = last.memory
+        batch = Batch(transaction, self.cache, memory)
         result = work(batch)
-        self._state = None  # until all of it is in
+        self._last = None  # until all of it is in
         batch.apply(transaction)
-        state.end, heads = batch.outcome()
-        if len(state.heads) > _HEADS_MAX:
-            state.heads.clear()
-        state.heads.update(heads)
-        if batch.forgotten:
-            state.heads.clear()
-            state.events.clear()
-        if len(state.events) > EVENTS_MAX:
-            state.events.clear()
-        for (thread, branch), head in heads.items():
-            state.events[(thread, branch, head.event.version)] = head.event
-        state.transaction = transaction
-        state.transaction_id = number
-        state.is_committed = False
-        self._state = state
+        memory.take_over(batch)
+        last.transaction = transaction
+        last.number = transaction.number
+        last.is_committed = False
+        self._last = last
 
         def committed() -> None:
-            state.is_committed = True
-            state.transaction = None
+            last.is_committed = True
+            last.transaction = None
             batch.remember_nodes()
 
         transaction.on_commit(committed)
@@ -171,5 +153,5 @@ class Engine:
         """Give the environment back; other stores of this process may still hold it."""
         self.is_closed = True
         self.cache.clear()
-        self._state = None
+        self._last = None
         self.environment.close()

@@ -103,9 +103,8 @@ class CheckpointEvent(NamedTuple):
 
 Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyEvent | CheckpointEvent
 
-_INT = cbor.encode_unsigned
-_DIGEST_HEAD = b"\x54"
-_NULL = b"\xf6"
+_NULL = -1
+_NULL_ITEM = b"\xf6"
 
 _ROOT_LSN_FIELD = 11
 _METADATA_FIELD = 14
@@ -113,36 +112,47 @@ _ARRAY_OF_SCALARS = b"\x8e"
 """Head of an array of the fields before metadata."""
 
 
-def encode_checkpoint_body(event: CheckpointEvent, own_lsn: int) -> bytes:
-    """Return the body. Joined by hand: this is in every commit."""
-    return b"".join(
-        (
-            b"\x92" if event.target else b"\x91",
-            _INT(event.thread),
-            _INT(event.branch),
-            _INT(event.version),
-            _optional(event.parent_branch),
-            _optional(event.parent_version),
-            _NULL if event.parent_digest is None else _DIGEST_HEAD + event.parent_digest,
-            _optional(event.jump_branch),
-            _optional(event.jump_version),
-            _INT(event.depth),
-            _INT(event.jump_depth),
-            _DIGEST_HEAD,
-            event.root_digest,
-            _INT(0 if event.root_lsn == own_lsn else event.root_lsn),
-            _INT(event.root_node),
-            _NULL if event.id is None else cbor.encode(event.id),
-            event.metadata,
-            event.written,
-            event.borrowed,
-            _INT(event.target) if event.target else b"",
-        )
+def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, bytes]:
+    """Return the body, and the checkpoint's digest."""
+    (
+        thread,
+        branch,
+        version,
+        parent_branch,
+        parent_version,
+        parent_digest,
+        jump_branch,
+        jump_version,
+        depth,
+        jump_depth,
+        root_digest,
+        root_lsn,
+        root_node,
+        id_,
+        metadata,
+        written,
+        borrowed,
+        target,
+        _lsn,
+        time_us,
+    ) = event
+    numbers = kernels.pack_numbers(
+        thread,
+        branch,
+        version,
+        _NULL if parent_branch is None else parent_branch,
+        _NULL if parent_version is None else parent_version,
+        _NULL if jump_branch is None else jump_branch,
+        _NULL if jump_version is None else jump_version,
+        depth,
+        jump_depth,
+        0 if root_lsn == own_lsn else root_lsn,
+        root_node,
+        target,
+        time_us,
     )
-
-
-def _optional(number: int | None) -> bytes:
-    return _NULL if number is None else _INT(number)
+    id_item = _NULL_ITEM if id_ is None else cbor.encode(id_)
+    return kernels.checkpoint_encode(numbers, parent_digest, root_digest, id_item, metadata, written, borrowed)
 
 
 def decode_event(record: Record) -> Event:

@@ -12,7 +12,7 @@ from statelog.tree.node import Node, node_digest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.format.record import NodeRow
+    from statelog.format.record import Nodes
     from statelog.log.view import Transaction
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
@@ -27,6 +27,10 @@ NodeRef = tuple[int, bytes, int, int]
 """Type, digest, LSN, number."""
 
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
 class NodeCache:
     """Nodes by locator. A node never changes, so whatever is here is right.
 
@@ -37,8 +41,8 @@ class NodeCache:
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
         self._half = size_bytes_max // 2
         # Records written by this process, whole; and nodes read, one by one.
-        self._young: dict[int, Sequence[NodeRow]] = {}
-        self._old: dict[int, Sequence[NodeRow]] = {}
+        self._young: dict[int, Nodes] = {}
+        self._old: dict[int, Nodes] = {}
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
@@ -48,13 +52,14 @@ class NodeCache:
 
         A locator is not covered by any digest: one that was damaged may lead to another node.
         """
-        for generation in (self._young, self._old):
-            rows = generation.get(lsn)
-            if rows is not None and number < len(rows):
-                row = rows[number]
-                if generation is self._old:
-                    self.put_rows(lsn, rows)
-                return Node(row.data, row.content_size, lsn) if row.digest == digest else None
+        nodes = self._young.get(lsn)
+        if nodes is None:
+            nodes = self._old.get(lsn)
+            if nodes is not None:
+                self.put_nodes(lsn, nodes)
+        if nodes is not None:
+            place = nodes.find(digest, number)
+            return None if place is None else _new(Node, (*place, lsn))
         found = self._young_nodes.get((lsn, number))
         if found is None:
             found = self._old_nodes.get((lsn, number))
@@ -70,13 +75,13 @@ class NodeCache:
         self._grow(size)
         self._young_nodes[lsn, number] = (digest, node)
 
-    def put_rows(self, lsn: int, rows: Sequence[NodeRow]) -> None:
+    def put_nodes(self, lsn: int, nodes: Nodes) -> None:
         """Remember all nodes of a record just written: one entry, since they were made together."""
-        size = sum([len(row.data) + _OVERHEAD_BYTES for row in rows])
+        size = len(nodes.data) + len(nodes.rows) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
         self._grow(size)
-        self._young[lsn] = rows
+        self._young[lsn] = nodes
 
     def _grow(self, size: int) -> None:
         self._size += size

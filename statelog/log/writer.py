@@ -19,6 +19,7 @@ from statelog.errors import (
 )
 from statelog.format import cbor, keys
 from statelog.format.record import (
+    NO_NODES,
     TYPE_CHECKPOINT,
     TYPE_DELETE,
     TYPE_FORK,
@@ -27,10 +28,11 @@ from statelog.format.record import (
     TYPE_SCHEMA,
     TYPE_TAG,
     TYPE_THREAD,
+    pack_nodes,
     part_digest,
 )
-from statelog.limits import NAME_SIZE_BYTES_MAX, VERSIONS_MAX
-from statelog.log.batch import Head
+from statelog.limits import VERSIONS_MAX
+from statelog.log.batch import NO_LISTS, Head
 from statelog.log.events import (
     NOTHING_BORROWED,
     CheckpointEvent,
@@ -40,19 +42,22 @@ from statelog.log.events import (
     SchemaEvent,
     TagEvent,
     ThreadEvent,
-    encode_checkpoint_body,
+    encode_checkpoint,
     parse_default_id,
 )
-from statelog.log.index import apply_checkpoint, apply_event
+from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
+from statelog.log.names import channel_key, check_name
+from statelog.log.step import take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from statelog.format.record import NodeRow
+    from statelog.format.record import Nodes
     from statelog.log.batch import Batch
+    from statelog.log.step import StepChange
     from statelog.tree.node import Workspace
 
 _NOTHING_WRITTEN = b"\x80"
@@ -70,23 +75,12 @@ class Write(Protocol):
     def spec(self) -> str:
         """The reducer, for messages."""
 
+    @property
+    def step(self) -> StepChange | None:
+        """What it is as part of a step, None if it can be none."""
+
     def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
         """Return the channel's new slot, None to remove the channel."""
-
-
-def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MAX) -> None:
-    """Refuse a name that cannot be part of a key."""
-    if not isinstance(name, str) or not name:
-        message = f"a {what} is a text of at least one character, not {name!r}"
-        raise UsageError(message)
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        message = f"the {what} {name!r} holds a lone surrogate"
-        raise UsageError(message) from None
-    if size > size_bytes_max:
-        message = f"a {what} of {size} bytes, at most {size_bytes_max} are allowed"
-        raise LimitError(message, actual=size, limit=size_bytes_max)
 
 
 def deleted_error(thread_id: str) -> ThreadDeletedError:
@@ -99,15 +93,15 @@ def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
     """Stage a thread's end: it leaves the index, and its id stays dead."""
     lsn = batch.next_lsn()
     event = DeleteEvent(thread, part_digest(thread_id.encode()))
-    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(list(event)), thread)
+    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)
-    batch.forget_heads(thread)
+    batch.forget_threads()
 
 
 def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
     """Stage a thread's retention policy; empty for none."""
     lsn = batch.next_lsn()
-    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode([thread, policy]), thread)
+    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode([thread, policy]))
     apply_event(batch, PolicyEvent(thread, policy), lsn)
 
 
@@ -116,7 +110,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
     if batch.view.is_deleted(thread_id):
         raise deleted_error(thread_id)
     lsn = batch.next_lsn()
-    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]), lsn)
+    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]))
     apply_event(batch, ThreadEvent(thread_id, specs), lsn)
     return lsn
 
@@ -124,8 +118,9 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
 def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
     """Add channels to a thread's schema."""
     lsn = batch.next_lsn()
-    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]), thread)
+    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]))
     apply_event(batch, SchemaEvent(thread, specs), lsn)
+    batch.forget_threads()
 
 
 def commit(
@@ -155,6 +150,14 @@ def commit(
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
+    if head is not None and writes:
+        step = take_step(batch, head, writes)
+        if step is not None:
+            root, nodes, state, lists = step
+            event = _checkpoint_event(
+                batch, thread, branch, version + 1, head, root, checkpoint_id, metadata, written, 0
+            )
+            return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, nodes, state, lists)
     borrowed: list[bytes] = []
     workspace = batch.workspace(thread, borrowed)
     if head is None:
@@ -175,7 +178,10 @@ def commit(
     event = _checkpoint_event(batch, thread, branch, version + 1, head, located, checkpoint_id, metadata, written, 0)
     if borrowed:
         event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
-    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, workspace.rows, has_shared=workspace.has_shared)
+    if workspace.has_shared:
+        facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in workspace.rows]
+        apply_nodes(batch, event.lsn, thread, facts)
+    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
 
 
 def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]) -> mapping.Batch:
@@ -188,7 +194,7 @@ def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequen
         else:
             current = mapping.find_in_root(workspace, root, key)
         try:
-            slots[key] = write.merge(workspace, current, batch.identities)
+            slots[key] = write.merge(workspace, current, batch.memory.identities)
         except (ReducerTypeError, ValueTypeError, LimitError) as error:
             if "channel" in error.facts:
                 raise
@@ -196,20 +202,6 @@ def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequen
             facts = {**error.facts, "path": write.channel, "channel": write.channel, "reducer": write.spec}
             raise type(error)(message, **facts) from error
     return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
-
-
-_channel_keys: dict[str, bytes] = {}
-
-
-def channel_key(channel: str) -> bytes:
-    """Return the key item of a channel."""
-    key = _channel_keys.get(channel)
-    if key is None:
-        check_name("channel", channel)
-        key = cbor.encode(channel)
-        if len(_channel_keys) < 4096:
-            _channel_keys[channel] = key
-    return key
 
 
 def check_version(thread_id: str, expected: int | None, actual: int) -> None:
@@ -244,18 +236,19 @@ def _checkpoint_event(
     if version > VERSIONS_MAX:
         message = f"a branch of {version} versions"
         raise LimitError(message, actual=version, limit=VERSIONS_MAX)
-    jump = jump_of(batch, thread, parent)
-    return CheckpointEvent(
+    if parent is None:
+        parent_branch = parent_version = parent_digest = None
+    else:
+        parent_branch, parent_version, parent_digest = parent.event.branch, parent.event.version, parent.digest
+    fields = (
         thread,
         branch,
         version,
-        parent.event.branch if parent else None,
-        parent.event.version if parent else None,
-        parent.digest if parent else None,
-        *jump,
-        root[0],
-        root[1],
-        root[2],
+        parent_branch,
+        parent_version,
+        parent_digest,
+        *jump_of(batch, thread, parent),
+        *root,
         checkpoint_id,
         metadata,
         written,
@@ -264,6 +257,7 @@ def _checkpoint_event(
         batch.next_lsn(),
         batch.next_time_us(),
     )
+    return tuple.__new__(CheckpointEvent, fields)  # in every commit: spares a call of Python's
 
 
 def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None, int | None, int, int]:
@@ -289,17 +283,17 @@ def _stage_checkpoint(
     type_: int,
     event: CheckpointEvent,
     head: Head | None,
-    rows: Sequence[NodeRow] = (),
-    *,
-    has_shared: bool = False,
+    nodes: Nodes = NO_NODES,
+    state: Node | None = None,
+    lists: Mapping[bytes, tuple[bytes, Node]] = NO_LISTS,
 ) -> Head:
-    body = encode_checkpoint_body(event, event.lsn)
-    batch.append(type_, event.time_us, body, event.thread, rows, has_shared=has_shared)
+    body, digest = encode_checkpoint(event, event.lsn)
+    batch.append(type_, event.time_us, body, nodes)
     page = None
     if head is not None and head.event.branch == event.branch and event.version % keys.VERSIONS_PER_PAGE:
         page = head.page
     page = apply_checkpoint(batch, event, page)
-    made = Head(event, event.digest, page)
+    made = Head(event, digest, page, state, lists)
     batch.set_head(event.thread, event.branch, made)
     return made
 
@@ -343,7 +337,7 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
     number = batch.view.thread(thread).branch_count
     lsn = batch.next_lsn()
     event = ForkEvent(thread, number, name, base[0], base[1])
-    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)), thread)
+    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)
     return number
 
@@ -356,5 +350,5 @@ def tag(batch: Batch, thread: int, name: str, target: int) -> None:
         raise UsageError(message)
     event = TagEvent(thread, name, target)
     lsn = batch.next_lsn()
-    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)), thread)
+    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)

@@ -128,7 +128,7 @@ def commit_records(engine: Engine, work: Callable[[WriteTransaction], T]) -> T:
     """Run `work`, which flushes an overlay, and commit it; the reserve of the quota is left to retention."""
 
     def run(transaction: WriteTransaction) -> T:
-        engine._state = None  # noqa: SLF001 - as in `write_raw`: what it remembers of the log is about to change
+        engine._last = None  # noqa: SLF001 - as in `write_raw`: what it remembers of the log is about to change
         return work(transaction)
 
     with engine.read():  # raises if the store was closed

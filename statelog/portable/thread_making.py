@@ -33,7 +33,7 @@ from statelog.log.events import (
     TagEvent,
     ThreadEvent,
     default_id,
-    encode_checkpoint_body,
+    encode_checkpoint,
 )
 from statelog.log.times import to_datetime
 from statelog.portable.bodies import DICT, METADATA_PAIRS_MAX, children
@@ -167,7 +167,7 @@ def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
 
 def encode_body(event: Event, lsn: int) -> bytes:
     """Return the body of an event."""
-    return encode_checkpoint_body(event, lsn) if isinstance(event, CheckpointEvent) else cbor.encode(list(event))
+    return encode_checkpoint(event, lsn)[0] if isinstance(event, CheckpointEvent) else cbor.encode(list(event))
 
 
 def event_row(exported: Exported, event: Event | Redacted, lsn: int, writing: Writing) -> EventRow:

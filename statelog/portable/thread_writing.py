@@ -21,6 +21,7 @@ from statelog.format.record import (
     Redacted,
     decode_record,
     encode_record,
+    pack_nodes,
     record_chain_digest,
     varint,
 )
@@ -86,7 +87,13 @@ class Writing:
             check_event(self.view, event, lsn, self._checkpoints)
             type_, body = exported.type, encode_body(event, lsn)
         data, _chain = encode_record(
-            type_, lsn=lsn, time_us=time_us, previous_chain=self._end.chain, body=body, nodes=rows, flags=flags
+            type_,
+            lsn=lsn,
+            time_us=time_us,
+            previous_chain=self._end.chain,
+            body=body,
+            nodes=pack_nodes(rows),
+            flags=flags,
         )
         record = decode_record(data, lsn)
         self._overlay.stage(data, record, event, read_rows(data, record))

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 from statelog.errors import UsageError
 
+_TEXT_ONLY = frozenset((str,))
+
 
 def normalise_update(update: object) -> dict[str, object]:
     """A write as a new dict of channel to value.
@@ -37,6 +39,8 @@ def normalise_update(update: object) -> dict[str, object]:
 
 
 def _with_text_keys(update: Mapping[object, object]) -> dict[str, object]:
+    if _TEXT_ONLY.issuperset(map(type, update)):
+        return dict(update)  # type: ignore[arg-type]  # as was just seen
     written: dict[str, object] = {}
     for key, value in update.items():
         if not isinstance(key, str):

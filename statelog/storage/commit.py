@@ -27,7 +27,7 @@ import lmdb
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.failures import error_code, full_error, is_full
-from statelog.storage.faults import point
+from statelog.storage.faults import armed, point
 from statelog.storage.headroom import NoHeadroomError
 from statelog.storage.transactions import Stage, WriteTransaction
 
@@ -159,8 +159,15 @@ class Committer:
             if self._queue or self._expected > 1:
                 self._assemble(group)
             started_s = perf_counter()
-            self._execute(group)
-            self._after_commit(group, perf_counter() - started_s)
+            with self._environment.write_lock:
+                self._execute(group)
+            self._flush_s += _EMA_WEIGHT * (perf_counter() - started_s - self._flush_s)
+            self.groups += 1
+            self.commits += len(group)
+            if self.groups % _READER_CHECK_COMMITS == 0:
+                self._check_readers()
+            if armed:
+                point("commit.before_delivery")
         finally:
             self._pass_on(request, group)
 
@@ -194,14 +201,9 @@ class Committer:
         self._assembled.acquire(timeout=timeout_s)
         self._awaited = 0
 
-    def _after_commit(self, group: list[_Request], took_s: float) -> None:
-        self._flush_s += _EMA_WEIGHT * (took_s - self._flush_s)
-        self.groups += 1
-        self.commits += len(group)
-        if self.groups % _READER_CHECK_COMMITS == 0:
-            with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
-                self._environment.check_readers()
-        point("commit.before_delivery")
+    def _check_readers(self) -> None:
+        with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
+            self._environment.check_readers()
 
     def _pass_on(self, request: _Request, group: list[_Request]) -> None:
         """Make the next in the queue the leader, and wake it and those of `group` who are settled.
@@ -229,7 +231,8 @@ class Committer:
             self._group = _NONE
         if request.to_wake:
             _wake(request.to_wake)
-        point("commit.after_delivery")
+        if armed:
+            point("commit.after_delivery")
 
     def _leave(self, request: _Request) -> None:
         """Take an interrupted request out, wherever it is, so that its work no longer runs."""
@@ -250,26 +253,14 @@ class Committer:
 
     # --- one transaction ----------------------------------------------------------
 
-    def _execute(self, group: list[_Request]) -> None:
-        """Run and commit the works of `group` in one transaction, and settle every one.
+    def _execute(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:
+        """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
-        with self._environment.write_lock:
-            self._execute_locked(group)
-
-    def _execute_locked(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:
         transaction = WriteTransaction(self._environment)
         try:
-            point("commit.before_begin")
-            transaction.begin()
-            point("commit.after_begin")
-            self._run_works(transaction, group)
-            if transaction.changes:
-                self._environment.headroom.provide(transaction)
-            point("commit.before_lmdb_commit")
-            transaction.commit()
-            point("commit.after_lmdb_commit")
+            self._run(transaction, group)
         except BaseException as error:
             self._after_failure(transaction, group, error, attempts)
             if not isinstance(error, Exception):
@@ -280,7 +271,12 @@ class Committer:
         if transaction.changes:
             self._environment.wake.notify()
 
-    def _run_works(self, transaction: WriteTransaction, group: list[_Request]) -> None:
+    def _run(self, transaction: WriteTransaction, group: list[_Request]) -> None:
+        if armed:
+            point("commit.before_begin")
+        transaction.begin()
+        if armed:
+            point("commit.after_begin")
         for request in group:
             changes = transaction.changes
             request.error = None
@@ -290,7 +286,15 @@ class Committer:
                 if transaction.changes != changes or isinstance(error, lmdb.Error):
                     raise  # its writes cannot be told from the others': the transaction is lost
                 request.error = error
-            point("commit.between_works")
+            if armed:
+                point("commit.between_works")
+        if transaction.changes:
+            self._environment.headroom.provide(transaction)
+        if armed:
+            point("commit.before_lmdb_commit")
+        transaction.commit()
+        if armed:
+            point("commit.after_lmdb_commit")
 
     def _after_failure(
         self, transaction: WriteTransaction, group: list[_Request], error: BaseException, attempts: int
@@ -298,7 +302,7 @@ class Committer:
         """End a failed transaction, and settle `group` by what became of it."""
         transaction.abort()
         if attempts and (self._environment.headroom.adapt(error) or self._ripen(error)):
-            self._execute_locked(group, attempts - 1)
+            self._execute(group, attempts - 1)
             return
         if transaction.stage is Stage.COMMITTING and not isinstance(error, lmdb.MapFullError):
             self._settle_by_looking(transaction, group, error)
@@ -310,7 +314,7 @@ class Committer:
                 request.settled = True
         else:
             for request in group:
-                self._execute_locked([request])
+                self._execute([request])
 
     def ripen(self) -> None:
         """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
@@ -330,7 +334,7 @@ class Committer:
         with contextlib.suppress(StatelogError), environment.headroom.reserve():
             requests = [_Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
-                self._execute_locked([request], 0)
+                self._execute([request], 0)
             environment.headroom.note_ripe()
             return all(request.error is None for request in requests)
         return False

@@ -54,7 +54,8 @@ POINTS = (
 )
 """Every point there is, in the order in which a creation, a commit, a compaction and an upgrade pass them."""
 
-_armed: dict[str, _Fault] = {}
+armed: dict[str, _Fault] = {}
+"""What strikes where. Who passes points often asks it first: `if armed: point(...)`."""
 
 
 class _Fault:
@@ -69,7 +70,7 @@ class _Fault:
 
 def point(name: str) -> None:
     """Strike if `name` is armed; otherwise do nothing, in well under 100 ns."""
-    if _armed:
+    if armed:
         _pass(name)
 
 
@@ -87,12 +88,12 @@ def arm(name: str, *, count: int = 1, action: str | Callable[[], None] = "kill")
     if name not in POINTS or count < 1 or (isinstance(action, str) and action != "kill"):
         message = f"no such fault: {name}:{count}:{action}"
         raise UsageError(message, fault=name)
-    _armed[name] = _Fault(count, _kill if isinstance(action, str) else action)
+    armed[name] = _Fault(count, _kill if isinstance(action, str) else action)
 
 
 def disarm() -> None:
     """Disarm every point."""
-    _armed.clear()
+    armed.clear()
 
 
 def arm_from_environment() -> None:
@@ -107,12 +108,12 @@ def arm_from_environment() -> None:
 
 
 def _pass(name: str) -> None:
-    fault = _armed.get(name)
+    fault = armed.get(name)
     if fault is None:
         return
     fault.passes_left -= 1
     if fault.passes_left == 0:
-        del _armed[name]
+        del armed[name]
         fault.action()
 
 

@@ -21,7 +21,7 @@ from statelog.errors import CorruptionError, StorageError
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
 from statelog.kernels import check_leaf_at, leaf_address, page_number_at
-from statelog.storage.faults import point
+from statelog.storage.faults import armed, point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -295,7 +295,7 @@ class WriteTransaction(ReadTransaction):
         self.size_bytes = 0
         """Size of the records it wrote."""
         self.number = 0
-        """Its id, once its commit has begun."""
+        """Its id, once it has begun."""
         self.stage = Stage.NEW
         self.last_put: tuple[int, bytes] | None = None
         """LSN and bytes of the last record put: by it a commit of unknown outcome is recognised."""
@@ -309,6 +309,7 @@ class WriteTransaction(ReadTransaction):
     def begin(self) -> None:
         """Take the writer lock and begin; the errors are those of `Environment.begin_write`."""
         self._raw = self._environment.begin_write(self)
+        self.number = self._raw.id()
         handles = self._environment.handles
         self._log = handles.log
         self._index = handles.index
@@ -320,7 +321,6 @@ class WriteTransaction(ReadTransaction):
             raise self._environment.forked_error()
         if self._borrowed:
             self._take_back()
-        self.number = self._raw.id()
         self.stage = Stage.COMMITTING
         self._raw.commit()
         for callback in self._callbacks:
@@ -351,7 +351,8 @@ class WriteTransaction(ReadTransaction):
         """
         if self._borrowed:
             self._take_back()
-        point("commit.before_put_log")
+        if armed:
+            point("commit.before_put_log")
         self.changes += 1
         self.size_bytes += len(record)
         # dupdata, overwrite, append: LMDB answers False, and stores nothing, where the key is out of order
@@ -359,7 +360,8 @@ class WriteTransaction(ReadTransaction):
             message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
             raise StorageError(message, lsn=lsn)
         self.last_put = (lsn, record)
-        point("commit.after_put_log")
+        if armed:
+            point("commit.after_put_log")
 
     def replace_log(self, lsn: int, record: bytes) -> None:
         """Put another record in the place of one that is there.
@@ -399,10 +401,12 @@ class WriteTransaction(ReadTransaction):
         """Store `payload` under `key`, sealed."""
         if self._borrowed:
             self._take_back()
-        point("commit.before_put_index")
+        if armed:
+            point("commit.before_put_index")
         self.changes += 1
         self._raw.put(key, seal(key, payload), True, True, False, self._index)
-        point("commit.after_put_index")
+        if armed:
+            point("commit.after_put_index")
 
     def write_header_again(self) -> None:
         """Write the header as it is: a transaction that changes nothing, and counts."""

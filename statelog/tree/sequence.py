@@ -115,8 +115,25 @@ class Identities:
             if position < 0 or self._is_at(node, level, position, identity):
                 return position
 
+    def joined(self) -> bytearray:
+        """Return the fingerprints of all items in order."""
+        joined = bytearray()
+        digests = iter([level[1] for level in self._tree.head.levels if level[1] is not None])
+        for level, _covered, node in self._tree.groups():
+            if level:
+                joined += self._prints(node, level, next(digests))
+            else:
+                joined += b"".join([node.data[at : at + 2] for at in self._tree.table(node, 0)[::STRIDE]])
+        return joined
+
+    def is_at(self, position: int, identity: bytes) -> bool:
+        """Whether the item at a position has this identity."""
+        return self._is(self._tree.at(position), identity)
+
     def _is_at(self, node: Node, level: int, position: int, identity: bytes) -> bool:
-        slot = self._tree.at_below(node, level, position)
+        return self._is(self._tree.at_below(node, level, position), identity)
+
+    def _is(self, slot: Slot, identity: bytes) -> bool:
         return identity_of(read_item(self._tree.workspace, slot), self._key_item) == identity
 
     def _prints(self, node: Node, level: int, digest: bytes | None) -> bytes:

@@ -21,6 +21,7 @@ from statelog.format.record import (
     checkpoint_digest,
     decode_record,
     encode_record,
+    pack_nodes,
     part_digest,
     record_chain_digest,
     redact_record,
@@ -45,7 +46,7 @@ def envelope(*, version=1, type_=2, flags=0, body=BODY, lsn=7, time_us=99, previ
 
 
 def encoded(rows=(), flags=0):
-    return encode_record(2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=BODY, nodes=rows, flags=flags)
+    return encode_record(2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=BODY, nodes=pack_nodes(rows), flags=flags)
 
 
 def digest(person, data):
@@ -87,7 +88,7 @@ def test_a_checkpoints_digest_is_pinned():
 def test_what_was_encoded_is_decoded(nodes, lsn, time_us, body):
     item = cbor.encode([body])
     rows = [NodeRow(PIECE, node_digest(PIECE, data), data, len(data)) for data in nodes]
-    data, chain = encode_record(3, lsn=lsn, time_us=time_us, previous_chain=PREVIOUS, body=item, nodes=rows)
+    data, chain = encode_record(3, lsn=lsn, time_us=time_us, previous_chain=PREVIOUS, body=item, nodes=pack_nodes(rows))
     decoded = decode_record(memoryview(data), lsn)
     assert (decoded.type, decoded.flags, decoded.lsn, decoded.time_us) == (3, 0, lsn, time_us)
     assert (decoded.previous_chain, decoded.body, decoded.fields()) == (PREVIOUS, item, [body])
@@ -158,7 +159,7 @@ CHECKPOINT = cbor.encode([1, *[None] * 15, [bytes(20)]])
 
 def checkpoint():
     return encode_record(
-        2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=CHECKPOINT, nodes=ROWS, flags=FLAG_CONTINUES
+        2, lsn=7, time_us=99, previous_chain=PREVIOUS, body=CHECKPOINT, nodes=pack_nodes(ROWS), flags=FLAG_CONTINUES
     )
 
 

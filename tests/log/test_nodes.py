@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statelog.errors import CorruptionError
-from statelog.format.record import NodeRow
+from statelog.format.record import NodeRow, pack_nodes
 from statelog.log.nodes import NodeCache
 from statelog.tree.node import LEAF, ROOT, Node, node_digest
 
@@ -29,7 +29,7 @@ def test_what_is_remembered_under_another_digest_is_not_it():
     """A locator that was damaged may lead to another node."""
     cache = NodeCache()
     cache.put(DIGEST, node(), 1, 2)
-    cache.put_rows(2, [NodeRow(LEAF, DIGEST, b"x", 1)])
+    cache.put_nodes(2, pack_nodes([NodeRow(LEAF, DIGEST, b"x", 1)]))
     assert cache.get(bytes(20), 1, 2) is None
     assert cache.get(bytes(20), 2, 0) is None
     assert cache.get(DIGEST, 2, 0) == Node(b"x", 1, 2)

@@ -7,7 +7,7 @@ import pytest
 from statelog import reducers
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
-from statelog.format.record import TYPE_CHECKPOINT, NodeRow, decode_record, encode_record
+from statelog.format.record import TYPE_CHECKPOINT, NodeRow, decode_record, encode_record, pack_nodes
 from statelog.kernels import record_nodes
 from statelog.tree.node import CHUNK, LEAF, ROOT, node_digest
 
@@ -44,7 +44,7 @@ def forge(store, lsn, *, record=None, nodes=None, **changes):
         "previous_chain": old.previous_chain,
         "body": old.body,
         "flags": old.flags,
-        "nodes": rows if nodes is None else nodes,
+        "nodes": pack_nodes(rows if nodes is None else nodes),
         **changes,
     }
     made = encode_record(**fields)[0] if record is None else record

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from statelog.errors import CorruptionError
 from statelog.format import cbor
-from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, NO_DIGEST, NodeRow, encode_record, varint
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, NO_DIGEST, NodeRow, encode_record, pack_nodes, varint
 from statelog.portable.frames import EVENT, LOG, NODE, RECORD, THREADS
 from statelog.portable.thread_events import Exported, encode_event, encode_node
 from statelog.tree.node import CHUNK, LEAF, PIECE, ROOT, node_digest
@@ -49,7 +49,7 @@ def forge_log(forge, piece):
         frames, chain = [], NO_DIGEST
         for lsn, (type_, body, nodes, flags) in enumerate(records, 1):
             data, chain = encode_record(
-                type_, lsn=lsn, time_us=lsn, previous_chain=chain, body=body, nodes=nodes, flags=flags
+                type_, lsn=lsn, time_us=lsn, previous_chain=chain, body=body, nodes=pack_nodes(nodes), flags=flags
             )
             frames.append(piece(RECORD, data))
         return forge(LOG, frames, chain)

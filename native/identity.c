@@ -1,0 +1,131 @@
+/* Digests of nodes, records and checkpoints, and the bodies of checkpoints (FORMAT.md 3 to 5).
+ *
+ * Trust: items are written as they are; whoever passes them has encoded or checked them.
+ */
+#include "internal.h"
+
+enum { FORMAT_VERSION = 1, FLAG_CONTINUES = 1, IDENTITY_SIZE = 1 + SL_DIGEST_SIZE };
+enum { MAJOR_POSITIVE = 0, MAJOR_BYTES = 2, MAJOR_ARRAY = 4, NULL_ITEM = 0xF6 };
+enum { BODY_FIELDS = 17, DIGEST_FIELDS = 5 };
+
+static const char *const NODE_PERSONS[SL_NODE_PIECE + 1] = {
+    NULL, "stlg-leaf-1\0\0\0\0", "stlg-root-1\0\0\0\0", "stlg-chunk-1\0\0\0", "stlg-piece-1\0\0\0"};
+static const char PART_PERSON[16] = "stlg-part-1";
+static const char CHAIN_PERSON[16] = "stlg-chain-1";
+static const char CHECKPOINT_PERSON[16] = "stlg-checkpt-1";
+
+int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest)
+{
+    sl_hash hash;
+    if (type < SL_NODE_LEAF || type > SL_NODE_PIECE) {
+        return SL_USAGE;
+    }
+    sl_hash_begin(&hash, NODE_PERSONS[type]);
+    sl_hash_add(&hash, content, content_size);
+    sl_hash_end(&hash, digest);
+    return SL_OK;
+}
+
+int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const uint8_t *previous, const uint8_t *body,
+                    size_t body_size, const uint8_t *rows, size_t rows_size, uint8_t *digest)
+{
+    sl_hash hash;
+    uint8_t chained[1 + 1 + 2 + 8 + 8 + 3 * SL_DIGEST_SIZE];
+    uint8_t part[SL_DIGEST_SIZE];
+    sl_writer writer = {chained, sizeof chained, 0, false};
+    if (rows_size % SL_ROW_SIZE != 0) {
+        return SL_USAGE;
+    }
+    sl_put_byte(&writer, FORMAT_VERSION);
+    sl_put_byte(&writer, (unsigned)type);
+    sl_put_be(&writer, (unsigned)flags & FLAG_CONTINUES, 2);
+    sl_put_be(&writer, lsn, 8);
+    sl_put_be(&writer, time_us, 8);
+    sl_put(&writer, previous, SL_DIGEST_SIZE);
+    sl_hash_begin(&hash, PART_PERSON);
+    sl_hash_add(&hash, body, body_size);
+    sl_hash_end(&hash, part);
+    sl_put(&writer, part, sizeof part);
+    sl_hash_begin(&hash, PART_PERSON);
+    for (size_t at = 0; at < rows_size; at += SL_ROW_SIZE) {
+        sl_hash_add(&hash, rows + at, IDENTITY_SIZE);
+    }
+    sl_hash_end(&hash, part);
+    sl_put(&writer, part, sizeof part);
+    assert(writer.at == sizeof chained && !writer.full);
+    sl_hash_begin(&hash, CHAIN_PERSON);
+    sl_hash_add(&hash, chained, sizeof chained);
+    sl_hash_end(&hash, digest);
+    return SL_OK;
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------------- */
+
+/* `numbers` of sl_checkpoint_encode, in order. */
+enum { THREAD, BRANCH, VERSION, PARENT_BRANCH, PARENT_VERSION, JUMP_BRANCH, JUMP_VERSION, DEPTH, JUMP_DEPTH, ROOT_LSN,
+       ROOT_NODE, TARGET, TIME };
+
+static void put_number(sl_writer *out, const uint8_t *numbers, unsigned index)
+{
+    uint64_t number = sl_load_be(numbers + (size_t)8 * index, 8);
+    if (number == UINT64_MAX) {
+        sl_put_byte(out, NULL_ITEM);
+    } else {
+        sl_put_head(out, MAJOR_POSITIVE, number);
+    }
+}
+
+static void put_digest(sl_writer *out, const uint8_t *digest)
+{
+    if (digest == NULL) {
+        sl_put_byte(out, NULL_ITEM);
+        return;
+    }
+    sl_put_head(out, MAJOR_BYTES, SL_DIGEST_SIZE);
+    sl_put(out, digest, SL_DIGEST_SIZE);
+}
+
+int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, const uint8_t *root_digest,
+                         const uint8_t *id, size_t id_size, const uint8_t *metadata, size_t metadata_size,
+                         const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
+                         sl_output *out)
+{
+    sl_writer body = sl_writer_of(out);
+    bool is_rollback = sl_load_be(numbers + (size_t)8 * TARGET, 8) != 0;
+    sl_put_head(&body, MAJOR_ARRAY, BODY_FIELDS + (is_rollback ? 1 : 0));
+    for (unsigned index = THREAD; index <= PARENT_VERSION; index++) {
+        put_number(&body, numbers, index);
+    }
+    put_digest(&body, parent_digest);
+    for (unsigned index = JUMP_BRANCH; index <= JUMP_DEPTH; index++) {
+        put_number(&body, numbers, index);
+    }
+    put_digest(&body, root_digest);
+    put_number(&body, numbers, ROOT_LSN);
+    put_number(&body, numbers, ROOT_NODE);
+    sl_put(&body, id, id_size);
+    sl_put(&body, metadata, metadata_size);
+    sl_put(&body, written, written_size);
+    sl_put(&body, borrowed, borrowed_size);
+    if (is_rollback) {
+        put_number(&body, numbers, TARGET);
+    }
+
+    sl_hash hash;
+    uint8_t head[1 + 2 * (1 + SL_DIGEST_SIZE) + 9];
+    uint8_t digest[SL_DIGEST_SIZE];
+    sl_writer head_writer = {head, sizeof head, 0, false};
+    sl_put_head(&head_writer, MAJOR_ARRAY, DIGEST_FIELDS);
+    put_digest(&head_writer, parent_digest);
+    put_digest(&head_writer, root_digest);
+    put_number(&head_writer, numbers, TIME);
+    sl_hash_begin(&hash, CHECKPOINT_PERSON);
+    sl_hash_add(&hash, head, head_writer.at);
+    sl_hash_add(&hash, id, id_size);
+    sl_hash_add(&hash, metadata, metadata_size);
+    sl_hash_end(&hash, digest);
+
+    size_t body_size = body.at;
+    sl_put(&body, digest, sizeof digest);
+    return sl_finish(&body, body_size, out);
+}

@@ -1,0 +1,248 @@
+/* What one commit changes in a state, as long as no chunk closes: the common commit, in a few calls.
+ *
+ * Trust: none. A step gathers the nodes of a record in the making; a locator with LSN 0 names one of its rows.
+ * Invariants: what a step makes is what the general path makes of the same writes, node for node; where that
+ * path would do more (cut a string, build a tree, close a chunk, look for a large leaf) it answers SL_FALLBACK.
+ * tests/native compares the two.
+ */
+#include "internal.h"
+
+enum {
+    LEAF_SIZE_MAX = 4095, /* from 4,096 bytes on a leaf is looked for in the whole store */
+    ITEMS_MAX = SL_CHUNK_ENTRIES_MAX,
+    ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* with the fingerprint of a keyed list */
+    OWN_LOCATOR_SIZE_MAX = 1 + 2             /* LSN 0 and a row below SL_STEP_ROWS_MAX */
+};
+
+/* --- nodes ---------------------------------------------------------------------------------------- */
+
+static const uint8_t *row_digest(const sl_step *step, uint64_t row) { return step->rows + row * SL_ROW_SIZE + 1; }
+
+/* Room behind the nodes gathered so far. */
+static sl_output room(sl_step *step)
+{
+    return (sl_output){step->nodes + step->nodes_size, SL_STEP_NODES_SIZE - step->nodes_size, 0, 0};
+}
+
+/* Note where the node of a row stands. */
+static void place_row(sl_step *step, uint64_t row)
+{
+    const uint8_t *ends = row_digest(step, row) + SL_DIGEST_SIZE;
+    step->row = row;
+    step->at = row > 0 ? sl_load_be(ends - SL_ROW_SIZE + 4, 4) : 0;
+    step->content_end = sl_load_be(ends, 4);
+    step->end = sl_load_be(ends + 4, 4);
+}
+
+/* Take what stands in the room as a node, or find the row that is the same. */
+static int take_node(sl_step *step, uint8_t type, size_t size, size_t content_size)
+{
+    uint8_t digest[SL_DIGEST_SIZE];
+    (void)sl_node_digest(type, step->nodes + step->nodes_size, content_size, digest);
+    for (uint64_t i = 0; i < step->row_count; i++) {
+        if (memcmp(row_digest(step, i), digest, sizeof digest) == 0) {
+            place_row(step, i);
+            return SL_OK;
+        }
+    }
+    if (step->row_count == SL_STEP_ROWS_MAX) {
+        return SL_FALLBACK;
+    }
+    sl_writer writer = {step->rows + step->row_count * SL_ROW_SIZE, SL_ROW_SIZE, 0, false};
+    sl_put_byte(&writer, type);
+    sl_put(&writer, digest, sizeof digest);
+    sl_put_be(&writer, step->nodes_size + content_size, 4);
+    sl_put_be(&writer, step->nodes_size + size, 4);
+    step->nodes_size += size;
+    place_row(step, step->row_count++);
+    return SL_OK;
+}
+
+static void put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step)
+{
+    sl_put_byte(entries, ref);
+    sl_put(entries, row_digest(step, step->row), SL_DIGEST_SIZE);
+    sl_put_locator(locators, 0, step->row);
+}
+
+static bool is_container(sl_shape shape)
+{
+    return shape == SL_ITEM_LIST || shape == SL_ITEM_TUPLE || shape == SL_ITEM_MAP || shape == SL_ITEM_SET ||
+           shape == SL_ITEM_FROZENSET;
+}
+
+/* Write the slot of a checked item: inline, or the ref to a leaf. */
+static int put_slot(sl_step *step, const uint8_t *item, size_t size, sl_writer *entries, sl_writer *locators)
+{
+    if (size <= SL_INLINE_SIZE_MAX) {
+        sl_put(entries, item, size);
+        return SL_OK;
+    }
+    sl_output space = room(step);
+    if (size > LEAF_SIZE_MAX || size > space.capacity) {
+        return SL_FALLBACK;
+    }
+    memcpy(space.bytes, item, size);
+    int status = take_node(step, SL_NODE_LEAF, size, size);
+    if (status == SL_OK) {
+        put_ref(entries, locators, SL_REF_LEAF, step);
+    }
+    return status;
+}
+
+/* --- changes -------------------------------------------------------------------------------------- */
+
+void sl_step_begin(sl_step *step)
+{
+    step->row_count = 0;
+    step->row = 0;
+    step->nodes_size = 0;
+    step->change_count = 0;
+    step->batch_size = 0;
+    step->locators_size = 0;
+}
+
+/* Two writers behind the batch gathered so far; change_end takes over what they wrote. */
+static sl_writer batch_writer(sl_step *step)
+{
+    return (sl_writer){step->batch, SL_STEP_BATCH_SIZE, (size_t)step->batch_size, false};
+}
+
+static sl_writer locators_writer(sl_step *step)
+{
+    return (sl_writer){step->locators, SL_STEP_BATCH_SIZE, (size_t)step->locators_size, false};
+}
+
+static int change_end(sl_step *step, const sl_writer *batch, const sl_writer *locators)
+{
+    if (batch->full || locators->full) {
+        return SL_FALLBACK;
+    }
+    step->batch_size = batch->at;
+    step->locators_size = locators->at;
+    step->change_count++;
+    return SL_OK;
+}
+
+int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size)
+{
+    sl_item head;
+    sl_reader in = sl_reader_of(item, item_size);
+    SL_REQUIRE(sl_item_open(&in, &head));
+    if (item_size > SL_INLINE_SIZE_MAX && is_container(head.shape)) {
+        return SL_FALLBACK; /* a channel's container is a tree */
+    }
+    sl_writer batch = batch_writer(step);
+    sl_writer locators = locators_writer(step);
+    sl_put(&batch, key, key_size);
+    int status = put_slot(step, item, item_size, &batch, &locators);
+    return status == SL_OK ? change_end(step, &batch, &locators) : status;
+}
+
+int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
+                const uint8_t *state, size_t state_size, size_t state_content_size)
+{
+    sl_key_hit hit;
+    uint8_t sum[2 * SL_INLINE_SIZE_MAX];
+    sl_output out = {sum, sizeof sum, 0, 0};
+    if (item_size > SL_INLINE_SIZE_MAX) {
+        return SL_FALLBACK;
+    }
+    int status = sl_find_key(state, state_size, state_content_size, 0, 1, SL_KIND_DICT, key, key_size, &hit);
+    if (status != SL_OK) {
+        return status;
+    }
+    if (hit.found == 0) {
+        sl_root root; /* the channel is new, unless it lies below the root's own entries */
+        SL_REQUIRE(sl_root_parse(state, state_size, state_content_size, 0, &root) == SL_OK);
+        return root.head.level_count > 0 ? SL_FALLBACK : sl_step_put(step, key, key_size, item, item_size);
+    }
+    const uint8_t *held = state + hit.slot_at;
+    if (held[0] >= SL_REF_LEAF) {
+        return SL_FALLBACK;
+    }
+    status = sl_add(held, (size_t)(hit.end - hit.slot_at), item, item_size, &out);
+    return status == SL_OK ? sl_step_put(step, key, key_size, sum, out.size) : SL_FALLBACK;
+}
+
+/* The fingerprint of an item of a keyed list, big-endian. */
+static int put_fingerprint(const uint8_t *item, size_t size, const uint8_t *key, size_t key_size, sl_writer *entries)
+{
+    uint64_t span[2];
+    int status = sl_cbor_map_get(item, size, key, key_size, span);
+    if (status != SL_OK) {
+        return SL_FALLBACK;
+    }
+    sl_put_be(entries, sl_content_hash(item + span[0], (size_t)(span[1] - span[0])) & UINT16_MAX, 2);
+    return SL_OK;
+}
+
+int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
+                   uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,
+                   uint64_t root_lsn)
+{
+    uint8_t entry_bytes[ITEMS_MAX * ENTRY_SIZE_MAX];
+    uint8_t locator_bytes[ITEMS_MAX * OWN_LOCATOR_SIZE_MAX];
+    uint8_t name[3 + 255]; /* the key of a keyed list as an item */
+    sl_writer entries = {entry_bytes, sizeof entry_bytes, 0, false};
+    sl_writer locators = {locator_bytes, sizeof locator_bytes, 0, false};
+    sl_writer name_writer = {name, sizeof name, 0, false};
+    sl_root parsed;
+    int status = sl_root_parse(root, root_size, root_content_size, root_lsn, &parsed);
+    if (status != SL_OK || parsed.head.kind != (uint64_t)kind || count > ITEMS_MAX) {
+        return status != SL_OK ? status : SL_FALLBACK;
+    }
+    if (kind == SL_KIND_KEYED) {
+        sl_put_head(&name_writer, 3, parsed.head.key_size);
+        sl_put(&name_writer, root + parsed.head.key_at, (size_t)parsed.head.key_size);
+    }
+    sl_reader in = sl_reader_of(items, items_size);
+    for (uint64_t i = 0; i < count && status == SL_OK; i++) {
+        size_t at = in.at;
+        SL_REQUIRE(sl_item_skip(&in));
+        if (kind == SL_KIND_KEYED) {
+            status = put_fingerprint(items + at, in.at - at, name, name_writer.at, &entries);
+        }
+        if (status == SL_OK) {
+            status = put_slot(step, items + at, in.at - at, &entries, &locators);
+        }
+    }
+    if (status != SL_OK) {
+        return status;
+    }
+    SL_REQUIRE(in.at == items_size);
+    assert(!entries.full && !locators.full);
+
+    sl_output space = room(step);
+    status = sl_tail_append(root, root_size, root_content_size, root_lsn, entry_bytes, entries.at, locator_bytes,
+                            locators.at, count, &space);
+    if (status == SL_OK) {
+        status = take_node(step, SL_NODE_ROOT, space.size, space.content_size);
+    }
+    if (status != SL_OK) {
+        return status == SL_SPACE ? SL_FALLBACK : status;
+    }
+    sl_writer batch = batch_writer(step);
+    sl_writer batch_locators = locators_writer(step);
+    sl_put(&batch, key, key_size);
+    put_ref(&batch, &batch_locators, SL_REF_ROOT, step);
+    return change_end(step, &batch, &batch_locators);
+}
+
+int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
+                   uint64_t state_lsn, const uint8_t *state_digest)
+{
+    sl_output space = room(step);
+    int status = sl_tail_merge(state, state_size, state_content_size, state_lsn, step->batch, (size_t)step->batch_size,
+                               step->locators, (size_t)step->locators_size, step->change_count, &space);
+    if (status == SL_OK && space.bytes[0] != SL_KIND_DICT) {
+        return SL_MALFORMED;
+    }
+    if (status == SL_OK) {
+        status = take_node(step, SL_NODE_ROOT, space.size, space.content_size);
+    }
+    if (status != SL_OK) {
+        return status == SL_SPACE ? SL_FALLBACK : status;
+    }
+    return memcmp(row_digest(step, step->row), state_digest, SL_DIGEST_SIZE) == 0 ? SL_ABSENT : SL_OK;
+}

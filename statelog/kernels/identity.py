@@ -1,0 +1,93 @@
+"""Digests, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog._kernels import ffi, lib
+from statelog.kernels.calling import OK, fail, give, new, take, unpack_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_node_digest: Callable[..., int] = lib.sl_node_digest
+_chain_digest: Callable[..., int] = lib.sl_chain_digest
+_checkpoint_encode: Callable[..., int] = lib.sl_checkpoint_encode
+
+_DIGEST_SIZE_BYTES: Final = 20
+_NUMBERS_SIZE_BYTES: Final = 256
+"""Above what the numbers and digests of a checkpoint's body take."""
+
+pack_numbers: Callable[..., bytes] = Struct(">13q").pack
+"""Packs what `checkpoint_encode` takes first: thread, branch, version, branch and version of the parent, of the jump,
+depth, jump depth, LSN and number of the root, target (0: no rollback), time in microseconds; -1 for null."""
+
+_NULL: Final = ffi.NULL
+
+
+def node_digest(type_: int, content: bytes) -> bytes:
+    """Return the identity of a node of one of the four types (FORMAT.md 4)."""
+    digest = new("uint8_t[20]")
+    status = _node_digest(type_, content, len(content), digest)
+    if status != OK:
+        fail(status, "node")
+    return bytes(digest)
+
+
+def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body: bytes, rows: bytes) -> bytes:
+    """Return the chain digest of a record of this format, from its body and the rows of its node table."""
+    scratch = take()
+    digest = scratch.output.bytes
+    status = _chain_digest(type_, flags, lsn, time_us, previous, body, len(body), rows, len(rows), digest)
+    if status != OK:
+        fail(status, "record")
+    chain = unpack_bytes(scratch.characters, _DIGEST_SIZE_BYTES)
+    give(scratch, 0)
+    return chain
+
+
+def checkpoint_encode(
+    numbers: bytes,
+    parent_digest: bytes | None,
+    root_digest: bytes,
+    id_item: bytes,
+    metadata: bytes,
+    written: bytes,
+    borrowed: bytes,
+) -> tuple[bytes, bytes]:
+    """Return the body of a checkpoint or rollback, and the checkpoint's digest.
+
+    Args:
+        numbers: see `pack_numbers`.
+        parent_digest: of the parent.
+        root_digest: of the state's root.
+        id_item: the caller's id, or null, encoded; and so metadata, written and borrowed.
+        metadata: see `id_item`.
+        written: see `id_item`.
+        borrowed: see `id_item`.
+    """
+    size_bytes_max = _NUMBERS_SIZE_BYTES + len(id_item) + len(metadata) + len(written) + len(borrowed)
+    scratch = take(size_bytes_max)
+    output = scratch.output
+    parent: Any = _NULL if parent_digest is None else parent_digest
+    status = _checkpoint_encode(
+        numbers,
+        parent,
+        root_digest,
+        id_item,
+        len(id_item),
+        metadata,
+        len(metadata),
+        written,
+        len(written),
+        borrowed,
+        len(borrowed),
+        output,
+    )
+    if status != OK:
+        fail(status, "checkpoint")
+    size = output.content_size
+    both = unpack_bytes(scratch.characters, output.size)
+    give(scratch, size_bytes_max)
+    return both[:size], both[size:]

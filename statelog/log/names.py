@@ -1,0 +1,39 @@
+"""Names of threads, branches, tags and channels, as parts of keys."""
+
+from __future__ import annotations
+
+from statelog.errors import LimitError, UsageError
+from statelog.format import cbor
+from statelog.limits import NAME_SIZE_BYTES_MAX
+
+_CHANNELS_MAX = 4096
+"""Channels whose key items are remembered."""
+
+
+def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MAX) -> None:
+    """Refuse a name that cannot be part of a key."""
+    if not isinstance(name, str) or not name:
+        message = f"a {what} is a text of at least one character, not {name!r}"
+        raise UsageError(message)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        message = f"the {what} {name!r} holds a lone surrogate"
+        raise UsageError(message) from None
+    if size > size_bytes_max:
+        message = f"a {what} of {size} bytes, at most {size_bytes_max} are allowed"
+        raise LimitError(message, actual=size, limit=size_bytes_max)
+
+
+_channel_keys: dict[str, bytes] = {}
+
+
+def channel_key(channel: str) -> bytes:
+    """Return the key item of a channel."""
+    key = _channel_keys.get(channel)
+    if key is None:
+        check_name("channel", channel)
+        key = cbor.encode(channel)
+        if len(_channel_keys) < _CHANNELS_MAX:
+            _channel_keys[channel] = key
+    return key

@@ -1,0 +1,73 @@
+"""Digests and the bodies of checkpoints, beside what hashlib and the general encoder make of them."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statelog import kernels
+from statelog.errors import UsageError
+from statelog.format import cbor
+
+PERSONS = {1: b"stlg-leaf-1", 2: b"stlg-root-1", 3: b"stlg-chunk-1", 4: b"stlg-piece-1"}
+
+digests = st.binary(min_size=20, max_size=20)
+numbers = st.one_of(st.integers(0, 30), st.sampled_from([2**8 - 1, 2**8, 2**16, 2**32, 2**62, 2**63 - 1]))
+
+
+def blake2b(person, data):
+    return hashlib.blake2b(data, digest_size=20, person=person).digest()
+
+
+@pytest.mark.parametrize("size", [*range(300), 1024, 4096, 65_537])
+def test_the_digest_of_a_node_is_that_of_hashlib(size):
+    content = bytes(at * 7 % 251 for at in range(size))
+    for type_, person in PERSONS.items():
+        assert kernels.node_digest(type_, content) == blake2b(person, content)
+
+
+@pytest.mark.parametrize("type_", [0, 5, -1])
+def test_a_node_of_no_type_has_no_digest(type_):
+    with pytest.raises(UsageError):
+        kernels.node_digest(type_, b"x")
+
+
+@given(st.integers(1, 8), st.integers(0, 7), numbers, numbers, digests, st.binary(max_size=300), st.data())
+def test_the_chain_digest_is_the_one_drawn(type_, flags, lsn, time_us, previous, body, data):
+    rows = data.draw(st.lists(st.binary(min_size=29, max_size=29), max_size=12))
+    parts = blake2b(b"stlg-part-1", body) + blake2b(b"stlg-part-1", b"".join([row[:21] for row in rows]))
+    chained = struct.pack(">BBHQQ20s", 1, type_, flags & 1, lsn, time_us, previous) + parts
+    found = kernels.chain_digest(type_, flags, lsn, time_us, previous, body, b"".join(rows))
+    assert found == blake2b(b"stlg-chain-1", chained)
+
+
+def test_rows_that_are_cut_off_have_no_chain_digest():
+    with pytest.raises(UsageError):
+        kernels.chain_digest(1, 0, 1, 1, bytes(20), b"", bytes(30))
+
+
+@given(
+    st.tuples(*[numbers] * 13),
+    st.sets(st.integers(3, 6)),
+    st.one_of(st.none(), digests),
+    digests,
+    st.one_of(st.none(), st.text(max_size=300)),
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=5),
+    st.lists(st.text(max_size=5), max_size=5),
+    st.lists(digests, max_size=3),
+)
+def test_a_checkpoint_is_what_the_general_encoder_makes(
+    given_numbers, nulls, parent, root, id_, metadata, written, borrowed
+):
+    fields = [None if at in nulls else number for at, number in enumerate(given_numbers)]
+    packed = kernels.pack_numbers(*[-1 if number is None else number for number in fields])
+    items = [cbor.encode(value) for value in (id_, metadata, written, borrowed)]
+    body, digest = kernels.checkpoint_encode(packed, parent, root, *items)
+    target, time_us = fields[11:]
+    expected = [*fields[:5], parent, *fields[5:9], root, *fields[9:11], id_, metadata, written, borrowed]
+    assert body == cbor.encode(expected + [target] * (target > 0))
+    assert digest == blake2b(b"stlg-checkpt-1", cbor.encode([parent, root, time_us, id_, metadata]))

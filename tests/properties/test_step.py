@@ -1,0 +1,130 @@
+"""T6: what a step makes of writes is what the general path makes of them, node for node (not in the same order)."""
+
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import statelog
+from statelog import kernels, reducers
+from statelog.errors import StatelogError
+from statelog.log import writer
+from statelog.reducers import Overwrite, Remove
+from statelog.testing import strategies as own
+
+SCHEMA = {
+    "step": operator.add,
+    "found": operator.add,
+    "log": reducers.extend,
+    "messages": reducers.upsert("id"),
+    "notes": reducers.merge,
+    "plain": reducers.replace,
+}
+
+items = st.one_of(
+    own.values(),
+    st.text(max_size=200),
+    st.builds(lambda size: "z" * size, st.sampled_from([60, 62, 63, 70, 4092, 4093, 4094, 4100])),
+)
+messages = st.lists(
+    st.one_of(
+        st.builds(lambda number, text: {"id": f"m{number}", "text": text}, st.integers(0, 60), st.text(max_size=90)),
+        st.builds(lambda number: Remove(f"m{number}"), st.integers(0, 60)),
+        st.sampled_from([reducers.REMOVE_ALL, {"text": "no id"}, {"id": [1, 2], "text": "x"}]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+writes = st.lists(
+    st.one_of(
+        st.builds(lambda value: {"step": value}, st.one_of(st.integers(-5, 5), own.floats(), st.just(2**70))),
+        st.builds(lambda value: {"found": value}, st.lists(items, max_size=6)),
+        st.builds(lambda value: {"log": value}, st.lists(items, max_size=3)),
+        st.builds(lambda value: {"messages": value}, messages),
+        st.builds(lambda value: {"notes": value}, st.dictionaries(st.text(max_size=3), items, max_size=2)),
+        st.builds(lambda value: {"plain": value}, items),
+        st.builds(lambda value: {"found": Overwrite(value)}, st.lists(items, max_size=3)),
+        st.builds(lambda value: {"plain": value, "step": 1}, items),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def nodes_of(store, lsn):
+    """The nodes of a record, in the order of their digests: theirs in the record may be another."""
+    with store.read() as view:
+        record = bytes(view.transaction.get_log(lsn))
+    return sorted((digest, record[at : at + size]) for _type, digest, at, size, _total in kernels.record_nodes(record))
+
+
+def commit_both(pair, thread_id, commits):
+    """Commit to a store that takes steps and to one that does not; return how many steps were taken."""
+    stepping, general = pair
+    steps = []
+
+    def counted(*arguments):
+        step = writer_take_step(*arguments)
+        steps.append(step is not None)
+        return step
+
+    writer_take_step = writer.take_step
+    for update in commits:
+        outcomes = []
+        for store, take in ((stepping, counted), (general, lambda *_arguments: None)):
+            writer.take_step = take
+            try:
+                made = store.thread(thread_id, schema=SCHEMA).commit(*update)
+                outcomes.append((made.lsn, made.state_digest, nodes_of(store, made.lsn)))
+            except StatelogError as error:
+                outcomes.append((type(error), str(error)))
+            finally:
+                writer.take_step = writer_take_step
+        assert outcomes[0] == outcomes[1]
+    return sum(steps)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("step")
+    with (
+        statelog.open(directory / "a", durability="batched") as a,
+        statelog.open(directory / "b", durability="batched") as b,
+    ):
+        yield a, b
+        assert a.verify().problems == b.verify().problems == []
+
+
+@pytest.fixture(autouse=True)
+def _same_ids(monkeypatch):
+    """Items without identity are given the same one on both sides."""
+    monkeypatch.setattr(reducers, "uuid4", lambda: "an-identity")
+
+
+thread_numbers = iter(range(10**9))
+
+
+@given(commits=st.lists(writes, min_size=1, max_size=12))
+def test_a_step_makes_what_the_general_path_makes(pair, commits):
+    commit_both(pair, f"t{next(thread_numbers)}", commits)
+
+
+def test_common_commits_are_steps(pair):
+    fill = [[{"log": [f"entry {number}" * 6], "messages": [{"id": f"a{number}"}]}] for number in range(60)]
+    taken = commit_both(
+        pair, "common", [*fill, *[[{"log": [number]}, {"log": ["b"], "step": 1}] for number in range(200)]]
+    )
+    assert taken > 200
+    updates = [
+        [{"messages": [{"id": f"b{number}", "text": "t" * 100}]}, {"plain": "p" * number}] for number in range(300)
+    ]
+    assert commit_both(pair, "common", updates) > 200
+
+
+def test_long_keyed_lists_with_equal_fingerprints(pair):
+    """Identities are told apart by more than 16 bits."""
+    many = [{"id": f"{number:06}"} for number in range(9000)]
+    commits = [[{"messages": many}], *[[{"messages": [{"id": f"new {number}"}]}] for number in range(300)]]
+    commits += [[{"messages": [{"id": f"{number * 29:06}", "changed": True}]}] for number in range(40)]
+    assert commit_both(pair, "prints", commits) > 200
