@@ -101,15 +101,15 @@ class Engine:
 
         return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
 
-    def write_raw(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run `work` on a write transaction and commit it: for the care of the store, not for events."""
+    def write_raw(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
+        """Run `work` on a write transaction and commit it: for the care of the store, or records made elsewhere."""
         self._check_open()
 
         def run(transaction: WriteTransaction) -> T:
             self._last = None
             return work(transaction)
 
-        return self._submit_with_reserve(run)
+        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
 
     def _submit_with_reserve(self, run: Callable[[WriteTransaction], T]) -> T:
         """Commit; in a full store, from the reserve of its quota or of its file."""

@@ -18,7 +18,7 @@ from statelog.portable.checking import Checked, RecordChecker, damage_at
 from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
 from statelog.portable.nodes import Row, read_rows
-from statelog.portable.overlay import Overlay, commit_records
+from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
 from statelog.storage.residency import MappedPages
 
@@ -188,7 +188,7 @@ class LogImporter:
 
         if self._end.lsn and batch[0].record.time_us <= self._end.time_us:
             self._reader.refuse(batch[0].offset, f"the time of record {batch[0].record.lsn} cannot be")
-        self._end = commit_records(self._engine, work)
+        self._end = self._engine.write_raw(work, may_use_reserve=False)
         self._added += len(batch)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:

@@ -17,9 +17,8 @@ from statelog.log.view import Transaction, View, ordered
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from statelog.log.engine import Engine
     from statelog.portable.nodes import Row
     from statelog.storage.transactions import WriteTransaction
 
@@ -122,15 +121,3 @@ class Overlay:
                 transaction.delete_index(key)
             else:
                 transaction.put_index(key, payload)
-
-
-def commit_records(engine: Engine, work: Callable[[WriteTransaction], T]) -> T:
-    """Run `work`, which flushes an overlay, and commit it; the reserve of the quota is left to retention."""
-
-    def run(transaction: WriteTransaction) -> T:
-        engine._last = None  # noqa: SLF001 - as in `write_raw`: what it remembers of the log is about to change
-        return work(transaction)
-
-    with engine.read():  # raises if the store was closed
-        pass
-    return engine.environment.committer.submit(run)

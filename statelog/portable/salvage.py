@@ -48,7 +48,7 @@ from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
 from statelog.portable.finding import Finder, Found
 from statelog.portable.nodes import read_rows
-from statelog.portable.overlay import Overlay, commit_records
+from statelog.portable.overlay import Overlay
 from statelog.portable.pages import PageFile
 from statelog.portable.salvage_plan import Plan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
@@ -195,7 +195,7 @@ class _Writer:
         stop = max([*self._chosen, *self._plan.stand_ins], default=0)
         lsn = 1
         while lsn <= stop:
-            lsn = commit_records(self._engine, partial(self._write_some, start=lsn, stop=stop))
+            lsn = self._engine.write_raw(partial(self._write_some, start=lsn, stop=stop), may_use_reserve=False)
             if progress is not None:
                 progress(lsn - 1, stop)
         self._report.finish(self._chosen, self._plan)

@@ -23,7 +23,6 @@ from statelog.portable.events import TIME_US_MAX
 from statelog.portable.frames import EVENT, NODE, THREADS
 from statelog.portable.log_import import BATCH_RECORDS, BATCH_SIZE_BYTES, BATCH_STRETCH
 from statelog.portable.nodes import Seams, check_content, check_refs, read_rows
-from statelog.portable.overlay import commit_records
 from statelog.portable.reports import ImportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, decode_event, decode_node
@@ -264,7 +263,7 @@ class ThreadImporter:
             self._last_lsn = writing.flush(transaction)
             return writing
 
-        writing = commit_records(self._engine, work)
+        writing = self._engine.write_raw(work, may_use_reserve=False)
         for number, lsn in writing.threads.items():
             self._threads[number].lsn = lsn
         self._settle(writing.places, writing.events)
