@@ -7,6 +7,8 @@ def test_my_reducer_has_the_algebra_it_declares():
 def test_my_state_survives_a_kill(history):
     crash_at(new_path(), history, point="commit.before_lmdb_commit", occurrence=3, schema=State)
 
+TestMyState = crash_machine(State).TestCase
+
 Strategies and proofs of reducers need Hypothesis: `pip install 'statelog[test]'`.
 """
 
@@ -32,6 +34,7 @@ from statelog.testing.on_demand import on_demand
 
 if TYPE_CHECKING:
     from statelog.testing.algebra import check_reducer
+    from statelog.testing.machine import crash_machine
     from statelog.testing.strategies import (
         SCHEMA,
         elements,
@@ -68,6 +71,7 @@ __all__ = [
     "assert_recovered",
     "check_reducer",
     "crash_at",
+    "crash_machine",
     "elements",
     "exact_form",
     "floats",
@@ -89,6 +93,7 @@ __getattr__ = on_demand(
     __name__,
     {
         "algebra": ("check_reducer",),
+        "machine": ("crash_machine",),
         "strategies": (
             "SCHEMA",
             "elements",

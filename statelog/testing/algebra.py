@@ -80,7 +80,8 @@ def check_reducer(
     if known is None:
         message = f"{reducer!r} is no reducer: one takes two arguments, the value there and the write"
         raise UsageError(message)
-    triples = st.one_of(*(st.tuples(domain, domain, domain) for domain in _domains(known, values)))
+    kinds = domains(known) if values is None else (values,)
+    triples = st.one_of(*(st.tuples(domain, domain, domain) for domain in kinds))
 
     @settings(
         max_examples=max_examples,
@@ -101,9 +102,13 @@ def check_reducer(
         raise AssertionError(message) from error
 
 
-def _domains(reducer: Reducer, values: SearchStrategy[Any] | None) -> tuple[SearchStrategy[Any], ...]:
-    if values is not None:
-        return (values,)
+def domains(reducer: Reducer) -> tuple[SearchStrategy[Any], ...]:
+    """Return the kinds of values that a reducer merges, each with its own.
+
+    Raises:
+        UsageError: a function does not say what it merges.
+
+    """
     if reducer.name == "upsert":
         key = reducer.parameter
         renamed = messages().map(lambda item: {**item, key: item["id"]})
@@ -113,10 +118,15 @@ def _domains(reducer: Reducer, values: SearchStrategy[Any] | None) -> tuple[Sear
     try:
         hints = typing.get_type_hints(reducer.function)
         first = next(iter(inspect.signature(reducer.function).parameters))
-        return (_BARE[hints[first]] if hints[first] in _BARE else st.from_type(hints[first]),)
+        return (annotated_values(hints[first]),)
     except (KeyError, NameError, TypeError, StopIteration, ResolutionFailed) as error:
         message = f"{reducer.label} does not say what it merges: annotate its first argument, or pass values="
         raise UsageError(message) from error
+
+
+def annotated_values(annotation: Any) -> SearchStrategy[Any]:
+    """Return values of a type; of containers that do not say what is inside, small things that can be stored."""
+    return _BARE[annotation] if annotation in _BARE else st.from_type(annotation)
 
 
 def _check_triple(reducer: Reducer, a: Any, b: Any, c: Any) -> None:

@@ -294,7 +294,7 @@ def histories(
     history: list[Operation] = []
     for _ in range(draw(st.integers(min_size, max_size))):
         chosen = _WRITES_TO_ALL if writes is None else writes
-        operation = _draw_operation(draw, model, schema, st.lists(chosen, min_size=1, max_size=3).map(tuple), threads)
+        operation = draw_operation(draw, model, schema, st.lists(chosen, min_size=1, max_size=3).map(tuple), threads)
         perform(operation, model, schema=schema)
         history.append(operation)
     return tuple(history)
@@ -306,13 +306,15 @@ _METADATA = st.dictionaries(texts(), scalars(), max_size=2)
 _DICE = st.integers(0, 4)
 
 
-def _draw_operation(
+def draw_operation(
     draw: DrawFn,
     model: StoreModel,
     schema: object,
     supersteps: SearchStrategy[tuple[Mapping[str, Any], ...]],
     threads: Sequence[str],
 ) -> Operation:
+    """Draw what may happen next to a store that is as `model`."""
+
     def single() -> Any:
         return _draw_single(draw, model, schema, supersteps, draw(st.sampled_from(threads)))
 

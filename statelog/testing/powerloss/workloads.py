@@ -119,7 +119,7 @@ class Workload:
     processes: bool = False
     durability: Durability = "commit"
     max_size_bytes: int | None = None
-    schema: Mapping[str, reducers.Reducer] = field(default_factory=lambda: SCHEMA)
+    schema: object = field(default_factory=lambda: SCHEMA)
     files: Mapping[str, bytes] = field(default_factory=dict)
     opener: str = "statelog:open"
     setup: str = ""
@@ -145,7 +145,7 @@ class Session:
         self,
         path: Path,
         options: Mapping[str, Any],
-        schema: Mapping[str, reducers.Reducer] | None,
+        schema: object,
         opener: Callable[..., Store] = statelog.open,
     ) -> None:
         self._path = path
