@@ -40,6 +40,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 @pytest.fixture
+def soak_scale():
+    """How much of its work a soak test does: STATELOG_SOAK_SCALE, 1 being what the tests say."""
+    return float(os.environ.get("STATELOG_SOAK_SCALE", "1"))
+
+
+@pytest.fixture
 def path(tmp_path):
     """Where a test may make a store."""
     return tmp_path / "agent.state"

@@ -60,8 +60,9 @@ def test_damage_is_found_and_never_read_as_data(check):
 
 
 @pytest.mark.soak
-def test_ten_thousand_flips_are_found_or_explained(check):
-    report = check_corruption(flip_count=SOAK_FLIPS, larger_count=SOAK_LARGER, directory=log_directory())
+def test_ten_thousand_flips_are_found_or_explained(check, soak_scale):
+    counts = {"flip_count": int(SOAK_FLIPS * soak_scale), "larger_count": int(SOAK_LARGER * soak_scale)}
+    report = check_corruption(**counts, directory=log_directory())
     check(report)
     assert report.rate == 1.0
     assert report.placed_reads == report.damaged_reads

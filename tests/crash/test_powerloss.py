@@ -116,9 +116,10 @@ def test_users_may_bring_their_own_workload():
 
 
 @pytest.mark.soak
-def test_twenty_thousand_images_of_everything_a_store_does(show):
-    report = check_power_loss(images=SOAK_IMAGES, directory=log_directory())
+def test_twenty_thousand_images_of_everything_a_store_does(show, soak_scale):
+    images = int(SOAK_IMAGES * soak_scale)
+    report = check_power_loss(images=images, directory=log_directory())
     show(report)
     assert report.bad == []
     assert report.ok
-    assert report.images >= SOAK_IMAGES
+    assert report.images >= images
