@@ -30,7 +30,7 @@ int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const u
                     size_t body_size, const uint8_t *rows, size_t rows_size, uint8_t *digest)
 {
     sl_hash hash;
-    uint8_t chained[1 + 1 + 2 + 8 + 8 + 3 * SL_DIGEST_SIZE];
+    uint8_t chained[1 + 1 + 2 + 8 + 8 + 2 * SL_DIGEST_SIZE];
     uint8_t part[SL_DIGEST_SIZE];
     sl_writer writer = {chained, sizeof chained, 0, false};
     if (rows_size % SL_ROW_SIZE != 0) {
@@ -45,8 +45,8 @@ int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const u
     sl_hash_begin(&hash, PART_PERSON);
     sl_hash_add(&hash, body, body_size);
     sl_hash_end(&hash, part);
-    sl_put(&writer, part, sizeof part);
     sl_hash_begin(&hash, PART_PERSON);
+    sl_hash_add(&hash, part, sizeof part);
     for (size_t at = 0; at < rows_size; at += SL_ROW_SIZE) {
         sl_hash_add(&hash, rows + at, IDENTITY_SIZE);
     }

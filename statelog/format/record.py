@@ -54,7 +54,7 @@ _ENDS = struct.Struct(">II")
 _NUMBERED_ROW = struct.Struct(">IB20sII")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
 _REST = struct.Struct(">BBHIQQ20sI")
-_CHAINED = struct.Struct(">BBHQQ20s20s20s")
+_CHAINED = struct.Struct(">BBHQQ20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
 NODE_COUNT_AT = ENVELOPE_SIZE_BYTES - 4
 FLAGS_AT = 11
@@ -116,8 +116,8 @@ class Redacted(NamedTuple):
     """What is left of an event: its thread, what the chain needs, and what the index needs."""
 
     thread: int
-    body_digest: bytes
-    nodes_digest: bytes | None
+    digest: bytes
+    """Part digest of the body; where nodes were vacuumed, contents digest."""
     borrowed: list[bytes]
 
 
@@ -144,7 +144,7 @@ class Record(NamedTuple):
     def redacted(self) -> Redacted:
         """Return what a redacted body keeps."""
         fields = self.fields()
-        is_whole = len(fields) == 4 and type(fields[0]) is int and type(fields[1]) is bytes
+        is_whole = len(fields) == 3 and type(fields[0]) is int and type(fields[1]) is bytes
         if not is_whole or not self.flags & FLAG_REDACTED:
             message = f"record {self.lsn}: the body is not that of a redacted record"
             raise CorruptionError(message, lsn=self.lsn)
@@ -181,16 +181,16 @@ def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Col
 
     """
     record = decode_record(data, lsn)
-    body_digest, nodes_digest = part_digests(data, record)
-    borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record)
     nodes = kernels.record_nodes(data)
+    body_digest, contents = _digests(record, nodes)
+    borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record)
     kept = [row[0] != 0 and (alive is None or number in alive) for number, row in enumerate(nodes)]
     is_vacuumed = not all(kept) or bool(record.flags & FLAG_VACUUMED)
-    body = cbor.encode([thread, body_digest, nodes_digest if is_vacuumed else None, borrowed])
+    body = cbor.encode([thread, contents if is_vacuumed else body_digest, borrowed])
     flags = record.flags | FLAG_REDACTED | (FLAG_VACUUMED if is_vacuumed else 0)
     count = len(nodes) if any(kept) else 0
     table: list[bytes] = [struct.pack(">I", sum(kept))] if is_vacuumed and count else []
-    contents: list[bytes] = []
+    left: list[bytes] = []
     end = 0
     for number in range(count):
         if kept[number]:
@@ -198,12 +198,12 @@ def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Col
             ends = (end + content_size, end + total_size)
             row = _NUMBERED_ROW.pack(number, type_, digest, *ends) if is_vacuumed else _ROW.pack(type_, digest, *ends)
             table.append(row)
-            contents.append(bytes(data[at : at + total_size]))
+            left.append(bytes(data[at : at + total_size]))
             end += total_size
     envelope = _REST.pack(
         FORMAT_VERSION, record.type, flags, len(body), lsn, record.time_us, record.previous_chain, count
     )
-    rest = b"".join((envelope, body, *table, *contents))
+    rest = b"".join((envelope, body, *table, *left))
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest
 
 
@@ -217,14 +217,15 @@ def _borrowed(record: Record) -> list[bytes]:
     return borrowed
 
 
-def chain_digest(
-    type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body_digest: bytes, nodes_digest: bytes
-) -> bytes:
-    """Return the chain digest, from the part digests of body and node identities."""
+def contents_digest(body_digest: bytes, identities: bytes) -> bytes:
+    """Return what stands for all that a record holds: from the part digest of its body, and its node identities."""
+    return part_digest(body_digest + identities)
+
+
+def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes, contents: bytes) -> bytes:
+    """Return the chain digest, from the contents digest."""
     state = _CHAIN_START.copy()
-    state.update(
-        _CHAINED.pack(FORMAT_VERSION, type_, flags & FLAG_CONTINUES, lsn, time_us, previous, body_digest, nodes_digest)
-    )
+    state.update(_CHAINED.pack(FORMAT_VERSION, type_, flags & FLAG_CONTINUES, lsn, time_us, previous, contents))
     return state.digest()
 
 
@@ -283,28 +284,27 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
 
 def record_chain_digest(data: memoryview | bytes, record: Record) -> bytes:
     """Return the chain digest of a decoded record."""
-    body_digest, nodes_digest = part_digests(data, record)
-    return chain_digest(
-        record.type, record.flags, record.lsn, record.time_us, record.previous_chain, body_digest, nodes_digest
-    )
+    nodes = [] if record.flags & FLAG_VACUUMED else kernels.record_nodes(data)
+    _body_digest, contents = _digests(record, nodes)
+    return chain_digest(record.type, record.flags, record.lsn, record.time_us, record.previous_chain, contents)
 
 
-def part_digests(data: memoryview | bytes, record: Record) -> tuple[bytes, bytes]:
-    """Return the part digests of body and node identities, which outlive both.
+def _digests(record: Record, nodes: Sequence[tuple[int, bytes, int, int, int]]) -> tuple[bytes, bytes]:
+    """Return the part digest of a record's body, and its contents digest; only the latter where nodes were vacuumed.
 
-    Raises:
-        CorruptionError: a redacted record has no room for them.
+    Args:
+        record: the record.
+        nodes: its node table, as `kernels.record_nodes` gives it; not used where nodes were vacuumed.
 
     """
     if record.flags & FLAG_REDACTED:
-        redacted = record.redacted()
-        body_digest = redacted.body_digest
-        if redacted.nodes_digest is not None:
-            return body_digest, redacted.nodes_digest
+        digest = record.redacted().digest
+        if record.flags & FLAG_VACUUMED:
+            return b"", digest
     else:
-        body_digest = part_digest(record.body)
-    ids = [bytes((type_,)) + digest for type_, digest, _at, _content, _total in kernels.record_nodes(data)]
-    return body_digest, part_digest(b"".join(ids))
+        digest = part_digest(record.body)
+    identities = b"".join([bytes((type_,)) + node for type_, node, _at, _content, _total in nodes])
+    return digest, contents_digest(digest, identities)
 
 
 def checkpoint_digest(parent: bytes | None, root: bytes, time_us: int, caller_id: str | None, metadata: bytes) -> bytes:

@@ -210,7 +210,7 @@ _BODIES: dict[int, tuple[Field, ...]] = {
     TYPE_DELETE: (LSN, DIGEST),
     TYPE_POLICY: (LSN, POLICY),
 }
-_REDACTED: tuple[Field, ...] = (LSN, DIGEST, optional(DIGEST), _digests)
+_REDACTED: tuple[Field, ...] = (LSN, DIGEST, _digests)
 
 
 # --- bodies -----------------------------------------------------------------------
@@ -264,10 +264,8 @@ def read_event(record: Record) -> Event | Redacted:
         _refuse(record, f"it has flags {record.flags:#x}")
     try:
         if record.flags & FLAG_REDACTED:
-            thread, body, nodes, borrowed = read_fields(split_array(record.body), _REDACTED)
-            if bool(record.flags & FLAG_VACUUMED) != (nodes is not None):
-                _refuse(record, "its flags do not fit its redacted body")
-            return Redacted(thread, body, nodes, cbor.decode(borrowed))
+            thread, digest, borrowed = read_fields(split_array(record.body), _REDACTED)
+            return Redacted(thread, digest, cbor.decode(borrowed))
         read_fields(split_array(record.body), _BODIES[record.type])
     except CorruptionError as error:
         if "lsn" in error.facts:

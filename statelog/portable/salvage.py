@@ -74,7 +74,7 @@ _FLAGS = slice(10, 12)
 _BODY_SIZE = slice(12, 16)
 _PREVIOUS_CHAIN = slice(32, 52)
 _CHECKSUM = struct.Struct(">Q")
-_EMPTY_BODY = cbor.encode([0, NO_DIGEST, NO_DIGEST, []])
+_EMPTY_BODY = cbor.encode([0, NO_DIGEST, []])
 
 
 class _Piece(NamedTuple):
@@ -291,12 +291,12 @@ def _redacted(piece: _Piece, alive: Collection[int]) -> _Piece:
     if not isinstance(event, Redacted):  # the body first, without decoding it: metadata may want a codec unknown here
         thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
         borrowed = cbor.decode(event.borrowed) if isinstance(event, CheckpointEvent) else []
-        body = cbor.encode([thread, part_digest(record.body), None, borrowed])
+        body = cbor.encode([thread, part_digest(record.body), borrowed])
         envelope = bytearray(data[:ENVELOPE_SIZE_BYTES])
         envelope[_FLAGS] = (record.flags | FLAG_REDACTED).to_bytes(2)
         envelope[_BODY_SIZE] = len(body).to_bytes(4)
         data = _sealed(envelope + body + data[ENVELOPE_SIZE_BYTES + len(record.body) :])
-        event = Redacted(thread, part_digest(record.body), None, borrowed)
+        event = Redacted(thread, part_digest(record.body), borrowed)
     return _decoded(redact_record(data, record.lsn, event.thread, alive=alive), record.lsn)
 
 

@@ -63,7 +63,7 @@ def make_event(writing: Writing, group: Group, lsn: int, time_us: int, thread: i
     if exported.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
         return _make_checkpoint(writing, group, lsn, time_us, thread)
     if exported.type == TYPE_CARRIER:
-        return Redacted(thread, _REDACTED_BODY, None, [])
+        return Redacted(thread, _REDACTED_BODY, [])
     if exported.type == TYPE_THREAD:
         return ThreadEvent(*fields)
     if exported.type == TYPE_FORK:

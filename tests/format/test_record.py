@@ -19,6 +19,7 @@ from statelog.format.record import (
     FLAG_VACUUMED,
     NodeRow,
     checkpoint_digest,
+    contents_digest,
     decode_record,
     encode_record,
     pack_nodes,
@@ -66,8 +67,8 @@ def test_a_record_with_nodes_has_their_table_then_the_nodes():
 
 def test_the_chain_covers_envelope_body_and_node_identities():
     identities = b"".join(bytes([row.type]) + row.digest for row in ROWS)
-    parts = digest(b"stlg-part-1", BODY) + digest(b"stlg-part-1", identities)
-    chained = struct.pack(">BBHQQ20s", 1, 2, FLAG_CONTINUES, 7, 99, PREVIOUS) + parts
+    contents = digest(b"stlg-part-1", digest(b"stlg-part-1", BODY) + identities)
+    chained = struct.pack(">BBHQQ20s", 1, 2, FLAG_CONTINUES, 7, 99, PREVIOUS) + contents
     data, chain = encoded(ROWS, FLAG_CONTINUES)
     assert chain == digest(b"stlg-chain-1", chained)
     assert record_chain_digest(data, decode_record(data, 7)) == chain
@@ -179,8 +180,7 @@ def test_redacting_keeps_the_chain(alive):
 def test_a_redacted_record_is_the_bytes_that_are_drawn():
     data, _chain = checkpoint()
     identities = b"".join(bytes([row.type]) + row.digest for row in ROWS)
-    parts = [part_digest(CHECKPOINT), part_digest(identities)]
-    body = cbor.encode([1, *parts, [bytes(20)]])
+    body = cbor.encode([1, contents_digest(part_digest(CHECKPOINT), identities), [bytes(20)]])
     row = struct.pack(">II", 1, 1) + bytes([PIECE]) + bytes(20) + struct.pack(">II", 200, 202)
     flags = FLAG_CONTINUES | FLAG_REDACTED | FLAG_VACUUMED
     assert redact_record(data, 7, 1, alive=[1]) == sealed(

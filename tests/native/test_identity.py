@@ -39,8 +39,8 @@ def test_a_node_of_no_type_has_no_digest(type_):
 @given(st.integers(1, 8), st.integers(0, 7), numbers, numbers, digests, st.binary(max_size=300), st.data())
 def test_the_chain_digest_is_the_one_drawn(type_, flags, lsn, time_us, previous, body, data):
     rows = data.draw(st.lists(st.binary(min_size=29, max_size=29), max_size=12))
-    parts = blake2b(b"stlg-part-1", body) + blake2b(b"stlg-part-1", b"".join([row[:21] for row in rows]))
-    chained = struct.pack(">BBHQQ20s", 1, type_, flags & 1, lsn, time_us, previous) + parts
+    contents = blake2b(b"stlg-part-1", blake2b(b"stlg-part-1", body) + b"".join([row[:21] for row in rows]))
+    chained = struct.pack(">BBHQQ20s", 1, type_, flags & 1, lsn, time_us, previous) + contents
     found = kernels.chain_digest(type_, flags, lsn, time_us, previous, body, b"".join(rows))
     assert found == blake2b(b"stlg-chain-1", chained)
 
