@@ -47,7 +47,10 @@ _ACTIONS: dict[Call, tuple[Action, ...]] = {
     Call.OPEN: (Action.FAIL,),
     Call.RENAME: (Action.FAIL, Action.FAIL_AFTER),
     Call.UNLINK: (Action.FAIL,),
+    Call.GROW: (Action.FAIL, Action.SHORT),
 }
+"""GROW are the writes beyond the end of a file: the first that fails, and all after it, are what a full disk does."""
+
 _ERRORS = (errno.EIO, errno.ENOSPC)
 
 
