@@ -114,6 +114,26 @@ int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_
     return row_read(&table, row, place);
 }
 
+int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
+                   sl_node_place *place)
+{
+    uint8_t found[SL_DIGEST_SIZE];
+    sl_node_place candidate;
+    int status = sl_record_node(record, size, number, &candidate);
+    if (status != SL_OK) {
+        return status;
+    }
+    if (candidate.type != (uint64_t)type || memcmp(record + candidate.digest_at, digest, sizeof found) != 0) {
+        return SL_ABSENT;
+    }
+    status = sl_node_digest(type, record + candidate.content_at, (size_t)candidate.content_size, found);
+    if (status != SL_OK || memcmp(found, digest, sizeof found) != 0) {
+        return SL_ABSENT;
+    }
+    *place = candidate;
+    return SL_OK;
+}
+
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count)
 {

@@ -167,7 +167,7 @@ static int blob_tail_position(const uint8_t *data, size_t size, size_t content_s
     sl_root root;
     SL_REQUIRE(sl_root_parse(data, size, content_size, 0, &root) == SL_OK);
     SL_REQUIRE(sl_is_blob((int)root.head.kind) && position < root.head.tail_count);
-    *hit = (sl_position_hit){0, position, root.head.tail_at, content_size, 0, 0};
+    *hit = (sl_position_hit){0, position, root.head.tail_at, content_size, 0, 0, root.head.tail_count};
     return SL_OK;
 }
 
@@ -185,7 +185,7 @@ int sl_find_position(const uint8_t *data, size_t size, size_t content_size, uint
     }
     while ((status = sl_entries_next(&it)) == SL_OK) {
         if (left < it.covered) {
-            *hit = (sl_position_hit){it.index_next - 1, left, it.slot_at, it.in.at, it.lsn, it.node};
+            *hit = (sl_position_hit){it.index_next - 1, left, it.slot_at, it.in.at, it.lsn, it.node, it.covered};
             return SL_OK;
         }
         left -= it.covered;

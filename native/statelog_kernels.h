@@ -100,6 +100,7 @@ typedef struct {
     uint64_t end;
     uint64_t lsn;
     uint64_t node;
+    uint64_t covered; /* by the entry */
 } sl_position_hit;
 
 typedef struct {
@@ -216,6 +217,9 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 
 /* record.c: the node table of a record (FORMAT.md 3) */
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
+/* As sl_record_node, for who knows what to find there; SL_ABSENT: not a node of that type and digest. */
+int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
+                   sl_node_place *place);
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count);
 

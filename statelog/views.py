@@ -43,8 +43,13 @@ def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:
 
 def view_values(workspace: Workspace, slots: list[Slot]) -> list[Any]:
     """Return the values of list items, as `view_value`; leaves are read in one go."""
-    plain = iter(read_items(workspace, [slot for slot in slots if not is_tree(slot)]))
-    return [view_value(workspace, slot) if is_tree(slot) else cbor.decode(next(plain)) for slot in slots]
+    trees = [is_tree(slot) for slot in slots]
+    items = read_items(workspace, [slot for slot, is_one in zip(slots, trees, strict=True) if not is_one])
+    plain = cbor.decode_all(items)
+    if len(plain) == len(slots):
+        return plain
+    others = iter(plain)
+    return [view_value(workspace, slot) if is_one else next(others) for slot, is_one in zip(slots, trees, strict=True)]
 
 
 def _is_same_tree(mine: object, theirs: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -429,6 +429,13 @@ def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
             raise cause from None
         message = f"a stored value cannot be decoded: {error}"
         raise CorruptionError(message) from error
+
+
+def decode_all(items: Sequence[bytes]) -> list[Any]:
+    """Return the values of items, as `decode`, all at once."""
+    values = decode(head(4, len(items)) + b"".join(items))
+    assert isinstance(values, list)
+    return values
 
 
 def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:

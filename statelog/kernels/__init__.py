@@ -42,7 +42,7 @@ from statelog.kernels.node import (
     entries_table,
     root_read,
 )
-from statelog.kernels.record import VACUUMED, record_node, record_nodes
+from statelog.kernels.record import VACUUMED, Lent, lend, record_find, record_node, record_nodes
 from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
 from statelog.kernels.version_page import VersionEntry, page_append, page_find_time, page_range, page_read
@@ -68,6 +68,7 @@ __all__ = [
     "STEP_PUT",
     "VACUUMED",
     "Change",
+    "Lent",
     "PageFacts",
     "PageNode",
     "PageReader",
@@ -93,6 +94,7 @@ __all__ = [
     "find_position",
     "fingerprint_find",
     "leaf_address",
+    "lend",
     "merge_maps",
     "node_digest",
     "pack_numbers",
@@ -102,6 +104,7 @@ __all__ = [
     "page_range",
     "page_read",
     "prints_find",
+    "record_find",
     "record_node",
     "record_nodes",
     "root_read",

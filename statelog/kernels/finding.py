@@ -18,11 +18,11 @@ _prints_find: Callable[..., int] = lib.sl_prints_find
 
 def find_position(
     data: bytes, content_size: int, home_lsn: int, *, is_root: bool, kind: int, position: int
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int, int, int]:
     """Find the entry of this chunk or tail that covers level-0 position ``position`` (relative to this node).
 
     Returns:
-        (index, offset_inside, slot_at, end, lsn, node); for the tail of a str or bytes root index is 0 and
+        (index, offset_inside, slot_at, end, lsn, node, covered); for the tail of a str or bytes root index is 0 and
         [slot_at, end) the whole tail.
 
     Raises:
@@ -32,9 +32,9 @@ def find_position(
     status = _find_position(data, len(data), content_size, home_lsn, is_root, kind, position, scratch.position_hit)
     if status != OK:
         fail(status, "node")
-    index, offset_inside, slot_at, end, lsn, node = unpack_numbers(scratch.numbers, 6)
+    index, offset_inside, slot_at, end, lsn, node, covered = unpack_numbers(scratch.numbers, 7)
     reuse(scratch)
-    return index, offset_inside, slot_at, end, lsn, node
+    return index, offset_inside, slot_at, end, lsn, node, covered
 
 
 def find_key(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import ffi, lib
 from statelog.kernels.calling import OK, fail, from_buffer, new, reuse, take, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Lent = Any
+"""A view that C reads from."""
 
 _RECORD_ENVELOPE_SIZE: Final = 56
 _RECORD_NODES_MAX: Final = 1 << 22
@@ -17,6 +20,7 @@ VACUUMED: Final = (0, b"", 0, 0, 0)
 """What `record_node` and `record_nodes` say of a vacuumed node."""
 
 _record_node: Callable[..., int] = lib.sl_record_node
+_record_find: Callable[..., int] = lib.sl_record_find
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
 
@@ -41,6 +45,34 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     if not node_type:
         return VACUUMED
     return node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size
+
+
+def record_find(record: bytes | Lent, size: int, number: int, type_: int, digest: bytes) -> tuple[int, int, int] | None:
+    """Find a node of a record that has a type and digest, and whose content has that digest.
+
+    Args:
+        record: the record; what `lend` gives for a view of one.
+        size: of the record.
+        number: of the node.
+        type_: of the node.
+        digest: of the node, 20 bytes.
+
+    Returns:
+        (content_at, content_size, total_size); None where that is not what the record holds there.
+    """
+    scratch = take()
+    status = _record_find(record, size, number, type_, digest, scratch.place)
+    place = None
+    if status == OK:
+        _type, _digest_at, content_at, content_size, total_size = unpack_numbers(scratch.numbers, 5)
+        place = (content_at, content_size, total_size)
+    reuse(scratch)
+    return place
+
+
+def lend(record: bytes | memoryview) -> bytes | Lent:
+    """Return what `record_find` takes. A view stays lent out until that is let go."""
+    return record if type(record) is bytes else from_buffer("uint8_t[]", record)
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:

@@ -13,6 +13,7 @@ from statelog.log.view import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.log.events import CheckpointEvent
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
     from statelog.storage.environment import Environment
@@ -52,6 +53,7 @@ class Engine:
         self.cache = NodeCache()
         self._committer = environment.committer
         self._last: _Last | None = None
+        self._large: dict[tuple[int, int], CheckpointEvent] = {}
         self.is_closed = False
         self.collectors: dict[int, Collector] = {}
         """Retention at work in this process, by thread."""
@@ -61,7 +63,7 @@ class Engine:
         """Open a short read transaction. Never hold it across user code."""
         self._check_open()
         with self.environment.read() as transaction:
-            yield View(transaction)
+            yield View(transaction, self._large)
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node, from memory or through a read transaction of its own."""

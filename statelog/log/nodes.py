@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, NODE_COUNT_AT
-from statelog.tree.node import Node, node_digest
+from statelog.tree.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,23 +106,29 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
 
     """
     node = cache.get(digest, lsn, number)
-    if node is not None:
-        return node
-    record = _get_record(transaction, lsn, number)
-    return _read(cache, record, type_, digest, lsn, number)
+    return read_nodes(transaction, cache, [(type_, digest, lsn, number)])[0] if node is None else node
 
 
 def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
-    """Return several nodes, as `read_node`; each record is looked up once."""
-    records: dict[int, memoryview | bytes] = {}
+    """Return several nodes, as `read_node`; neighbours mostly lie in one record, which is looked up once."""
     nodes = []
+    at = 0
+    record: memoryview | bytes = b""
+    lent: bytes | kernels.Lent = b""
     for type_, digest, lsn, number in refs:
         node = cache.get(digest, lsn, number)
         if node is None:
-            record = records.get(lsn)
-            if record is None:
-                record = records[lsn] = _get_record(transaction, lsn, number)
-            node = _read(cache, record, type_, digest, lsn, number)
+            if lsn != at:
+                record = _get_record(transaction, lsn, number)
+                lent = kernels.lend(record)
+                at = lsn
+            place = kernels.record_find(lent, len(record), number, type_, digest)
+            if place is None:
+                lent = b""  # a traceback would keep the record lent out
+                raise _missing_node(bytes(record), lsn, number)
+            start, content_size, total_size = place
+            node = _new(Node, (bytes(record[start : start + total_size]), content_size, lsn))
+            cache.put(digest, node, lsn, number)
         nodes.append(node)
     return nodes
 
@@ -136,23 +142,15 @@ def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview |
     return record if len(record) > COPIED_SIZE_BYTES_MAX else bytes(record)
 
 
-def _read(cache: NodeCache, record: memoryview | bytes, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-    if record[FLAGS_AT] & FLAG_REDACTED and not any(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES]):
-        place = kernels.VACUUMED
-    else:
-        try:
-            place = kernels.record_node(record, number)
-        except CorruptionError as error:
-            message = f"record {lsn}: node {number} cannot be read: {error}"
-            raise CorruptionError(message, lsn=lsn, node=number) from None
-    stored_type, stored_digest, at, content_size, total_size = place
-    if not stored_type:
-        message = f"node {number} of record {lsn} went with the versions it belonged to"
-        raise ExpiredError(message, lsn=lsn, node=number)
-    data = bytes(record[at : at + total_size])
-    if stored_type != type_ or stored_digest != digest or node_digest(type_, data[:content_size]) != digest:
-        message = f"record {lsn}: node {number} is damaged, its digest does not match"
-        raise CorruptionError(message, lsn=lsn, node=number)
-    node = Node(data, content_size, lsn)
-    cache.put(digest, node, lsn, number)
-    return node
+def _missing_node(record: bytes, lsn: int, number: int) -> CorruptionError | ExpiredError:
+    """Return why a record does not hold a node that is referred to."""
+    try:
+        is_empty = record[FLAGS_AT] & FLAG_REDACTED and not any(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES])
+        if is_empty or kernels.record_node(record, number) == kernels.VACUUMED:
+            message = f"node {number} of record {lsn} went with the versions it belonged to"
+            return ExpiredError(message, lsn=lsn, node=number)
+    except CorruptionError as error:
+        message = f"record {lsn}: node {number} cannot be read: {error}"
+        return CorruptionError(message, lsn=lsn, node=number)
+    message = f"record {lsn}: node {number} is damaged, its digest does not match"
+    return CorruptionError(message, lsn=lsn, node=number)

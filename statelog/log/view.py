@@ -35,6 +35,11 @@ class Transaction(Protocol):
         """Yield keys with a prefix, from a key on, ascending or descending."""
 
 
+_LARGE_SIZE_BYTES_MIN = 64 * 1024
+_EVENTS_MAX = 256
+"""Checkpoints of large records in memory."""
+
+
 class ThreadRow(NamedTuple):
     """What the index knows of a thread."""
 
@@ -58,10 +63,18 @@ class BranchRow(NamedTuple):
 class View:
     """Look-ups. Everything returned is owned by the caller."""
 
-    __slots__ = ("transaction",)
+    __slots__ = ("_events", "transaction")
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, events: dict[tuple[int, int], CheckpointEvent] | None = None) -> None:
+        """Read from a transaction.
+
+        Args:
+            transaction: to read from.
+            events: checkpoints of large records, by LSN and time: their checksums take longer than their events.
+
+        """
         self.transaction = transaction
+        self._events = events
 
     # --- threads and branches --------------------------------------------------
 
@@ -250,11 +263,7 @@ class View:
 
     def checkpoint(self, lsn: int) -> CheckpointEvent:
         """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
-        event = decode_event(self.record(lsn))
-        if not isinstance(event, CheckpointEvent):
-            message = f"record {lsn} is no checkpoint"
-            raise CorruptionError(message, lsn=lsn)
-        return event
+        return _checkpoint_in(self.record(lsn))
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
         """Return the checkpoint a version names; checks that the record agrees with the index."""
@@ -262,11 +271,31 @@ class View:
         return None if entry is None else self._checked(thread, version, entry)
 
     def _checked(self, thread: int, version: int, entry: VersionEntry) -> CheckpointEvent:
-        event = self.checkpoint(entry.lsn)
+        event = self._remembered(entry)
         if event.thread != thread or event.version != version or event.time_us != entry.time_us:
             message = f"record {entry.lsn} is not version {version} of thread {thread}, as the index says"
             raise CorruptionError(message, lsn=entry.lsn)
         return event
+
+    def _remembered(self, entry: VersionEntry) -> CheckpointEvent:
+        events = self._events
+        event = events.get(entry) if events else None
+        if event is None:
+            record = self.record(entry.lsn)
+            event = _checkpoint_in(record)
+            if events is not None and record.size_bytes >= _LARGE_SIZE_BYTES_MIN:
+                if len(events) >= _EVENTS_MAX:
+                    events.clear()
+                events[entry] = event
+        return event
+
+
+def _checkpoint_in(record: Record) -> CheckpointEvent:
+    event = decode_event(record)
+    if not isinstance(event, CheckpointEvent):
+        message = f"record {record.lsn} is no checkpoint"
+        raise CorruptionError(message, lsn=record.lsn)
+    return event
 
 
 def ordered(found: dict[bytes, bytes], start: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:

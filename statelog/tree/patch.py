@@ -63,7 +63,7 @@ def _patch_group(tree: Tree, place: int, level: int, node: Node, edit: Edit) -> 
 def _patch_chunk(tree: Tree, level: int, node: Node, edit: Edit, *, is_closed: bool) -> tuple[bytes, int] | None:
     """Return (data, content size) of a chunk after the edit in it or below it."""
     if level:
-        index, offset, digest_at, _end, lsn, number = kernels.find_position(
+        index, offset, digest_at, _end, lsn, number, _covered = kernels.find_position(
             *node, is_root=False, kind=tree.kind, position=edit.start
         )
         digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]

@@ -24,6 +24,14 @@ STRINGS = (kernels.KIND_STR, kernels.KIND_BYTES)
 """Cut into pieces, not entries."""
 
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
+_FEW = 64
+"""Up to so many entries are looked for one child at a time; for more, each node is taken apart once."""
+
+
 class Run(NamedTuple):
     """Neighbouring level-0 entries of one node."""
 
@@ -94,22 +102,35 @@ class Tree:
     def runs(self, start: int, stop: int) -> Iterator[Run]:
         """Yield the level-0 entries [start, stop) node by node (not for str and bytes)."""
         at = 0
-        for level, covered, node in self.groups():
+        level = len(self.head.levels)
+        for covered, digest, lsn, number in self.head.levels:
             low, high = max(start - at, 0), min(stop - at, covered)
-            if low < high:
-                yield from self.runs_below(node, level, low, high)
+            if low < high and digest is not None:
+                self.workspace.know(digest, lsn, number)
+                yield from self.runs_below(self.workspace.read(CHUNK, digest, lsn, number), level, low, high)
             at += covered
+            level -= 1
+        low, high = max(start - at, 0), min(stop - at, self.head.tail_count)
+        if low < high:
+            yield from self.runs_below(self.node, 0, low, high)
 
     def slots(self, start: int, stop: int) -> list[Slot]:
         """Return the slots of the level-0 entries [start, stop) (not for str and bytes)."""
-        return [
-            self.slot(run.node, run.table, index)
-            for run in self.runs(start, stop)
-            for index in range(run.start, run.stop)
-        ]
+        slots: list[Slot] = []
+        for node, table, first, last in self.runs(start, stop):
+            data = node.data
+            numbers = iter(table[first * STRIDE : last * STRIDE])
+            slots += [
+                _new(Slot, (data[slot_at if slot_at < end else at : end], lsn, number))
+                for at, slot_at, end, _covered, lsn, number in zip(*[numbers] * STRIDE, strict=True)
+            ]
+        return slots
 
     def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
         """Yield level-0 entries below a node, positions relative to it."""
+        if level and high - low <= _FEW:
+            yield from self._few_runs_below(node, level, low, high)
+            return
         table = self.table(node, level)
         if level == 0:
             yield Run(node, table, low, high)
@@ -124,6 +145,18 @@ class Tree:
                 yield from self.runs_below(child, level - 1, max(low - at, 0), min(high - at, covered))
             at += covered
 
+    def _few_runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
+        while low < high:
+            _index, offset, digest_at, _end, lsn, number, covered = kernels.find_position(
+                *node, is_root=False, kind=self.head.kind, position=low
+            )
+            digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
+            self.workspace.know(digest, lsn, number)
+            child = self.workspace.read(CHUNK, digest, lsn, number)
+            taken = min(covered - offset, high - low)
+            yield from self.runs_below(child, level - 1, offset, offset + taken)
+            low += taken
+
     def at(self, position: int) -> Slot:
         """Return the slot at a position below `count`, reading one path."""
         for level, covered, group in self.groups():
@@ -135,14 +168,14 @@ class Tree:
     def at_below(self, node: Node, level: int, position: int) -> Slot:
         """Return the slot at a position relative to a node, reading one path."""
         node, offset = self._descend(node, level, position)
-        _index, _offset, slot_at, end, lsn, number = kernels.find_position(
+        _index, _offset, slot_at, end, lsn, number, _covered = kernels.find_position(
             *node, is_root=node is self.node, kind=self.head.kind, position=offset
         )
         return Slot(node.data[slot_at:end], lsn, number)
 
     def _descend(self, node: Node, level: int, position: int) -> tuple[Node, int]:
         while level:
-            _index, position, digest_at, _end, lsn, number = kernels.find_position(
+            _index, position, digest_at, _end, lsn, number, _covered = kernels.find_position(
                 *node, is_root=False, kind=self.head.kind, position=position
             )
             digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]

@@ -257,11 +257,14 @@ def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
 
 def read_items(workspace: Workspace, slots: Sequence[Slot]) -> list[bytes]:
     """Return the items of several slots, their leaves read in one go."""
-    leaves = [slot for slot in slots if slot.data[:1] == REF_LEAF]
-    if len(leaves) < 2:
+    refs = [(LEAF, data[1:], lsn, number) for data, lsn, number in slots if data[:1] == REF_LEAF]
+    if len(refs) < 2:
         return [read_item(workspace, slot) for slot in slots]
-    nodes = iter(workspace.read_many([(LEAF, slot.data[1:], slot.lsn, slot.number) for slot in leaves]))
-    return [next(nodes).content if slot.data[:1] == REF_LEAF else read_item(workspace, slot) for slot in slots]
+    contents = [node.content for node in workspace.read_many(refs)]
+    if len(contents) == len(slots):
+        return contents
+    leaves = iter(contents)
+    return [next(leaves) if slot.data[:1] == REF_LEAF else read_item(workspace, slot) for slot in slots]
 
 
 def _refs(tree: Tree, table: list[int]) -> int:

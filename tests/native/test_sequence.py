@@ -165,7 +165,7 @@ def test_find_position_agrees_with_oracle(kind, draw, position):
 def test_position_in_the_tail_of_a_string_is_an_offset():
     content = bytes([STR]) + varint(5) + b"\0" + varint(5) + b"hello"
     found = kernels.find_position(content, len(content), 1, is_root=True, kind=STR, position=3)
-    assert found == (0, 3, 4, 9, 0, 0)
+    assert found == (0, 3, 4, 9, 0, 0, 5)
 
 
 def test_position_behind_the_end_is_refused():

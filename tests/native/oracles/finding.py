@@ -14,11 +14,11 @@ def find_position(
     if is_root and kind in (STR, BYTES):
         root = parse_root(data, content_size, 0)
         require(root.kind in (STR, BYTES) and position < root.tail_count)
-        return (0, position, root.tail_at, content_size, 0, 0)
+        return (0, position, root.tail_at, content_size, 0, 0, root.tail_count)
     _, entries = parse(data, content_size, home_lsn, is_root=is_root, kind=kind)
     for index, e in enumerate(entries):
         if position < e.covered:
-            return (index, position, e.slot_at, e.end, e.lsn, e.node)
+            return (index, position, e.slot_at, e.end, e.lsn, e.node, e.covered)
         position -= e.covered
     raise Damaged
 
