@@ -29,13 +29,13 @@ from statelog.limits import (
 )
 from statelog.storage.checks import read_live_meta
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
+from statelog.storage.transactions import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.storage.environment import Environment
     from statelog.storage.opening import Handles
-    from statelog.storage.transactions import WriteTransaction
 
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2
@@ -55,7 +55,10 @@ class NoHeadroomError(Exception):
 
 
 class Headroom:
-    """Keeps the file of an environment longer than what is in it, and commits out of what is kept back."""
+    """Keeps the file of an environment longer than what is in it, and commits out of what is kept back.
+
+    Whatever is written to the file here is written within a write transaction.
+    """
 
     __slots__ = (
         "_copied_max",
@@ -103,9 +106,9 @@ class Headroom:
         It takes as many bytes as it rewrites, and those it frees are given out two transactions later: so in a
         store that is full, a transaction rewrites no more than a quarter of what is kept back.
         """
-        _page_size_bytes, end, _size = self._measure()
-        room = self.commit_size_bytes_max - end * _PAGE_SIZE_BYTES
-        kept_back = reserve_pages(end) * _PAGE_SIZE_BYTES
+        page_size_bytes, end, _size = self._measure()
+        room = self.commit_size_bytes_max - end * page_size_bytes
+        kept_back = reserve_pages(end) * page_size_bytes
         return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX)
 
     @contextlib.contextmanager
@@ -162,12 +165,9 @@ class Headroom:
         ):
             return False
         try:
-            environment.locks.acquire_writer(environment.lock_timeout_s)
-            try:
+            with self._alone():
                 is_full = self._grow() < self._need
                 page_size_bytes, end, size = self._measure()
-            finally:
-                environment.locks.release_writer()
             if is_full and was_limited:
                 return False
             self._disk_size_bytes_max = max(size - reserve_pages(end), end) * page_size_bytes if is_full else None
@@ -190,19 +190,25 @@ class Headroom:
 
     def is_refused_a_page(self) -> bool:
         """Tell whether the disk is too full for one page more. The caller holds `write_lock`, and no transaction."""
-        locks = self._environment.locks
         try:
-            locks.acquire_writer(self._environment.lock_timeout_s)
-            try:
+            with self._alone():
                 page_size_bytes, _end, size = self._measure()
                 self._write(size * page_size_bytes, (size + 1) * page_size_bytes)
-            finally:
-                locks.release_writer()
         except OSError as error:
             return error.errno in DISK_FULL_ERRNOS
         except StatelogError:
             return False
         return False
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let nobody else write: what is written behind the end of the file must not meet another's pages there."""
+        transaction = WriteTransaction(self._environment)
+        transaction.begin()
+        try:
+            yield
+        finally:
+            transaction.abort()
 
     def _grow(self) -> int:
         """Make the file longer where it should be, and can be; return how many pages there are beyond the reserve."""
