@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog.errors import CorruptionError
+
 if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import View
@@ -21,6 +23,20 @@ def _event(view: View, thread: int, place: Place) -> CheckpointEvent | None:
     return view.checkpoint_of(thread, place.branch, place.version)
 
 
+def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Place) -> CheckpointEvent | None:
+    """Return the checkpoint that `below` names as its ancestor, None if it has expired.
+
+    Raises:
+        CorruptionError: it is no less deep, as none is that was committed before: a walk would not end.
+
+    """
+    event = _event(view, thread, place)
+    if event is not None and event.depth >= below.depth:
+        message = f"record {below.lsn} of depth {below.depth} has an ancestor of depth {event.depth}"
+        raise CorruptionError(message, lsn=below.lsn)
+    return event
+
+
 def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Place | None:
     """Return the ancestor of a checkpoint that has `depth` ancestors itself (at most its own depth).
 
@@ -31,10 +47,10 @@ def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Plac
         jump, parent = _jump(event), _parent(event)
         found = None
         if jump is not None and event.jump_depth >= depth:
-            found = _event(view, thread, jump)
+            found = _ancestor_event(view, thread, event, jump)
             place = jump
         if found is None and parent is not None:
-            found = _event(view, thread, parent)
+            found = _ancestor_event(view, thread, event, parent)
             place = parent
         event = found
     return None if event is None else place
@@ -57,10 +73,15 @@ def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: Check
     depth = min(left.depth, right.depth)
     a = ancestor_at_depth(view, thread, Place(left.branch, left.version), depth)
     b = ancestor_at_depth(view, thread, Place(right.branch, right.version), depth)
+    depth += 1
     while a is not None and b is not None and a != b:
         ours, theirs = _event(view, thread, a), _event(view, thread, b)
         if ours is None or theirs is None:
             return None
+        if max(ours.depth, theirs.depth) >= depth:
+            message = f"records {ours.lsn} and {theirs.lsn} are no less deep than those they come after"
+            raise CorruptionError(message, lsn=ours.lsn)
+        depth = max(ours.depth, theirs.depth)
         # Of equal depth, both jump equally far: where to different places, past nothing they share.
         jumps = _jump(ours), _jump(theirs)
         if None not in jumps and ours.jump_depth == theirs.jump_depth and jumps[0] != jumps[1]:
