@@ -24,6 +24,7 @@ enum {
     SL_REF_ROOT = 0xFD,
     SL_NODE_LEAF = 1,          /* FORMAT.md 4 */
     SL_NODE_ROOT = 2,
+    SL_NODE_CHUNK = 3,
     SL_NODE_PIECE = 4,
     SL_VARINT_SIZE_MAX = 10,
     SL_END = -1 /* an iterator has nothing more; never leaves a kernel */

@@ -63,12 +63,12 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
         *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, 0, low | flags << 32, data_at};
         return SL_PAGE_SOUND;
     }
-    uint64_t stored = flags == SL_NODE_LONG ? PAGE_NUMBER_SIZE : low;
+    uint64_t stored = flags == SL_LMDB_LONG ? PAGE_NUMBER_SIZE : low;
     if (stored > left - key_size || key_size == 0) {
         return SL_PAGE_NODES;
     }
-    if ((flags != 0 && flags != SL_NODE_LONG && flags != SL_NODE_TABLE) ||
-        (flags == SL_NODE_TABLE && low != DATABASE_SIZE)) {
+    if ((flags != 0 && flags != SL_LMDB_LONG && flags != SL_LMDB_TABLE) ||
+        (flags == SL_LMDB_TABLE && low != DATABASE_SIZE)) {
         return SL_PAGE_NODE_FLAGS;
     }
     *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, flags, low, data_at};
@@ -78,7 +78,7 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
 /* Bytes a node takes, and takes from its neighbours where it is of an odd size. */
 static size_t node_extent(const sl_lmdb_node *node, bool is_branch)
 {
-    uint64_t stored = node->flags == SL_NODE_LONG ? PAGE_NUMBER_SIZE : is_branch ? 0 : node->value;
+    uint64_t stored = node->flags == SL_LMDB_LONG ? PAGE_NUMBER_SIZE : is_branch ? 0 : node->value;
     uint64_t extent = NODE_HEADER_SIZE + node->key_size + stored;
     return (size_t)(extent + extent % 2);
 }

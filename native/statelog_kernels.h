@@ -122,11 +122,32 @@ typedef struct {
     uint64_t time_us;
 } sl_version_entry;
 
+typedef struct {
+    uint64_t parent; /* number of the node that refers */
+    uint64_t type;
+    uint64_t digest_at;
+    uint64_t lsn;
+    uint64_t node;
+} sl_node_ref;
+
+typedef struct {
+    uint64_t *slots; /* of zeros at first */
+    uint64_t count;
+    uint64_t seed;
+} sl_seen_nodes;
+
+typedef struct {
+    uint64_t node_count;
+    uint64_t shared_count;
+    uint64_t ref_count;
+    uint8_t chain_digest[24]; /* of 20 bytes; zeros where the record was redacted */
+} sl_record_facts;
+
 enum {
     SL_PAGE_BRANCH = 1, /* LMDB's flags of a page, */
     SL_PAGE_LEAF = 2,
-    SL_NODE_LONG = 1, /* and of a node: its data is the number of the first page of its value, */
-    SL_NODE_TABLE = 2 /* or the record of a table */
+    SL_LMDB_LONG = 1, /* and of a node: its data is the number of the first page of its value, */
+    SL_LMDB_TABLE = 2 /* or the record of a table */
 };
 
 enum { /* what is wrong with a page of LMDB's */
@@ -248,6 +269,10 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
 /* SL_ABSENT: the state stays the one with `state_digest`. */
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
                    uint64_t state_lsn, const uint8_t *state_digest);
+/* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
+int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl_node_place *places,
+                     size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);
+int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
 /* reduce.c: reducers on two whole CBOR items */
 int sl_add(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);

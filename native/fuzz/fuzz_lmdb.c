@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_REQUIRE(nodes[i].key_at <= page.size && nodes[i].key_size <= page.size - nodes[i].key_at);
             FUZZ_REQUIRE(nodes[i].data_at == nodes[i].key_at + nodes[i].key_size);
             if (facts.kind == SL_PAGE_LEAF) {
-                uint64_t stored = nodes[i].flags == SL_NODE_LONG ? 8 : nodes[i].value;
+                uint64_t stored = nodes[i].flags == SL_LMDB_LONG ? 8 : nodes[i].value;
                 FUZZ_REQUIRE(stored <= page.size - nodes[i].data_at);
             }
         }

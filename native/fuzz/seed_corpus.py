@@ -7,6 +7,7 @@ Inputs that a run found at fault are added beside them by hand, under names that
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import sys
 from pathlib import Path
@@ -90,6 +91,26 @@ def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
     return envelope + b"\x82\x01\x02" + table + b"".join(content + locators for content, locators in nodes)
 
 
+def sound_record(lsn: int) -> bytes:
+    """A record whose nodes are what their digests say: a leaf, a list, and a dict that leads to another record."""
+
+    def digest(kind: int, content: bytes) -> bytes:
+        person = (b"", b"stlg-leaf-1", b"stlg-root-1", b"stlg-chunk-1", b"stlg-piece-1")[kind]
+        return hashlib.blake2b(content, digest_size=20, person=person).digest()
+
+    leaf = b"\x78\x64" + b"y" * 100
+    items = b"\x00\x02\x00\x02" + (b"\xfc" + digest(1, leaf)) * 2
+    state = b"\x02\x02\x00\x02\x61a\xfd" + digest(2, items) + b"\x61b" + REF
+    nodes = [(1, leaf, b""), (2, items, b"\x00\x00" * 2), (2, state, b"\x00\x01\x03\x07")]
+    rows, end = b"", 0
+    for kind, content, locators in nodes:
+        ends = struct.pack(">II", end + len(content), end + len(content) + len(locators))
+        rows += bytes([kind]) + digest(kind, content) + ends
+        end += len(content) + len(locators)
+    envelope = bytes(12) + (3).to_bytes(4, "big") + lsn.to_bytes(8, "big") + bytes(28) + len(nodes).to_bytes(4, "big")
+    return envelope + b"\x82\x01\x02" + rows + b"".join(content + locators for _kind, content, locators in nodes)
+
+
 def page(first: int, count: int) -> bytes:
     """A version page with times 1, 2, 3, ..."""
     entries = b"".join((n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") for n in range(count))
@@ -155,6 +176,9 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"step/{name}": step_input(*step) for name, step in STEPS.items()}
     seeds["record/empty"] = record([])
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
+    seeds["verify/sound"] = b"\x10" + sound_record(9)
+    seeds["verify/ref_to_a_later_record"] = b"\x10" + sound_record(2)
+    seeds["verify/vacuumed"] = b"\x10" + record([(b"", b""), (b"x" * 100, b"")])
     seeds["page/empty"] = b"\x05"
     seeds["page/one"] = b"\x01" + page(64, 1)
     seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(16) + page(32, 1)[8:]

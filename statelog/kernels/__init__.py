@@ -45,6 +45,7 @@ from statelog.kernels.node import (
 from statelog.kernels.record import VACUUMED, Lent, lend, record_find, record_node, record_nodes
 from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
+from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
 from statelog.kernels.version_page import VersionEntry, page_append, page_find_time, page_range, page_read
 from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 
@@ -68,10 +69,13 @@ __all__ = [
     "STEP_PUT",
     "VACUUMED",
     "Change",
+    "ForeignRef",
     "Lent",
     "PageFacts",
     "PageNode",
     "PageReader",
+    "RecordFacts",
+    "RecordVerifier",
     "RootHead",
     "Stepped",
     "VersionEntry",

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, Record, decode_record
 from statelog.log.events import ThreadEvent, decode_event
 from statelog.log.index import apply_borrowed, apply_event, apply_nodes, enter_redacted, node_facts, redacted_state
-from statelog.log.view import Transaction, View, missing, ordered
+from statelog.log.view import View, missing, ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.engine import Engine
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.log.events import Event
+    from statelog.log.index import NodeFacts
+    from statelog.log.view import Transaction
+    from statelog.storage.transactions import ReadTransaction, WriteTransaction
 
 
 class DerivedIndex:
@@ -54,8 +57,8 @@ class DerivedIndex:
         yield from ordered(found, start, reverse=reverse)
 
 
-def derive(transaction: Transaction, progress: Callable[[int, int], None] | None = None) -> DerivedIndex:
-    """Return the index that follows from the log."""
+def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | None = None) -> DerivedIndex:
+    """Return the index that follows from the log, of which one record at a time is held."""
     index = DerivedIndex(transaction)
     last = transaction.last_lsn()
     for lsn in range(1, last + 1):
@@ -63,7 +66,10 @@ def derive(transaction: Transaction, progress: Callable[[int, int], None] | None
         if data is None:
             raise missing("record", lsn)
         record = decode_record(data, lsn)
-        apply_record(index, record, data)
+        event = None if record.flags & FLAG_REDACTED else decode_event(record)
+        facts = node_facts(data)
+        transaction.give_back(data)
+        apply_record(index, record, event, facts)
         if progress is not None and lsn % 256 == 0:
             progress(lsn, last)
     if progress is not None:
@@ -71,11 +77,18 @@ def derive(transaction: Transaction, progress: Callable[[int, int], None] | None
     return index
 
 
-def apply_record(index: DerivedIndex, record: Record, data: memoryview) -> None:
-    """Bring an index up to date with one record. Of a redacted one only shared nodes are left."""
-    if record.flags & FLAG_REDACTED:
+def apply_record(index: DerivedIndex, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
+    """Bring an index up to date with one record. Of a redacted one, without event, only shared nodes are left.
+
+    Args:
+        index: the index.
+        record: the record.
+        event: what it says; None if it was redacted.
+        facts: of its nodes; where it was not redacted, those that are widely shared will do.
+
+    """
+    if event is None:
         redacted = record.redacted()
-        facts = node_facts(data)
         apply_nodes(index, record.lsn, redacted.thread, facts)
         apply_borrowed(index, redacted.borrowed)
         is_vacuumed = bool(record.flags & FLAG_VACUUMED)
@@ -83,9 +96,8 @@ def apply_record(index: DerivedIndex, record: Record, data: memoryview) -> None:
         state = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
         enter_redacted(index, redacted.thread, {record.lsn: state})
         return
-    event = decode_event(record)
     thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
-    apply_nodes(index, record.lsn, thread, node_facts(data))
+    apply_nodes(index, record.lsn, thread, facts)
     apply_event(index, event, record.lsn)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
-from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, NO_DIGEST, Record, decode_record, record_chain_digest
+from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
 from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.index import node_facts
 from statelog.log.rebuild import DerivedIndex, apply_record
 from statelog.storage.pages import check_pages
+from statelog.storage.residency import MappedPages
 from statelog.tree.check import check_node
 from statelog.tree.node import ROOT, node_digest
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
+    from statelog.log.index import NodeFacts
     from statelog.storage.transactions import ReadTransaction
+
+    Progress = Callable[[int, int], None]
 
 PROBLEMS_MAX = 1000
 _INDEX_PAGE = 1024
@@ -59,21 +65,22 @@ class _Verifier:
 
     A node's own digest proves its content; its refs are checked to lead to nodes of the
     digests it names, in this record or an earlier one. By induction every state is whole.
+
+    A kernel looks at a whole record. Where it is not satisfied, the record is gone through node by node, to name what
+    does not hold: so what is slow is done for damage alone.
     """
 
     def __init__(self, transaction: ReadTransaction, *, deep: bool) -> None:
         self.report = VerifyReport()
         self._transaction = transaction
-        self._deep = deep
+        self._kernel = kernels.RecordVerifier() if deep else None
         self._index: DerivedIndex | None = DerivedIndex(transaction)
         self.last_lsn = 0
         self._chain = NO_DIGEST
         self._time_us = 0
-        # digest and type of every node, by record: what later refs are checked against
-        self._nodes: dict[int, list[tuple[int, bytes, int]]] = {}
 
-    def visit(self, lsn: int) -> None:
-        """Check one record."""
+    def visit(self, lsn: int) -> int:
+        """Check one record; return its size."""
         if lsn != self.last_lsn + 1:
             self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
             self._index = None
@@ -83,24 +90,40 @@ class _Verifier:
         if data is None:
             self.report.add("L1", lsn, f"record {lsn} is listed, but not found")
             self._index = None
-            return
+            return 0
+        size = len(data)
         self.report.records += 1
-        self.report.bytes += len(data)
+        self.report.bytes += size
         try:
-            record = decode_record(data, lsn)
-            rows = kernels.record_nodes(data)
+            self._check(lsn, data)
         except StatelogError as error:
             self.report.add("R1", lsn, error.message)
             self._index = None
             self._chain = b""
-            return
+        finally:
+            self._transaction.give_back(data)
+        return size
+
+    def _check(self, lsn: int, data: memoryview) -> None:
+        """Raise StatelogError where the record as such is damaged (R1); note all else."""
+        record = decode_record(data, lsn)
+        found = None if self._kernel is None else self._kernel.check(data, record.node_count)
+        facts: list[NodeFacts] | None = None
+        if found is None:
+            nodes = kernels.record_nodes(data)
+            if self._kernel is not None:
+                for number, row in enumerate(nodes):
+                    self._check_node(record, data, number, row)
+        else:
+            self.report.nodes += found.node_count
+            for ref in found.refs:
+                self._check_ref(lsn, ref.parent, ref.type, ref.digest, ref.lsn, ref.node)
+            if not found.shared_count and not record.flags & FLAG_REDACTED:
+                facts = []
         self._check_order(record)
-        self._chain = record_chain_digest(data, record)
-        self._nodes[lsn] = [(type_, digest, size) for type_, digest, _at, size, _total in rows]
-        if self._deep:
-            for number, row in enumerate(rows):
-                self._check_node(record, data, number, row)
-        self._apply(record, data)
+        is_redacted = bool(record.flags & FLAG_REDACTED)
+        self._chain = record_chain_digest(data, record) if found is None or is_redacted else found.chain_digest
+        self._apply(record, node_facts(data) if facts is None else facts)
 
     def _check_order(self, record: Record) -> None:
         if record.time_us <= self._time_us:
@@ -111,11 +134,9 @@ class _Verifier:
 
     def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:
         type_, digest, at, content_size, total_size = row
-        self.report.nodes += 1
-        if content_size == 0:
-            if not record.flags & FLAG_VACUUMED:
-                self.report.add("T3", record.lsn, f"node {number} is empty in a record never vacuumed", number)
+        if not content_size:  # vacuumed: only a record marked so has rows that lack (T3)
             return
+        self.report.nodes += 1
         node = bytes(data[at : at + total_size])
         try:
             if node_digest(type_, node[:content_size]) != digest:
@@ -127,22 +148,30 @@ class _Verifier:
             self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
 
     def _check_ref(self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int) -> None:
-        rows = self._nodes.get(child_lsn, [])
-        if child >= len(rows) or rows[child][1] != digest:
+        """Look a ref up where it leads, in this record or an earlier one (T5)."""
+        found = kernels.VACUUMED
+        data = self._transaction.get_log(child_lsn) if 0 < child_lsn <= lsn else None
+        if data is not None:
+            with contextlib.suppress(CorruptionError):
+                found = kernels.record_node(data, child)
+            if child_lsn != lsn:
+                self._transaction.give_back(data)
+        if found[1] != digest:
             self.report.add(
                 "T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number
             )
-        elif rows[child][0] != child_type:
-            self.report.add("T5", lsn, f"node {number} refers to a node of type {rows[child][0]}", number)
+        elif found[0] != child_type:
+            self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}", number)
 
-    def _apply(self, record: Record, data: memoryview) -> None:
+    def _apply(self, record: Record, facts: list[NodeFacts]) -> None:
         try:
-            if not record.flags & FLAG_REDACTED:
-                event = decode_event(record)
-                if isinstance(event, CheckpointEvent):
-                    self._check_ref(record.lsn, -1, ROOT, event.root_digest, event.root_lsn, event.root_node)
+            event = None if record.flags & FLAG_REDACTED else decode_event(record)
+            if isinstance(event, CheckpointEvent):
+                root = (ROOT, event.root_digest, event.root_lsn, event.root_node)
+                if self._kernel is None or not self._kernel.has_seen(*root):
+                    self._check_ref(record.lsn, -1, *root)
             if self._index is not None:
-                apply_record(self._index, record, data)
+                apply_record(self._index, record, event, facts)
         except StatelogError as error:
             self.report.add("L5", record.lsn, error.message)
             self._index = None
@@ -165,7 +194,7 @@ class _Verifier:
             self.report.add("L4", 0, f"index key {key.hex()} is missing")
 
 
-def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] | None) -> VerifyReport:
+def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyReport:
     """Check every record, and with `deep` every node and every page of the file; see `Store.verify`."""
     verifier: _Verifier | None = None
     try:
@@ -178,7 +207,7 @@ def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] |
                 for problem in pages:
                     verifier.report.add(problem.invariant, 0, problem.message)
                 if not any(problem.is_in_the_way for problem in pages):
-                    _visit_all(verifier, transaction, progress)
+                    _visit_all(verifier, engine, transaction, progress)
     except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
         if verifier is None:
             raise
@@ -187,11 +216,12 @@ def verify(engine: Engine, *, deep: bool, progress: Callable[[int, int], None] |
     return verifier.report
 
 
-def _visit_all(verifier: _Verifier, transaction: ReadTransaction, progress: Callable[[int, int], None] | None) -> None:
+def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction, progress: Progress | None) -> None:
     total = transaction.log_count()
+    pages = MappedPages(engine.environment)
     count = 0
     for count, lsn in enumerate(transaction.log_lsns(), 1):
-        verifier.visit(lsn)
+        pages.read(verifier.visit(lsn))
         if progress is not None and count % 256 == 0:
             progress(count, total)
     if count != total:

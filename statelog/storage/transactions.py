@@ -111,6 +111,12 @@ class ReadTransaction:
             self._borrowed.append(view)
         return view
 
+    def give_back(self, record: memoryview) -> None:
+        """Take back a record at once that was lent by `get_log`: who reads a whole log holds one at a time."""
+        record.release()
+        if self._borrowed and self._borrowed[-1] is record:
+            self._borrowed.pop()
+
     def get_index(self, key: bytes) -> bytes | None:
         """Return the payload under `key`.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from xxhash import xxh3_64_digest
 
-from statelog import reducers
+from statelog import kernels, reducers
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import TYPE_CHECKPOINT, NodeRow, decode_record, encode_record, pack_nodes
 from statelog.kernels import record_nodes
+from statelog.log import verify
 from statelog.tree.node import CHUNK, LEAF, ROOT, node_digest
 
 
@@ -47,9 +49,12 @@ def forge(store, lsn, *, record=None, nodes=None, **changes):
         "nodes": pack_nodes(rows if nodes is None else nodes),
         **changes,
     }
-    made = encode_record(**fields)[0] if record is None else record
+    replace(store, lsn, encode_record(**fields)[0] if record is None else record)
+
+
+def replace(store, lsn, record):
     store._engine.cache.clear()
-    store._engine.write_raw(lambda transaction: transaction.replace_log(lsn, made))
+    store._engine.write_raw(lambda transaction: transaction.replace_log(lsn, record))
 
 
 def broken(store, *, deep=True):
@@ -213,3 +218,71 @@ def test_a_forged_record_that_fits_is_not_damage(store):
     forge(store, last)
     assert nodes == []
     assert broken(store) == set()
+
+
+def problems_of(store):
+    return [(problem.invariant, problem.lsn, problem.node) for problem in store.verify().problems]
+
+
+def look_node_by_node(monkeypatch):
+    monkeypatch.setattr(kernels.RecordVerifier, "check", lambda _self, _record, _count: None)
+
+
+def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
+    """Bytes of records are flipped under a checksum that holds; the kernel must not pass what is to be named."""
+    found = []
+    for lsn in (2, 4):
+        with store.read() as view:
+            sound = bytes(view.transaction.get_log(lsn))
+        for at in range(56, len(sound), 211):
+            damaged = bytearray(sound)
+            damaged[at] ^= 1 << at % 8
+            damaged[:8] = xxh3_64_digest(damaged[8:])
+            replace(store, lsn, bytes(damaged))
+            fast = problems_of(store)
+            with monkeypatch.context() as patch:
+                look_node_by_node(patch)
+                assert problems_of(store) == fast
+            found.append(bool(fast))
+        replace(store, lsn, sound)
+    assert all(found)
+    assert len(found) > 100
+
+
+def test_refs_that_the_kernel_does_not_remember_are_looked_up(store, monkeypatch):
+    monkeypatch.setattr("statelog.kernels.verify._SEEN_COUNT", 1)
+    looked_up = []
+    record_node = kernels.record_node
+    monkeypatch.setattr(kernels, "record_node", lambda *args: looked_up.append(args) or record_node(*args))
+    assert problems_of(store) == []
+    assert len(looked_up) > 20
+    nodes = read(store, 2)[1]
+    index = of_type(nodes, CHUNK)
+    data = nodes[index].data
+    forge(store, 2, nodes=changed(nodes, index, data=data, digest=bytes(20)))
+    assert {number for number, lsn, _node in problems_of(store) if lsn > 2} >= {"T5"}
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 255, 256, 257, 1000, 5000])
+def test_digests_of_the_kernel_are_those_of_hashlib(size):
+    content = bytes(range(256)) * 20
+    leaf = cbor.encode(content[:size])
+    row = NodeRow(LEAF, node_digest(LEAF, leaf), leaf, len(leaf))
+    body = cbor.encode([content[:size]])
+    options = {"lsn": 1, "time_us": 1, "previous_chain": bytes(20), "body": body, "nodes": pack_nodes([row])}
+    record, chain = encode_record(TYPE_CHECKPOINT, **options)
+    found = kernels.RecordVerifier().check(memoryview(record), 1)
+    assert found == kernels.RecordFacts(1, int(len(leaf) >= 4096), chain, [])
+
+
+def test_a_long_log_is_read_one_record_at_a_time(store, monkeypatch):
+    most = []
+    visit = verify._Verifier.visit
+
+    def watched(self, lsn):
+        most.append(len(self._transaction._borrowed))
+        return visit(self, lsn)
+
+    monkeypatch.setattr(verify._Verifier, "visit", watched)
+    assert store.verify().ok
+    assert max(most) == 0

@@ -1,0 +1,202 @@
+/* All that one record can be checked for by itself, in one call: nodes by digest and by shape, refs inside it.
+ *
+ * Refs to other records are looked up in a memory of refs and nodes seen, one fingerprint a slot, newer over older;
+ * what is not there is handed out for the caller to look up. Fingerprints are of 64 bits, with a seed that nobody who
+ * wrote the bytes knows.
+ *
+ * Trust: the record's checksum was checked, by the caller; nothing else is believed.
+ * Invariants: what passes is what tree/check.py passes (T3, T4, T5); what fails is looked at there once more, to be named.
+ */
+#include "internal.h"
+
+enum {
+    REF_SIZE = 1 + SL_DIGEST_SIZE,
+    TYPE_AT = 9,
+    FLAGS_AT = 10,
+    BODY_SIZE_AT = 12,
+    LSN_AT = 16,
+    TIME_AT = 24,
+    PREVIOUS_AT = 32,
+    FLAG_REDACTED = 4,
+    ENVELOPE_SIZE = 56,
+    SHARED_SIZE_MIN = 4096, /* FORMAT.md 6, key `d` */
+};
+
+typedef struct {
+    const uint8_t *record;
+    size_t size;
+    uint64_t lsn;
+    uint64_t parent; /* the node whose refs are looked at */
+    uint64_t children;
+    sl_seen_nodes *seen;
+    sl_node_ref *refs;
+    size_t refs_capacity;
+    sl_record_facts facts;
+} check;
+
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EB;
+    return x ^ x >> 31;
+}
+
+static uint64_t fingerprint(uint64_t seed, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
+{
+    uint64_t found = mix(seed ^ lsn);
+    found = mix(found + (node << 3 | type));
+    found = mix(found ^ sl_load_be(digest, 8));
+    found = mix(found + sl_load_be(digest + 8, 8));
+    found = mix(found ^ sl_load_be(digest + 16, 4));
+    return found != 0 ? found : 1; /* 0: an empty slot */
+}
+
+/* Whether a node was seen; from now on it was. */
+static bool see(sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
+{
+    uint64_t wanted = fingerprint(seen->seed, type, digest, lsn, node);
+    uint64_t *slot = &seen->slots[wanted % seen->count];
+    if (*slot == wanted) {
+        return true;
+    }
+    *slot = wanted;
+    return false;
+}
+
+static int check_child(check *run, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
+{
+    run->children++;
+    if (lsn == run->lsn) {
+        sl_node_place place;
+        SL_REQUIRE(sl_record_node(run->record, run->size, node, &place) == SL_OK && place.type == type);
+        SL_REQUIRE(memcmp(run->record + place.digest_at, digest, SL_DIGEST_SIZE) == 0);
+        return SL_OK;
+    }
+    SL_REQUIRE(lsn > 0 && lsn < run->lsn);
+    if (see(run->seen, type, digest, lsn, node)) {
+        return SL_OK;
+    }
+    if (run->facts.ref_count == run->refs_capacity) {
+        return SL_SPACE;
+    }
+    run->refs[run->facts.ref_count++] =
+        (sl_node_ref){run->parent, type, (uint64_t)(digest - run->record), lsn, node};
+    return SL_OK;
+}
+
+#define CHECK_CHILD(...)                             \
+    do {                                             \
+        int child_status = check_child(__VA_ARGS__); \
+        if (child_status != SL_OK) {                 \
+            return child_status;                     \
+        }                                            \
+    } while (0)
+
+static int check_entries(check *run, const uint8_t *node, size_t size, size_t content_size, bool is_root)
+{
+    int kind = node[0];
+    sl_entries it;
+    int status = sl_entries_open(&it, node, size, content_size, run->lsn, is_root, kind);
+    if (status != SL_OK) {
+        return status;
+    }
+    uint64_t level = is_root ? 0 : node[1]; /* a chunk that was opened has both bytes */
+    while ((status = sl_entries_next(&it)) == SL_OK) {
+        const uint8_t *slot = node + it.slot_at;
+        if (level > 0) {
+            CHECK_CHILD(run, level == 1 && sl_is_blob(kind) ? SL_NODE_PIECE : SL_NODE_CHUNK, slot, it.lsn, it.node);
+        } else if (it.in.at - it.slot_at == REF_SIZE && slot[0] >= SL_REF_LEAF) {
+            CHECK_CHILD(run, slot[0] == SL_REF_LEAF ? SL_NODE_LEAF : SL_NODE_ROOT, slot + 1, it.lsn, it.node);
+        }
+    }
+    return status == SL_END ? SL_OK : status;
+}
+
+static int check_root(check *run, const uint8_t *node, size_t size, size_t content_size)
+{
+    sl_root_head head;
+    SL_REQUIRE(sl_root_read(node, size, content_size, run->lsn, &head) == SL_OK);
+    for (uint64_t i = 0; i < head.level_count; i++) {
+        if (head.levels[i].digest_at != 0) {
+            CHECK_CHILD(run, SL_NODE_CHUNK, node + head.levels[i].digest_at, head.levels[i].lsn, head.levels[i].node);
+        }
+    }
+    if (sl_is_blob(node[0])) {
+        return SL_OK;
+    }
+    return check_entries(run, node, size, content_size, true);
+}
+
+static int check_node(check *run, const sl_node_place *place, uint64_t number)
+{
+    const uint8_t *node = run->record + place->content_at;
+    size_t content_size = (size_t)place->content_size;
+    size_t size = (size_t)place->total_size;
+    uint8_t digest[SL_DIGEST_SIZE];
+    SL_REQUIRE(sl_node_digest((int)place->type, node, content_size, digest) == SL_OK);
+    SL_REQUIRE(memcmp(digest, run->record + place->digest_at, SL_DIGEST_SIZE) == 0);
+    run->facts.shared_count += place->type == SL_NODE_LEAF ? content_size >= SHARED_SIZE_MIN : place->type == SL_NODE_ROOT && sl_is_blob(node[0]);
+    run->facts.node_count++;
+    (void)see(run->seen, place->type, digest, run->lsn, number);
+    if (place->type == SL_NODE_PIECE) {
+        return SL_OK;
+    }
+    if (place->type == SL_NODE_LEAF) {
+        size_t error_at;
+        SL_REQUIRE(size == content_size);
+        return sl_cbor_check(node, content_size, &error_at);
+    }
+    run->parent = number;
+    run->children = 0;
+    int status = place->type == SL_NODE_ROOT ? check_root(run, node, size, content_size)
+                                     : check_entries(run, node, size, content_size, false);
+    if (status != SL_OK) {
+        return status;
+    }
+    sl_reader in = sl_reader_of(node, size);
+    in.at = content_size;
+    while (in.at < in.len) {
+        uint64_t number_read;
+        SL_REQUIRE(run->children-- > 0 && sl_read_varint(&in, &number_read) && sl_read_varint(&in, &number_read));
+    }
+    SL_REQUIRE(run->children == 0);
+    return SL_OK;
+}
+
+int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
+{
+    uint64_t wanted = fingerprint(seen->seed, type, digest, lsn, node);
+    return seen->slots[wanted % seen->count] == wanted ? SL_OK : SL_ABSENT;
+}
+
+int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl_node_place *places,
+                     size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts)
+{
+    if (seen->count == 0) {
+        return SL_USAGE;
+    }
+    uint64_t count = 0;
+    int status = sl_record_nodes(record, size, places, places_capacity, &count);
+    if (status != SL_OK) {
+        return status;
+    }
+    check run = {record, size, sl_load_be(record + LSN_AT, 8), 0, 0, seen, refs, refs_capacity, {0, 0, 0, {0}}};
+    for (uint64_t number = 0; number < count; number++) {
+        status = places[number].type == 0 ? SL_OK : check_node(&run, &places[number], number);
+        if (status != SL_OK) {
+            return status;
+        }
+    }
+    uint64_t flags = sl_load_be(record + FLAGS_AT, 2);
+    if ((flags & FLAG_REDACTED) == 0) { /* then nothing was vacuumed, and rows stand one behind the other */
+        const uint8_t *body = record + ENVELOPE_SIZE;
+        size_t body_size = (size_t)sl_load_be(record + BODY_SIZE_AT, 4);
+        status = sl_chain_digest(record[TYPE_AT], (int)flags, run.lsn, sl_load_be(record + TIME_AT, 8),
+                                 record + PREVIOUS_AT, body, body_size, body + body_size, (size_t)count * SL_ROW_SIZE,
+                                 run.facts.chain_digest);
+    }
+    *facts = run.facts;
+    return status;
+}
