@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import io
 import operator
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,13 +13,18 @@ import pytest
 
 import statelog
 from statelog import aio, reducers
-from statelog.errors import ClosedError, ConflictError, UsageError
+from statelog.errors import ClosedError, ConflictError, ThreadDeletedError, UsageError
+from statelog.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
 SCHEMA = {"findings": operator.add, "notes": reducers.merge, "count": operator.add}
+
+
+SESSION = {"is_final", "read", "workspace", "write", "act", "after_commit", "commit_writes", "finish", "abandon"}
+"""What threads ask of a store or transaction; nobody else."""
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -47,6 +54,51 @@ def test_surface_gives_what_the_sync_one_gives(tmp_path: Path) -> None:
             assert [info.id async for info in store.threads()] == ["t"]
             assert [r.lsn async for r in store.log(after=2)] == list(range(3, 8))
             assert (await store.verify()).ok
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["Store", "Thread", "Transaction"])
+def test_surface_is_that_of_the_sync_one(name: str) -> None:
+    """Every public name of a class is there; what is for this package's own use says so."""
+    ours = getattr(aio, name)
+    theirs = {"Store": statelog.Store, "Thread": statelog.Thread, "Transaction": Transaction}[name]
+    public = {attribute for attribute in dir(theirs) if not attribute.startswith("_")}
+    internal = {each for each in public if "(internal)" in (inspect.getdoc(getattr(theirs, each)) or "")} | SESSION
+    assert {each for each in public - internal if not hasattr(ours, each)} <= {"id", "branch"}, "attributes of Thread"
+
+
+def test_care_of_a_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            thread = store.thread("t")
+            made = [await thread.commit({"n": number}) for number in range(5)]
+            assert (thread.id, thread.branch, await thread.version()) == ("t", "main", 4)
+            assert await store.last_lsn() == made[-1].lsn
+            assert await thread.parent_of(made[2]) == made[1]
+            assert await thread.ancestor_of(made[4], 3) == made[1]
+            assert await thread.common_ancestor_of(made[4], made[2]) == made[2]
+            assert await thread.branch_of(made[0]) == "main"
+            assert (store.path, store.closed, store.read_only, store.durability) == (
+                tmp_path / "a.state", False, False, "commit"
+            )  # fmt: skip
+            seen: list[tuple[int, int]] = []
+            stream = io.BytesIO()
+            report = await store.export(stream, progress=lambda done, of: seen.append((done, of)))
+            assert report.records == made[-1].lsn == seen[-1][0]
+            async with aio.open(tmp_path / "b.state") as copy:
+                stream.seek(0)
+                await copy.import_(stream)
+                assert await copy.thread("t").state == {"n": 4}
+            assert (await store.retain(keep_last=2)).expired_versions == 3
+            assert [c.version async for c in thread.history()] == [4, 3]
+            await store.delete_thread("t")
+            with pytest.raises(ThreadDeletedError):
+                await thread.commit({"n": 5})
+            await store.compact()
+            assert (await store.verify()).ok
+            assert not await store.wait(await store.last_lsn(), 0.01)
+        assert store.closed
 
     run(main())
 

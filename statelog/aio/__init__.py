@@ -1,0 +1,22 @@
+"""The same surface for asyncio: nothing here blocks the event loop on disk.
+
+Every call that may touch the file runs on a small pool of OS threads; commits of many tasks
+at once share a flush, as those of threads do. What a checkpoint or a record tells of itself
+is in memory; state is read with `await`.
+
+    async with statelog.aio.open("agent.state") as store:
+        thread = store.thread("ticket-42", schema=Research)
+        cp = await thread.commit({"findings": ["a"]})
+        findings = await thread.state["findings"]
+        async for c in thread.history(limit=10): ...
+        async with thread.mount() as state: ...
+        async with store.transaction() as tx:
+            await tx.thread("a").commit({...})
+        async for record in store.log(after=cp.lsn): ...
+"""
+
+from statelog.aio.state import State
+from statelog.aio.store import Store, diff, open
+from statelog.aio.thread import Thread, Transaction
+
+__all__ = ["State", "Store", "Thread", "Transaction", "diff", "open"]

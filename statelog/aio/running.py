@@ -1,0 +1,66 @@
+"""Calls and iterators of the sync surface, on a pool of OS threads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+T = TypeVar("T")
+
+WORKERS_MAX = 32
+"""OS threads of one store: as many commits can wait for one flush."""
+
+_PAGE = 64
+
+
+class Runner:
+    """Runs calls on the pool."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
+        self._is_closed = False
+        # Waiting for news must not keep commits waiting for a thread.
+        self._waiters = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-wait")
+
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return what a call returns. A task that is cancelled does not undo a commit on its way."""
+        if self._is_closed:
+            message = "the store is closed"
+            raise ClosedError(message)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
+
+    async def wait(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Return what a call returns that sleeps for long."""
+        return await asyncio.get_running_loop().run_in_executor(self._waiters, function, *args)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._is_closed = True
+        self._pool.shutdown(wait=False)
+        self._waiters.shutdown(wait=False)
+
+
+async def stream(runner: Runner, make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """Draw from an iterator in pages, on the pool."""
+    iterator: Iterator[T] | None = None
+
+    def page() -> list[T]:
+        nonlocal iterator
+        iterator = make() if iterator is None else iterator
+        found = []
+        for item in iterator:
+            found.append(item)
+            if len(found) == _PAGE:
+                break
+        return found
+
+    while items := await runner.run(page):
+        for item in items:
+            yield item

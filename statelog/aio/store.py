@@ -1,0 +1,231 @@
+"""The store, and the opening of one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import statelog
+from statelog.aio.running import Runner, stream
+from statelog.aio.thread import Thread, Transaction
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from datetime import timedelta
+    from pathlib import Path
+    from types import TracebackType
+
+    from statelog.checkpoint import Checkpoint
+    from statelog.diff import Change
+    from statelog.log.compact import CompactionReport
+    from statelog.log.reader import LogRecord
+    from statelog.log.vacuum import RetentionReport
+    from statelog.log.verify import VerifyReport
+    from statelog.portable.frames import Source
+    from statelog.portable.frames import Target as Sink
+    from statelog.portable.reports import ExportReport, ImportReport
+    from statelog.statistics import StoreStatistics
+    from statelog.store import ThreadInfo
+
+    Progress = Callable[[int, int], None]
+
+
+_FOLLOW_SLICE_S = 0.5
+
+
+class Store:
+    """See `statelog.Store`."""
+
+    def __init__(self, runner: Runner, store: statelog.Store) -> None:
+        self._runner = runner
+        self._store = store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def sync(self) -> statelog.Store:
+        """The store itself, for use outside the loop."""
+        return self._store
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._store.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._store.closed
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._store.read_only
+
+    @property
+    def durability(self) -> str:
+        """`commit` or `batched`."""
+        return self._store.durability
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._runner.run(self._store.close)
+        self._runner.close()
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+        """See `statelog.Store.thread`."""
+        make = partial(self._store.thread, id, schema=schema, branch=branch)
+        return Thread(self._runner, make, id, branch)
+
+    def threads(self) -> AsyncIterator[ThreadInfo]:
+        """See `statelog.Store.threads`."""
+        return stream(self._runner, self._store.threads)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """See `statelog.Store.transaction`."""
+        context = self._store.transaction()
+        opened = await self._runner.run(context.__enter__)
+        try:
+            yield Transaction(self._runner, opened)
+        except BaseException as error:
+            # Nothing is read or written here: the transaction is only marked as abandoned.
+            with contextlib.suppress(type(error)):
+                context.__exit__(type(error), error, error.__traceback__)
+            raise
+        await self._runner.run(context.__exit__, None, None, None)
+
+    async def log(
+        self, after: int = 0, *, follow: bool = False, timeout_s: float | None = None
+    ) -> AsyncIterator[LogRecord]:
+        """See `statelog.Store.log`."""
+        loop = asyncio.get_running_loop()
+        heard_at_s = loop.time()
+        while True:
+            async for record in stream(self._runner, partial(self._store.log, after)):
+                yield record
+                after = record.lsn
+                heard_at_s = loop.time()
+            left_s = _FOLLOW_SLICE_S if timeout_s is None else heard_at_s + timeout_s - loop.time()
+            if not follow or left_s <= 0:
+                return
+            await self._runner.wait(self._store.wait, after, min(left_s, _FOLLOW_SLICE_S))
+
+    async def wait(self, after: int, timeout_s: float) -> bool:
+        """See `statelog.Store.wait`."""
+        return await self._runner.wait(self._store.wait, after, timeout_s)
+
+    async def last_lsn(self) -> int:
+        """Return the LSN of the last record, 0 for an empty log."""
+        return await self._runner.run(lambda: self._store.last_lsn)
+
+    # What follows takes its time on a thread of the pool, and `progress` is called there.
+
+    async def retain(
+        self,
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        threads: str = "*",
+        keep_tags: bool = True,
+        pinned: Iterable[Checkpoint] = (),
+        as_policy: bool = False,
+    ) -> RetentionReport:
+        """See `statelog.Store.retain`."""
+        return await self._runner.run(
+            self._store.retain,
+            keep_last=keep_last,
+            max_age=max_age,
+            threads=threads,
+            keep_tags=keep_tags,
+            pinned=pinned,
+            as_policy=as_policy,
+        )
+
+    async def delete_thread(self, id: str) -> RetentionReport:
+        """See `statelog.Store.delete_thread`."""
+        return await self._runner.run(self._store.delete_thread, id)
+
+    async def statistics(self, *, progress: Progress | None = None) -> StoreStatistics:
+        """See `statelog.Store.statistics`."""
+        return await self._runner.run(self._store.statistics, progress=progress)
+
+    async def verify(self, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
+        """See `statelog.Store.verify`."""
+        return await self._runner.run(self._store.verify, deep=deep, progress=progress)
+
+    async def rebuild_index(self, progress: Progress | None = None) -> int:
+        """See `statelog.Store.rebuild_index`."""
+        return await self._runner.run(self._store.rebuild_index, progress)
+
+    async def compact(self, *, progress: Progress | None = None) -> CompactionReport:
+        """See `statelog.Store.compact`."""
+        return await self._runner.run(self._store.compact, progress=progress)
+
+    async def export(
+        self,
+        target: Sink,
+        *,
+        threads: Iterable[str] | None = None,
+        since: int = 0,
+        progress: Progress | None = None,
+    ) -> ExportReport:
+        """See `statelog.Store.export`; the target is written to on a thread of the pool."""
+        return await self._runner.run(self._store.export, target, threads=threads, since=since, progress=progress)
+
+    async def import_(self, source: Source, *, progress: Progress | None = None) -> ImportReport:
+        """See `statelog.Store.import_`; the source is read on a thread of the pool."""
+        return await self._runner.run(self._store.import_, source, progress=progress)
+
+
+async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]:
+    """Return what changed between two checkpoints; see `statelog.diff`."""
+    return await asyncio.to_thread(lambda: statelog.diff(a, b).changes)
+
+
+class _Opening:
+    """A store about to be open: `await` it, or use it in `async with`."""
+
+    def __init__(self, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
+        self._path = path
+        self._options = options
+        self._store: Store | None = None
+
+    async def _open(self) -> Store:
+        runner = Runner()
+        try:
+            self._store = Store(runner, await runner.run(statelog.open, self._path, **self._options))
+        except BaseException:
+            runner.close()
+            raise
+        return self._store
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        return await self._open()
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._store is not None
+        await self._store.close()
+
+
+def open(path: str | os.PathLike[str], **options: Any) -> _Opening:
+    """Open a store: `async with aio.open(path) as store`, or `store = await aio.open(path)`.
+
+    Args and errors are those of `statelog.open`.
+    """
+    return _Opening(path, options)

@@ -1,0 +1,188 @@
+"""Threads, and transactions over several."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from statelog.aio.running import Runner, stream
+from statelog.aio.state import State
+from statelog.format.cbor import encode
+from statelog.mount import commit_mount, open_mount
+from statelog.mutable import plain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Mapping
+
+    import statelog
+    from statelog.branches import BranchInfo
+    from statelog.checkpoint import Checkpoint
+    from statelog.mount import Mount
+    from statelog.targets import Target
+    from statelog.transaction import Transaction as SyncTransaction
+
+    Progress = Callable[[int, int], None]
+
+
+class Thread:
+    """See `statelog.Thread`. Opened at its first use; `await thread` opens it, with its errors, at once."""
+
+    def __init__(self, runner: Runner, make: Callable[[], statelog.Thread], thread_id: str, branch: str) -> None:
+        self._runner = runner
+        self._make = make
+        self._opened: statelog.Thread | None = None
+        self.id = thread_id
+        self.branch = branch
+
+    def __await__(self) -> Generator[Any, None, Thread]:
+        return self._open().__await__()
+
+    async def _open(self) -> Thread:
+        await self._runner.run(self._thread)
+        return self
+
+    def _thread(self) -> statelog.Thread:
+        """Return the thread; called on the pool."""
+        if self._opened is None:
+            self._opened = self._make()
+        return self._opened
+
+    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return await self._runner.run(lambda: getattr(self._thread(), name)(*args, **kwargs))
+
+    @property
+    def state(self) -> State:
+        """The head's channels, as they are when awaited."""
+        return State(self._runner, lambda: self._thread().state)
+
+    def state_of(self, checkpoint: Checkpoint) -> State:
+        """The channels of a checkpoint."""
+        return State(self._runner, lambda: checkpoint.state)
+
+    async def branch_of(self, checkpoint: Checkpoint) -> str:
+        """Return the name of the branch a checkpoint was committed on."""
+        return await self._runner.run(lambda: checkpoint.branch)
+
+    async def parent_of(self, checkpoint: Checkpoint) -> Checkpoint | None:
+        """Return the checkpoint that one was made from; see `statelog.Checkpoint.parent`."""
+        return await self._runner.run(lambda: checkpoint.parent)
+
+    async def ancestor_of(self, checkpoint: Checkpoint, generations: int) -> Checkpoint | None:
+        """See `statelog.Checkpoint.ancestor`."""
+        return await self._runner.run(checkpoint.ancestor, generations)
+
+    async def common_ancestor_of(self, checkpoint: Checkpoint, other: Checkpoint) -> Checkpoint | None:
+        """See `statelog.Checkpoint.common_ancestor`."""
+        return await self._runner.run(checkpoint.common_ancestor, other)
+
+    async def head(self) -> Checkpoint | None:
+        """Return the branch's last checkpoint."""
+        return await self._runner.run(lambda: self._thread().head)
+
+    async def version(self) -> int:
+        """Return the head's version, -1 before the first commit."""
+        return await self._runner.run(lambda: self._thread().version)
+
+    async def commit(
+        self,
+        *writes: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,
+    ) -> Checkpoint:
+        """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
+        made: Checkpoint = await self._call(
+            "commit", *writes, metadata=metadata, expected_version=expected_version, id=id
+        )
+        return made
+
+    async def rollback(
+        self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
+    ) -> Checkpoint:
+        """See `statelog.Thread.rollback`."""
+        made: Checkpoint = await self._call("rollback", target, metadata=metadata, expected_version=expected_version)
+        return made
+
+    async def fork(
+        self,
+        name: str,
+        *,
+        at: Target | None = None,
+        update: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Thread:
+        """See `statelog.Thread.fork`."""
+        forked = await self._call("fork", name, at=at, update=update, metadata=metadata)
+        return Thread(self._runner, lambda: forked, self.id, name)
+
+    async def checkout(self, branch: str) -> Thread:
+        """See `statelog.Thread.checkout`."""
+        found = await self._call("checkout", branch)
+        return Thread(self._runner, lambda: found, self.id, branch)
+
+    async def at(self, target: Target) -> Checkpoint:
+        """See `statelog.Thread.at`."""
+        found: Checkpoint = await self._call("at", target)
+        return found
+
+    def history(self, limit: int | None = None, *, before: int | None = None) -> AsyncIterator[Checkpoint]:
+        """See `statelog.Thread.history`."""
+        return stream(self._runner, lambda: self._thread().history(limit, before=before))
+
+    async def branches(self) -> list[BranchInfo]:
+        """See `statelog.Thread.branches`."""
+        found: list[BranchInfo] = await self._call("branches")
+        return found
+
+    async def tag(self, name: str, target: Target | None = None) -> Checkpoint:
+        """See `statelog.Thread.tag`."""
+        found: Checkpoint = await self._call("tag", name, target)
+        return found
+
+    async def untag(self, name: str) -> None:
+        """See `statelog.Thread.untag`."""
+        await self._call("untag", name)
+
+    async def tags(self) -> dict[str, Checkpoint]:
+        """See `statelog.Thread.tags`."""
+        found: dict[str, Checkpoint] = await self._call("tags")
+        return found
+
+    @asynccontextmanager
+    async def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Give the state as a plain dict, read whole before; see `statelog.Thread.mount`.
+
+        Reading lazily would read disk on the loop, so all of it is read at the beginning; what
+        is written at the end is only what changed.
+        """
+        mount, state = await self._runner.run(self._open_mount)
+        yield state
+        await self._runner.run(self._close_mount, mount, state, metadata)
+
+    def _open_mount(self) -> tuple[Mount, dict[str, Any]]:
+        mount = open_mount(self._thread())
+        return mount, {channel: plain(mount[channel]) for channel in mount}
+
+    def _close_mount(self, mount: Mount, state: dict[str, Any], metadata: Mapping[str, Any] | None) -> None:
+        for channel in list(mount):
+            if channel not in state:
+                del mount[channel]
+        for channel, value in state.items():
+            # Of a large value only what is new is written: its nodes are found again by digest.
+            if channel not in mount or encode(value, path=channel) != encode(plain(mount[channel])):
+                mount[channel] = value
+        commit_mount(self._thread(), mount, metadata)
+
+
+class Transaction:
+    """See `statelog.transaction.Transaction`."""
+
+    def __init__(self, runner: Runner, transaction: SyncTransaction) -> None:
+        self._runner = runner
+        self._transaction = transaction
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+        """Return a thread whose writes belong to this transaction."""
+        make = partial(self._transaction.thread, id, schema=schema, branch=branch)
+        return Thread(self._runner, make, id, branch)
