@@ -50,6 +50,7 @@ def retain_threads(
     if pinned and as_policy:
         message = "pinned= holds for once; for a policy tag the checkpoints"
         raise UsageError(message)
+    engine.environment.check_writable()  # also where there is nothing to let go
     with engine.read() as view:
         rows = [row for row in view.threads() if fnmatchcase(row.id, pattern)]
     report = erase_leftovers(engine)

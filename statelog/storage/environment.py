@@ -249,9 +249,7 @@ class Environment:
             ClosedError, ReadOnlyError: as named.
             StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
         """
-        if self.read_only:
-            message = f"{self.path} is open read-only"
-            raise ReadOnlyError(message, path=str(self.path))
+        self.check_writable()
         active = self.active_transactions
         active.add(transaction)
         try:
@@ -269,6 +267,12 @@ class Environment:
             self.end_write(transaction)
             raise
         return raw
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError if this may never write."""
+        if self.read_only:
+            message = f"{self.path} is open read-only"
+            raise ReadOnlyError(message, path=str(self.path))
 
     def _sync_first(self) -> None:
         """After a failed commit, flush before anything is written again. Raises StorageError."""
