@@ -79,7 +79,12 @@ static int row_read(const node_table *table, uint64_t row, sl_node_place *place)
     uint8_t type = table->rows[at];
     SL_REQUIRE(type >= 1 && type <= NODE_TYPE_MAX);
     SL_REQUIRE(start < content_end && content_end <= end && end <= table->nodes_size);
-    *place = (sl_node_place){type, table->rows_at + at + 1, table->nodes_at + start, content_end - start, end - start};
+    *place = (sl_node_place){type,
+                             table->rows_at + at + 1,
+                             table->nodes_at + start,
+                             content_end - start,
+                             end - start,
+                             row_number(table, row)};
     return SL_OK;
 }
 
@@ -108,7 +113,7 @@ int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_
     SL_REQUIRE(table_open(record, size, &table) && number < table.count);
     uint64_t row = row_find(&table, number);
     if (row == table.row_count) {
-        *place = (sl_node_place){0, 0, 0, 0, 0};
+        *place = (sl_node_place){0, 0, 0, 0, 0, number};
         return SL_OK;
     }
     return row_read(&table, row, place);
@@ -135,26 +140,21 @@ int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type
 }
 
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
-                    uint64_t *count)
+                    uint64_t *count, uint64_t *row_count)
 {
     node_table table;
     SL_REQUIRE(table_open(record, size, &table));
-    if (table.count > places_capacity) {
+    if (table.row_count > places_capacity) {
         return SL_SPACE;
     }
     uint64_t next = 0;
     for (uint64_t row = 0; row < table.row_count; row++) {
-        uint64_t number = row_number(&table, row);
-        SL_REQUIRE(number >= next && number < table.count);
-        while (next < number) {
-            places[next++] = (sl_node_place){0, 0, 0, 0, 0};
-        }
-        SL_REQUIRE(row_read(&table, row, &places[next++]) == SL_OK);
-    }
-    while (next < table.count) {
-        places[next++] = (sl_node_place){0, 0, 0, 0, 0};
+        SL_REQUIRE(row_read(&table, row, &places[row]) == SL_OK);
+        SL_REQUIRE(places[row].number >= next && places[row].number < table.count);
+        next = places[row].number + 1;
     }
     SL_REQUIRE((table.row_count > 0 ? row_end(&table, table.row_count - 1) : 0) == table.nodes_size);
     *count = table.count;
+    *row_count = table.row_count;
     return SL_OK;
 }

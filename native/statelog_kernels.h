@@ -115,6 +115,7 @@ typedef struct {
     uint64_t content_at;
     uint64_t content_size;
     uint64_t total_size;
+    uint64_t number;
 } sl_node_place;
 
 typedef struct {
@@ -241,8 +242,9 @@ int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_
 /* As sl_record_node, for who knows what to find there; SL_ABSENT: not a node of that type and digest. */
 int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
                    sl_node_place *place);
+/* The nodes that are left, ascending; `count`: of all, `row_count`: of those. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
-                    uint64_t *count);
+                    uint64_t *count, uint64_t *row_count);
 
 /* identity.c: digests of 20 bytes, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5) */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);

@@ -129,7 +129,7 @@ static int check_root(check *run, const uint8_t *node, size_t size, size_t conte
     return check_entries(run, node, size, content_size, true);
 }
 
-static int check_node(check *run, const sl_node_place *place, uint64_t number)
+static int check_node(check *run, const sl_node_place *place)
 {
     const uint8_t *node = run->record + place->content_at;
     size_t content_size = (size_t)place->content_size;
@@ -139,7 +139,7 @@ static int check_node(check *run, const sl_node_place *place, uint64_t number)
     SL_REQUIRE(memcmp(digest, run->record + place->digest_at, SL_DIGEST_SIZE) == 0);
     run->facts.shared_count += place->type == SL_NODE_LEAF ? content_size >= SHARED_SIZE_MIN : place->type == SL_NODE_ROOT && sl_is_blob(node[0]);
     run->facts.node_count++;
-    (void)see(run->seen, place->type, digest, run->lsn, number);
+    (void)see(run->seen, place->type, digest, run->lsn, place->number);
     if (place->type == SL_NODE_PIECE) {
         return SL_OK;
     }
@@ -148,7 +148,7 @@ static int check_node(check *run, const sl_node_place *place, uint64_t number)
         SL_REQUIRE(size == content_size);
         return sl_cbor_check(node, content_size, &error_at);
     }
-    run->parent = number;
+    run->parent = place->number;
     run->children = 0;
     int status = place->type == SL_NODE_ROOT ? check_root(run, node, size, content_size)
                                      : check_entries(run, node, size, content_size, false);
@@ -178,13 +178,14 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
         return SL_USAGE;
     }
     uint64_t count = 0;
-    int status = sl_record_nodes(record, size, places, places_capacity, &count);
+    uint64_t row_count = 0;
+    int status = sl_record_nodes(record, size, places, places_capacity, &count, &row_count);
     if (status != SL_OK) {
         return status;
     }
     check run = {record, size, sl_load_be(record + LSN_AT, 8), 0, 0, seen, refs, refs_capacity, {0, 0, 0, {0}}};
-    for (uint64_t number = 0; number < count; number++) {
-        status = places[number].type == 0 ? SL_OK : check_node(&run, &places[number], number);
+    for (uint64_t row = 0; row < row_count; row++) {
+        status = check_node(&run, &places[row]);
         if (status != SL_OK) {
             return status;
         }

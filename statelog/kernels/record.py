@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 Lent = Any
 """A view that C reads from."""
 
-_RECORD_ENVELOPE_SIZE: Final = 56
-_RECORD_NODES_MAX: Final = 1 << 22
+_ROW_SIZE_MIN: Final = 29
 
 VACUUMED: Final = (0, b"", 0, 0, 0)
 """What `record_node` and `record_nodes` say of a vacuumed node."""
@@ -76,17 +75,25 @@ def lend(record: bytes | memoryview) -> bytes | Lent:
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
-    """Find all nodes of a record: as ``record_node``, for each; they and the table fill the record."""
+    """Find all nodes of a record: as ``record_node``, for each; they and the table fill the record.
+
+    Where nodes were vacuumed the envelope claims as many as it likes: each costs 8 bytes here.
+    """
     whole = bytes(record)
-    # What the envelope claims, up to what the kernel takes: a count beyond it is refused there.
-    capacity = min(int.from_bytes(whole[52:_RECORD_ENVELOPE_SIZE]), _RECORD_NODES_MAX)
-    places = new("sl_node_place[]", max(capacity, 1))
-    count = new("uint64_t *")
-    status = _record_nodes(whole, len(whole), places, capacity, count)
+    capacity = len(whole) // _ROW_SIZE_MIN + 1
+    places = new("sl_node_place[]", capacity)
+    counts = new("uint64_t[2]")
+    status = _record_nodes(whole, len(whole), places, capacity, counts, counts + 1)
     if status != OK:
         fail(status, "node table")
-    numbers = iter(unpack_numbers(ffi.cast("uint64_t *", places), 5 * count[0]) if count[0] else ())
-    return [
-        (node_type, whole[digest_at : digest_at + 20], content_at, content_size, total_size) if node_type else VACUUMED
-        for node_type, digest_at, content_at, content_size, total_size in zip(*[numbers] * 5, strict=True)
+    numbers = iter(unpack_numbers(ffi.cast("uint64_t *", places), 6 * counts[1]) if counts[1] else ())
+    rows = [
+        (node_type, whole[digest_at : digest_at + 20], content_at, content_size, total_size)
+        for node_type, digest_at, content_at, content_size, total_size, _number in zip(*[numbers] * 6, strict=True)
     ]
+    if counts[1] == counts[0]:
+        return rows
+    nodes = [VACUUMED] * counts[0]
+    for row, place in zip(rows, places[0 : counts[1]], strict=True):
+        nodes[place.number] = row
+    return nodes

@@ -44,7 +44,8 @@ _SEEN_COUNT: Final = 1 << 21
 """Slots of 8 bytes: what was seen in the last million nodes or so need not be looked up."""
 
 _REFS_MAX: Final = 1 << 16
-_NODES_MAX: Final = 1 << 18
+_SIZE_BYTES_MAX: Final = 1 << 24
+_ROW_SIZE_MIN: Final = 29
 _FACTS: Final = Struct("=QQQ20s4x")
 _record_verify: Callable[..., int] = lib.sl_record_verify
 _seen_node: Callable[..., int] = lib.sl_seen_node
@@ -67,22 +68,21 @@ class RecordVerifier:
         self._places_capacity = 1024
         self._places = new("sl_node_place[]", self._places_capacity)
 
-    def check(self, record: memoryview, node_count: int) -> RecordFacts | None:
+    def check(self, record: memoryview) -> RecordFacts | None:
         """Check all nodes of a record whose checksum holds: digests, shape, and refs to nodes of the same record.
 
         Args:
             record: the record.
-            node_count: as its envelope says.
 
         Returns:
             None if something does not hold, or the record is larger than this looks at: then check it node by node.
 
         """
-        if node_count > self._places_capacity:
-            if node_count > _NODES_MAX:
+        if len(record) // _ROW_SIZE_MIN > self._places_capacity:
+            if len(record) > _SIZE_BYTES_MAX:
                 return None
-            self._places_capacity = node_count
-            self._places = new("sl_node_place[]", node_count)
+            self._places_capacity = len(record) // _ROW_SIZE_MIN
+            self._places = new("sl_node_place[]", self._places_capacity)
         pointer = from_buffer("uint8_t[]", record)
         status = _record_verify(
             pointer, len(record), self._seen, self._places, self._places_capacity, self._refs, _REFS_MAX, self._facts

@@ -107,7 +107,7 @@ class _Verifier:
     def _check(self, lsn: int, data: memoryview) -> None:
         """Raise StatelogError where the record as such is damaged (R1); note all else."""
         record = decode_record(data, lsn)
-        found = None if self._kernel is None else self._kernel.check(data, record.node_count)
+        found = None if self._kernel is None else self._kernel.check(data)
         facts: list[NodeFacts] | None = None
         if found is None:
             nodes = kernels.record_nodes(data)

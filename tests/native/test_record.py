@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import oracles
 import pytest
@@ -69,6 +70,16 @@ def test_vacuumed_nodes_have_no_row():
     expected = [kernels.VACUUMED] * 3 + [(2, b"d" * 20, 56 + len(table), 2, 3), kernels.VACUUMED]
     assert kernels.record_nodes(record) == expected
     assert [kernels.record_node(record, number) for number in range(5)] == expected
+
+
+def test_a_claim_of_many_vacuumed_nodes_costs_no_more_than_a_list_of_them():
+    record = record_of(struct.pack(">II", 1, 3) + row(2, 2, 3), b"xyz", count=1 << 22, flags=2)
+    tracemalloc.start()
+    try:
+        assert len(kernels.record_nodes(record)) == 1 << 22
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
