@@ -19,25 +19,21 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 
-def make_policy(
-    keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool, is_optional: bool = False
-) -> Policy | None:
-    """Return the policy that the arguments of `Store.retain` mean.
+def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
+    """Return the policy that the arguments of `Store.retain` mean; None if they name no rule.
 
     Raises:
-        UsageError: they mean none.
+        UsageError: they mean nothing.
 
     """
     if keep_last is None and max_age is None:
-        if is_optional:
-            return None
-        message = "retain needs keep_last= or max_age=: what is to be kept?"
-        raise UsageError(message)
+        return None
     if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
         message = f"keep_last is a number from 1, not {keep_last!r}"
         raise UsageError(message)
     seconds = max_age.total_seconds() if isinstance(max_age, timedelta) else max_age
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 <= seconds < math.inf):
         message = f"max_age is a timedelta or seconds, not {max_age!r}"
         raise UsageError(message)
     return Policy(keep_last, None if seconds is None else math.ceil(seconds), keep_tags)
@@ -46,21 +42,32 @@ def make_policy(
 def retain_threads(
     engine: Engine, policy: Policy | None, pattern: str, pinned: list[int], *, as_policy: bool
 ) -> RetentionReport:
-    """Apply a policy to all threads whose id fits a pattern; with `as_policy` store it, too."""
+    """Apply a policy to all threads whose id fits a pattern, their own if none is given; with `as_policy` store it.
+
+    Raises:
+        UsageError: no policy is given, and none of them has one.
+
+    """
     if pinned and as_policy:
         message = "pinned= holds for once; for a policy tag the checkpoints"
         raise UsageError(message)
     engine.environment.check_writable()  # also where there is nothing to let go
     with engine.read() as view:
         rows = [row for row in view.threads() if fnmatchcase(row.id, pattern)]
+    if policy is None and not as_policy:
+        rows = [row for row in rows if row.policy]
+        if not rows:
+            message = "retain needs keep_last= or max_age=: no thread has a policy of its own"
+            raise UsageError(message)
     report = erase_leftovers(engine)
     report.threads = 0
     for row in rows:
         fields = {} if policy is None else policy.to_fields()
         if as_policy and row.policy != fields:
             _store_policy(engine, row.lsn, fields)
-        if policy is not None:
-            report.add(retain_thread(engine, row.lsn, policy, pinned))
+        applied = Policy(**row.policy) if policy is None and not as_policy else policy
+        if applied is not None:
+            report.add(retain_thread(engine, row.lsn, applied, pinned))
     return report
 
 

@@ -194,8 +194,14 @@ class Store:
             as_policy: also store it with each thread: from then on it is applied as the thread commits,
                 every 64 versions. Neither rule given: the threads' policies are removed.
 
+        Without a rule, and without `as_policy`, each thread's own policy is applied at once.
+
+        Raises:
+            UsageError: the rules mean nothing; or there are none, and no thread has a policy.
+
+
         """
-        policy = make_policy(keep_last, max_age, keep_tags=keep_tags, is_optional=as_policy)
+        policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
         return retain_threads(self._engine, policy, threads, [c.lsn for c in pinned], as_policy=as_policy)
 
     def delete_thread(self, id: str) -> RetentionReport:

@@ -159,6 +159,21 @@ def test_policy_is_applied_as_the_thread_commits(store: statelog.Store) -> None:
     assert len(versions(thread)) >= 200
 
 
+def test_retain_without_a_rule_applies_the_policies_of_the_threads(store: statelog.Store) -> None:
+    threads = {name: store.thread(name, schema=SCHEMA) for name in ("three", "seven", "none")}
+    for thread in threads.values():
+        thread.commit({"value": 0})
+    store.retain(keep_last=3, threads="three", as_policy=True)
+    store.retain(keep_last=7, threads="seven", as_policy=True)
+    for thread in threads.values():
+        fill(thread, 20)
+    assert store.retain().threads == 2
+    assert [len(versions(thread)) for thread in threads.values()] == [3, 7, 21]
+    assert store.retain(threads="seven").threads == 1
+    with pytest.raises(UsageError):
+        store.retain(threads="none")
+
+
 @pytest.mark.parametrize("kind", ["transactions", "rollbacks"])
 def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, kind: str) -> None:
     thread = store.thread("t", schema=SCHEMA)
@@ -470,7 +485,16 @@ def test_nothing_of_a_deleted_thread_is_in_the_records_that_are_left(store: stat
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"keep_last": 0}, {"keep_last": True}, {"keep_last": "3"}, {"max_age": -1}, {"max_age": "1h"}],
+    [
+        {},
+        {"keep_last": 0},
+        {"keep_last": True},
+        {"keep_last": "3"},
+        {"max_age": -1},
+        {"max_age": "1h"},
+        {"max_age": float("nan")},
+        {"max_age": float("inf")},
+    ],
 )
 def test_retain_refuses_what_means_nothing(store: statelog.Store, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

@@ -42,6 +42,7 @@ def retain(
 ) -> None:
     """Let go of versions in STORE that neither rule keeps; heads and branch points always stay.
 
+    Without a rule the policies that are stored with the threads are applied, now and in full.
     Space is used again by later commits; the file gets smaller by `compact`.
     """
     output = Output(as_json=as_json)
