@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import FLAG_REDACTED, NODE_COUNT_AT, decode_record
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, NODE_COUNT_AT, decode_record
 from statelog.log.events import CheckpointEvent, decode_event
 from statelog.log.index import TO_BE_ERASED
 from statelog.log.vacuum import RetentionReport, Rewritable, portions, rewrite
 from statelog.log.writer import CHECKPOINT_TYPES
+from statelog.storage.residency import MappedPages
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT
 
@@ -75,6 +76,7 @@ class _Sweep:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._mapped = MappedPages(engine.environment)
         self._lsns = array("Q")
         self._threads = array("Q")
         self._starts = array("Q")
@@ -89,6 +91,7 @@ class _Sweep:
                 self._threads.append(thread)
                 self._starts.append(pairs)
                 pairs += _node_count(view.transaction, lsn)
+                self._mapped.read(ENVELOPE_SIZE_BYTES)
             self._starts.append(pairs)
             is_lent = NOBODY in threads or any(
                 next(view.transaction.scan_index(keys.encode_borrowed_prefix(thread)), None) for thread in threads
@@ -137,6 +140,7 @@ class _Sweep:
                     data = view.transaction.get_log(lsn)
                     if data is None:
                         continue
+                    self._mapped.read(len(data))
                     bits = [self._get(index, number) for number, row in enumerate(kernels.record_nodes(data)) if row[0]]
                     heir = NOBODY if thread != NOBODY and any(each & _FOREIGN for each in bits) else None
                     if heir is not None or not all(bits):
@@ -150,6 +154,7 @@ class _Sweep:
         data = transaction.get_log(lsn)
         if data is None:
             return []
+        self._mapped.read(len(data))
         index = self._find(lsn)
         record = decode_record(data, lsn)
         marked: list[int] = []

@@ -11,6 +11,7 @@ from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, FLAGS_AT, redact_record
 from statelog.log.index import enter_redacted, redacted_state
 from statelog.log.view import View
+from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 RECORDS_PER_TRANSACTION_MAX = 64
 """Rewriting so many small records holds the writer lock for one or two milliseconds."""
+
+_TOUCHED_SIZE_BYTES = 128 * 1024
+"""Of the map, to rewrite a record: its pages, those of its neighbours and of the index, and those around them."""
 
 _GAP_SIZE_BYTES_MAX = 16 * 1024
 """Of records that stay as they are, to be put back together with their neighbours."""
@@ -99,12 +103,14 @@ def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_m
 def portions(engine: Engine, records: Sequence[Rewritable]) -> Iterator[Sequence[Rewritable]]:
     """Cut records, in this order, into what one transaction may rewrite each."""
     at = 0
+    mapped = MappedPages(engine.environment)
     while at < len(records):
         with engine.read() as view:
             lsns = (record.lsn for record in records[at : at + RECORDS_PER_TRANSACTION_MAX])
             size_bytes_max = engine.environment.headroom.rewrite_size_bytes_max
             count = sum(1 for _lsn in fits_transaction(view.transaction, lsns, size_bytes_max))
         yield records[at : at + count]
+        mapped.read(count * _TOUCHED_SIZE_BYTES)
         at += count
 
 

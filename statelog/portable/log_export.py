@@ -75,5 +75,5 @@ def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:
                     raise missing("record", after)
                 page.append((after, bytes(data)))
                 size_bytes += len(data)
-        mapped.read(size_bytes)
+                mapped.read(len(data))
         yield from page

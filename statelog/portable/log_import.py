@@ -201,8 +201,16 @@ class LogImporter:
         """Check every node of the batch, each ref against the store and the records before."""
         staged = {checked.record.lsn: checked.data for checked in batch}
         with self._engine.read() as view:
-            get_log = view.transaction.get_log
-            checker = RecordChecker(lambda lsn: staged.get(lsn) or get_log(lsn), self._checked)
+            in_store = view.transaction.get_log
+
+            def get_log(lsn: int) -> bytes | memoryview | None:
+                data = staged.get(lsn)
+                if data is None:
+                    self._mapped.read(_TOUCHED_SIZE_BYTES)
+                    return in_store(lsn)
+                return data
+
+            checker = RecordChecker(get_log, self._checked)
             for checked in batch:
                 checker.begin(checked.record.lsn, checked.data)
                 with damage_at(checked.offset):

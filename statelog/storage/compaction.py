@@ -32,7 +32,7 @@ from statelog.storage.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TA
 from statelog.storage.failures import translate_os
 from statelog.storage.faults import point
 from statelog.storage.locks import FileLocks, is_same_file
-from statelog.storage.residency import release
+from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,7 +274,7 @@ def _copy_tables(
         if progress is not None and (done % _PROGRESS_ENTRIES == 0 or done == whole):
             progress(done, whole)
 
-    appender = _Appender(target, (environment.locks.descriptor, descriptor))
+    appender = _Appender(target, MappedPages(environment, descriptor))
     try:
         for (name, table), count in zip(tables, counts, strict=True):
             before = done
@@ -306,9 +306,9 @@ def _copy_table(
 class _Appender:
     """Appends to the new file in transactions of bounded size."""
 
-    def __init__(self, target: lmdb.Environment, descriptors: tuple[int, int]) -> None:
+    def __init__(self, target: lmdb.Environment, mapped: MappedPages) -> None:
         self._target = target
-        self._descriptors = descriptors
+        self._mapped = mapped
         """Of the files that are read, and written: what was touched of them is given back."""
         self._size_bytes = 0
         self.transaction = target.begin(write=True)
@@ -317,14 +317,13 @@ class _Appender:
         if self._size_bytes >= _COPIED_SIZE_BYTES:
             self._size_bytes = 0
             self.transaction.commit()
-            for descriptor in self._descriptors:
-                release(descriptor)
             point("compaction.between_transactions")
             self.transaction = self._target.begin(write=True)
         if not self.transaction.put(key, value, append=True, db=table):
             message = f"key {bytes(key).hex()} stands out of order"
             raise CorruptionError(message)
         self._size_bytes += len(key) + len(value)
+        self._mapped.read(len(value))
 
 
 def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:

@@ -20,26 +20,31 @@ if TYPE_CHECKING:
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """Read so much, and give back."""
 
+_MAPPED_AROUND_BYTES = 32 * 1024
+"""Linux maps up to 16 pages around one that is touched: half of them are new, if reads jump about."""
+
 _MAPS = Path("/proc/self/maps")
 _DONT_NEED = 4
 """MADV_DONTNEED on Linux."""
 
 
 class MappedPages:
-    """The pages of one environment's map that this process has touched."""
+    """The pages that this process has touched of one environment's map, and of the maps of other files."""
 
-    __slots__ = ("_environment", "_read_bytes")
+    __slots__ = ("_environment", "_others", "_read_bytes")
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, *others: int) -> None:
         self._environment = environment
+        self._others = others
         self._read_bytes = 0
 
     def read(self, size_bytes: int) -> None:
-        """Note that so much was read; now and then, give back what was."""
-        self._read_bytes += size_bytes
+        """Note that so much was read in one place; now and then, give back what was."""
+        self._read_bytes += size_bytes + _MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES:
             self._read_bytes = 0
-            release(self._environment.locks.descriptor)
+            for descriptor in (self._environment.locks.descriptor, *self._others):
+                release(descriptor)
 
 
 def release(descriptor: int) -> None:
