@@ -20,8 +20,6 @@ from statelog import reducers
 from statelog.errors import (
     CheckpointNotFoundError,
     ExpiredError,
-    ThreadDeletedError,
-    ThreadNotFoundError,
     UsageError,
 )
 from statelog.log import retention, vacuum
@@ -414,73 +412,6 @@ def test_vacuum_without_marks_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
         fill(store.thread("t", schema=SCHEMA), 10)
         store.retain(keep_last=1)
         assert "T5" in {problem.invariant for problem in store.verify().problems}
-
-
-# --- deletion -----------------------------------------------------------------------
-
-
-def test_deleted_thread_is_gone_and_late_writes_do_not_bring_it_back(store: statelog.Store) -> None:
-    thread = store.thread("t", schema=SCHEMA)
-    fill(thread, 10)
-    thread.tag("here")
-    thread.fork("side", update={"value": 1})
-    late = store.thread("t", schema=SCHEMA)
-    store.delete_thread("t")
-    acts: list[Any] = [
-        lambda: thread.commit({"value": 1}),
-        lambda: late.commit({"value": 1}),
-        lambda: store.thread("t").commit({"value": 1}),
-        lambda: thread.rollback(0),
-        lambda: thread.fork("again"),
-        lambda: thread.tag("again"),
-        lambda: thread.at(0),
-        lambda: store.delete_thread("t"),
-    ]
-    for act in acts:
-        with pytest.raises(ThreadDeletedError):
-            act()
-    assert thread.head is None
-    assert not thread.state
-    assert versions(late) == []
-    assert list(store.threads()) == []
-
-
-def test_deleting_an_unknown_thread_is_refused(store: statelog.Store) -> None:
-    with pytest.raises(ThreadNotFoundError):
-        store.delete_thread("nobody")
-
-
-def test_deleted_after_retention_and_rebuild(store: statelog.Store) -> None:
-    thread = store.thread("t", schema=SCHEMA)
-    fill(thread, 30)
-    store.retain(keep_last=2)
-    store.delete_thread("t")
-    store.rebuild_index()
-    with pytest.raises(ThreadDeletedError):
-        thread.commit({"value": 1})
-
-
-def test_what_another_thread_borrowed_outlives_its_owner(store: statelog.Store) -> None:
-    blob = bytes(range(256)) * 400
-    leaf = "q" * 9000
-    store.thread("owner").commit({"blob": blob, "leaf": leaf})
-    store.thread("other").commit({"copy": blob, "leaf": leaf})
-    store.retain(keep_last=1)
-    store.delete_thread("owner")
-    store._engine.cache.clear()
-    assert store.thread("other").state.to_python() == {"copy": blob, "leaf": leaf}
-
-
-def test_nothing_of_a_deleted_thread_is_in_the_records_that_are_left(store: statelog.Store) -> None:
-    thread = store.thread("secret-name", schema=SCHEMA)
-    thread.commit({"value": "secret-value " + "v" * 5000, "log": ["secret-item"]}, metadata={"k": "secret-metadata"})
-    thread.tag("secret-tag")
-    store.delete_thread("secret-name")
-    with store._engine.read() as view:
-        for lsn in range(1, store.last_lsn + 1):
-            record = view.transaction.get_log(lsn)
-            assert record is not None
-            assert b"secret" not in bytes(record)
 
 
 @pytest.mark.parametrize(
