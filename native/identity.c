@@ -65,6 +65,70 @@ int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const u
 enum { THREAD, BRANCH, VERSION, PARENT_BRANCH, PARENT_VERSION, JUMP_BRANCH, JUMP_VERSION, DEPTH, JUMP_DEPTH, ROOT_LSN,
        ROOT_NODE, TARGET, TIME };
 
+static bool take_number(sl_reader *in, uint64_t *number)
+{
+    sl_item item;
+    if (!sl_item_open(in, &item)) {
+        return false;
+    }
+    *number = item.argument;
+    return item.shape == SL_ITEM_POSITIVE && item.argument != UINT64_MAX;
+}
+
+static bool take_optional(sl_reader *in, uint64_t *number)
+{
+    if (sl_has(in, 1) && in->bytes[in->at] == NULL_ITEM) {
+        in->at++;
+        *number = UINT64_MAX;
+        return true;
+    }
+    return take_number(in, number);
+}
+
+static bool take_digest(sl_reader *in, bool is_optional, uint64_t *at)
+{
+    sl_item item;
+    if (!sl_item_open(in, &item)) {
+        return false;
+    }
+    if (is_optional && item.shape == SL_ITEM_NULL) {
+        *at = 0;
+        return true;
+    }
+    *at = item.payload_at;
+    return item.shape == SL_ITEM_BYTES && item.argument == SL_DIGEST_SIZE;
+}
+
+int sl_checkpoint_decode(const uint8_t *body, size_t size, int is_rollback, sl_checkpoint_fields *fields)
+{
+    sl_reader in = sl_reader_of(body, size);
+    sl_item head;
+    sl_checkpoint_fields found;
+    uint64_t *numbers = found.numbers;
+    SL_REQUIRE(sl_item_open(&in, &head) && head.shape == SL_ITEM_LIST);
+    SL_REQUIRE(head.argument == BODY_FIELDS + (is_rollback != 0 ? 1 : 0));
+    for (unsigned index = THREAD; index <= VERSION; index++) {
+        SL_REQUIRE(take_number(&in, &numbers[index]));
+    }
+    SL_REQUIRE(take_optional(&in, &numbers[PARENT_BRANCH]) && take_optional(&in, &numbers[PARENT_VERSION]));
+    SL_REQUIRE(take_digest(&in, true, &found.parent_digest_at));
+    SL_REQUIRE(take_optional(&in, &numbers[JUMP_BRANCH]) && take_optional(&in, &numbers[JUMP_VERSION]));
+    SL_REQUIRE(take_number(&in, &numbers[DEPTH]) && take_number(&in, &numbers[JUMP_DEPTH]));
+    SL_REQUIRE(take_digest(&in, false, &found.root_digest_at));
+    SL_REQUIRE(take_number(&in, &numbers[ROOT_LSN]) && take_number(&in, &numbers[ROOT_NODE]));
+    uint64_t *ends[] = {&found.metadata_at, &found.written_at, &found.borrowed_at, &found.borrowed_end};
+    found.id_at = in.at;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        SL_REQUIRE(sl_item_skip(&in));
+        *ends[i] = in.at;
+    }
+    numbers[TARGET] = 0;
+    SL_REQUIRE(is_rollback == 0 || take_number(&in, &numbers[TARGET]));
+    SL_REQUIRE(in.at == size);
+    *fields = found;
+    return SL_OK;
+}
+
 static void put_number(sl_writer *out, const uint8_t *numbers, unsigned index)
 {
     uint64_t number = sl_load_be(numbers + (size_t)8 * index, 8);

@@ -276,6 +276,19 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);
 int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
+/* The fields of a checkpoint's body, all of it checked; SL_NO_NUMBER and offset 0 for null. */
+typedef struct {
+    uint64_t numbers[SL_CHECKPOINT_NUMBERS - 1]; /* as sl_checkpoint_encode takes them, without the time */
+    uint64_t parent_digest_at;
+    uint64_t root_digest_at;
+    uint64_t id_at; /* of items, which end where the next one begins */
+    uint64_t metadata_at;
+    uint64_t written_at;
+    uint64_t borrowed_at;
+    uint64_t borrowed_end;
+} sl_checkpoint_fields;
+int sl_checkpoint_decode(const uint8_t *body, size_t size, int is_rollback, sl_checkpoint_fields *fields);
+
 /* reduce.c: reducers on two whole CBOR items */
 int sl_add(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);
 int sl_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, int *order);
@@ -285,6 +298,7 @@ int sl_union(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, s
 /* version_index.c: version pages (FORMAT.md 6) */
 int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
                    sl_output *out);
+/* SL_ABSENT: the page does not hold that version. */
 int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
 int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);

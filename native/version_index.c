@@ -62,7 +62,9 @@ int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_
 {
     page_view view;
     SL_REQUIRE(page_open(page, size, &view));
-    SL_REQUIRE(version >= view.first && version - view.first < view.count);
+    if (version < view.first || version - view.first >= view.count) {
+        return SL_ABSENT;
+    }
     const uint8_t *at = entry_at(&view, version - view.first);
     *entry = (sl_version_entry){sl_load_be(at, 8), sl_load_be(at + 8, 8)};
     return SL_OK;

@@ -110,6 +110,14 @@ class Thread:
         assert self._branch_number is not None
         return self._lsn, self._branch_number
 
+    def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
+        """Return (thread, branch); whose head is remembered from the last commit is there."""
+        if self._session.is_final and (self._lsn, self._branch_number) in batch.memory.heads:
+            assert self._lsn is not None
+            assert self._branch_number is not None
+            return self._lsn, self._branch_number
+        return self._ids(batch.view)
+
     def _ids_for_writing(self, batch: Batch) -> tuple[int, int]:
         """Return (thread, branch), the thread created and its schema recorded if need be."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
@@ -288,7 +296,7 @@ class Thread:
         metadata_item = encode_metadata(metadata)
 
         def work(batch: Batch) -> Head:
-            thread, branch = self._ids(batch.view)
+            thread, branch = self._ids_at_commit(batch)
             found = self._find(batch.view, thread, branch, target)
             return writer.rollback(
                 batch,

@@ -166,6 +166,17 @@ STEPS = {
 }
 
 
+_PLACES = (
+    b"\x01\x00\x18\x63\x00\x18\x62\x54" + DIGEST + b"\x00\x18\x5f\x18\x63\x18\x5f\x54" + DIGEST + b"\x19\x01\x00\x02"
+)
+
+CHECKPOINTS = {
+    "first": b"\x91\x01\x00\x00\xf6\xf6\xf6\xf6\xf6\x00\x00\x54" + DIGEST + b"\x00\x00\xf6\xa0\x81\x61x\x80",
+    "later": b"\x91" + _PLACES + b"\x62id\xa1\x61k\x01\x81\x61x\x81\x54" + DIGEST,
+    "rollback": b"\x92" + _PLACES + b"\xf6\xa0\x80\x80\x19\x01\x00",
+}
+
+
 def corpus() -> dict[str, bytes]:
     """Return every seed by its path."""
     seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
@@ -174,6 +185,7 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"map/{name}": change_input(*change) for name, change in CHANGES.items()}
     seeds |= {f"reduce/{name}": u16(len(a) // 2) + bytes.fromhex(a + b) for name, (a, b) in PAIRS.items()}
     seeds |= {f"step/{name}": step_input(*step) for name, step in STEPS.items()}
+    seeds |= {f"checkpoint/{name}": bytes([name == "rollback"]) + body for name, body in CHECKPOINTS.items()}
     seeds["record/empty"] = record([])
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
     seeds["verify/sound"] = b"\x10" + sound_record(9)

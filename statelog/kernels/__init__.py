@@ -14,7 +14,14 @@ from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
 from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
-from statelog.kernels.identity import chain_digest, checkpoint_encode, node_digest, pack_numbers
+from statelog.kernels.identity import (
+    NO_NUMBER,
+    chain_digest,
+    checkpoint_decode,
+    checkpoint_encode,
+    node_digest,
+    pack_numbers,
+)
 from statelog.kernels.lmdb import (
     NODE_LONG,
     NODE_TABLE,
@@ -46,7 +53,7 @@ from statelog.kernels.record import VACUUMED, Lent, lend, record_find, record_no
 from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
 from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
-from statelog.kernels.version_page import VersionEntry, page_append, page_find_time, page_range, page_read
+from statelog.kernels.version_page import VersionEntry, page_append, page_find, page_find_time, page_range, page_read
 from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 
 __all__ = [
@@ -62,6 +69,7 @@ __all__ = [
     "KIND_TUPLE",
     "NODE_LONG",
     "NODE_TABLE",
+    "NO_NUMBER",
     "PAGE_BRANCH",
     "PAGE_LEAF",
     "STEP_ADD",
@@ -87,6 +95,7 @@ __all__ = [
     "cbor_split",
     "chain_digest",
     "check_leaf_at",
+    "checkpoint_decode",
     "checkpoint_encode",
     "chunk_replace",
     "chunk_summary",
@@ -103,6 +112,7 @@ __all__ = [
     "node_digest",
     "pack_numbers",
     "page_append",
+    "page_find",
     "page_find_time",
     "page_number_at",
     "page_range",

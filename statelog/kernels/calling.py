@@ -38,7 +38,7 @@ class Scratch:
     """Output room of one call at a time: bytes, and numbers seen through each result struct."""
 
     __slots__ = (
-        "characters", "count", "entries", "key_hit", "kind", "numbers", "order", "output", "place",
+        "characters", "checkpoint", "count", "entries", "key_hit", "kind", "numbers", "order", "output", "place",
         "position_hit", "root", "version_entry", "word",
     )  # fmt: skip
 
@@ -57,6 +57,7 @@ class Scratch:
         self.key_hit = ffi.cast("sl_key_hit *", self.numbers)
         self.position_hit = ffi.cast("sl_position_hit *", self.numbers)
         self.place = ffi.cast("sl_node_place *", self.numbers)
+        self.checkpoint = ffi.cast("sl_checkpoint_fields *", self.numbers)
         self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
 
 

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, give, new, take, unpack_bytes
+from statelog.kernels.calling import OK, fail, give, new, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _node_digest: Callable[..., int] = lib.sl_node_digest
 _chain_digest: Callable[..., int] = lib.sl_chain_digest
 _checkpoint_encode: Callable[..., int] = lib.sl_checkpoint_encode
+_checkpoint_decode: Callable[..., int] = lib.sl_checkpoint_decode
 
 _DIGEST_SIZE_BYTES: Final = 20
 _NUMBERS_SIZE_BYTES: Final = 256
@@ -91,3 +92,29 @@ def checkpoint_encode(
     both = unpack_bytes(scratch.characters, output.size)
     give(scratch, size_bytes_max)
     return both[:size], both[size:]
+
+
+NO_NUMBER: Final = (1 << 64) - 1
+"""Stands for null among the numbers that `checkpoint_decode` gives."""
+
+_FIELDS: Final = 19
+
+
+def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
+    """Return where the fields of a checkpoint's or rollback's body are.
+
+    Returns:
+        The numbers that `pack_numbers` takes, without the time, null as `NO_NUMBER`; offsets of the digests of
+        parent (0: null) and root; offsets of id, metadata, channels written and borrowed digests, which are items
+        one after another, and the end of the last.
+
+    Raises:
+        CorruptionError: a field is not of its type, or an item is none of the profile.
+    """
+    scratch = take()
+    status = _checkpoint_decode(body, len(body), is_rollback, scratch.checkpoint)
+    fields = unpack_numbers(scratch.numbers, _FIELDS) if status == OK else []
+    give(scratch, 0)
+    if status != OK:
+        fail(status, "checkpoint")
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog._kernels import lib
-from statelog.kernels.calling import OK, fail, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calling import ABSENT, MALFORMED, OK, fail, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,12 +47,20 @@ def page_read(payload: bytes, version: int) -> VersionEntry:
     Raises:
         CorruptionError: the page does not hold it.
     """
+    entry = page_find(payload, version)
+    if entry is None:
+        fail(MALFORMED, "version page")
+    return entry
+
+
+def page_find(payload: bytes, version: int) -> VersionEntry | None:
+    """Return the entry of ``version``, None if the page does not hold it."""
     scratch = take()
     status = _page_read(payload, len(payload), version, scratch.version_entry)
-    if status != OK:
-        fail(status, "version page")
-    entry = tuple.__new__(VersionEntry, unpack_numbers(scratch.numbers, 2))
+    entry = tuple.__new__(VersionEntry, unpack_numbers(scratch.numbers, 2)) if status == OK else None
     reuse(scratch)
+    if status not in (OK, ABSENT):
+        fail(status, "version page")
     return entry
 
 

@@ -8,7 +8,7 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor
 from statelog.format.record import (
-    BORROWED_FIELD,
+    DIGEST_SIZE_BYTES,
     TYPE_CHECKPOINT,
     TYPE_DELETE,
     TYPE_FORK,
@@ -20,6 +20,7 @@ from statelog.format.record import (
     Record,
     checkpoint_digest,
 )
+from statelog.kernels import NO_NUMBER
 
 MAIN = "main"
 NOTHING_BORROWED = b"\x80"
@@ -106,11 +107,6 @@ Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyE
 _NULL = -1
 _NULL_ITEM = b"\xf6"
 
-_ROOT_LSN_FIELD = 11
-_METADATA_FIELD = 14
-_ARRAY_OF_SCALARS = b"\x8e"
-"""Head of an array of the fields before metadata."""
-
 
 def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, bytes]:
     """Return the body, and the checkpoint's digest."""
@@ -190,18 +186,33 @@ def decode_event(record: Record) -> Event:
 def _decode_checkpoint(record: Record) -> CheckpointEvent:
     """Return a checkpoint; metadata, channels and borrowed digests as they stand: metadata may need a codec."""
     body = record.body
-    _kind, _first, ends = kernels.cbor_split(body)
-    is_rollback = record.type == TYPE_ROLLBACK
-    if len(ends) != BORROWED_FIELD + 1 + is_rollback:
-        message = f"{len(ends)} fields"
-        raise ValueError(message)
-    scalars = cbor.decode(_ARRAY_OF_SCALARS + body[1 : ends[_METADATA_FIELD - 1]])
-    scalars[_ROOT_LSN_FIELD] = scalars[_ROOT_LSN_FIELD] or record.lsn
-    metadata = body[ends[_METADATA_FIELD - 1] : ends[_METADATA_FIELD]]
-    written = body[ends[_METADATA_FIELD] : ends[BORROWED_FIELD - 1]]
-    borrowed = body[ends[BORROWED_FIELD - 1] : ends[BORROWED_FIELD]]
-    target = cbor.decode(body[ends[BORROWED_FIELD] :]) if is_rollback else 0
-    return CheckpointEvent._make([*scalars, metadata, written, borrowed, target, record.lsn, record.time_us])
+    numbers = kernels.checkpoint_decode(body, is_rollback=record.type == TYPE_ROLLBACK)
+    thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth = numbers[:9]
+    root_lsn, root_node, target, parent_at, root_at, id_at, metadata_at, written_at, borrowed_at, end = numbers[9:]
+    id_item = body[id_at:metadata_at]
+    fields = (
+        thread,
+        branch,
+        version,
+        None if parent_branch == NO_NUMBER else parent_branch,
+        None if parent_version == NO_NUMBER else parent_version,
+        body[parent_at : parent_at + DIGEST_SIZE_BYTES] if parent_at else None,
+        None if jump_branch == NO_NUMBER else jump_branch,
+        None if jump_version == NO_NUMBER else jump_version,
+        depth,
+        jump_depth,
+        body[root_at : root_at + DIGEST_SIZE_BYTES],
+        root_lsn or record.lsn,
+        root_node,
+        None if id_item == _NULL_ITEM else cbor.decode(id_item),
+        body[metadata_at:written_at],
+        body[written_at:borrowed_at],
+        body[borrowed_at:end],
+        target,
+        record.lsn,
+        record.time_us,
+    )
+    return CheckpointEvent._make(fields)
 
 
 def default_id(lsn: int, digest: bytes) -> str:

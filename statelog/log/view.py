@@ -169,8 +169,7 @@ class View:
         payload = self.transaction.get_index(keys.encode_page_key(thread, branch, version))
         if payload is None:
             return None
-        first, last = kernels.page_range(payload)
-        entry = kernels.page_read(payload, version) if first <= version <= last else None
+        entry = kernels.page_find(payload, version)
         return entry if entry is not None and entry.lsn else None
 
     def version_at_time(self, thread: int, branch: int, time_us: int) -> int:

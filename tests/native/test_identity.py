@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from statelog import kernels
-from statelog.errors import UsageError
+from statelog.errors import CorruptionError, UsageError
 from statelog.format import cbor
 
 PERSONS = {1: b"stlg-leaf-1", 2: b"stlg-root-1", 3: b"stlg-chunk-1", 4: b"stlg-piece-1"}
@@ -71,3 +72,42 @@ def test_a_checkpoint_is_what_the_general_encoder_makes(
     expected = [*fields[:5], parent, *fields[5:9], root, *fields[9:11], id_, metadata, written, borrowed]
     assert body == cbor.encode(expected + [target] * (target > 0))
     assert digest == blake2b(b"stlg-checkpt-1", cbor.encode([parent, root, time_us, id_, metadata]))
+
+    found = kernels.checkpoint_decode(body, is_rollback=target > 0)
+    assert [None if number == kernels.NO_NUMBER else number for number in found[:12]] == fields[:12]
+    parent_at, root_at, *offsets = found[12:]
+    assert (body[parent_at : parent_at + 20] if parent_at else None, body[root_at : root_at + 20]) == (parent, root)
+    assert [body[start:end] for start, end in pairwise(offsets)] == items
+
+
+PLACES = [7, 0, 3, 0, 2, bytes(20), 0, 0, 3, 0, bytes(20), 4, 0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        cbor.encode(1),
+        cbor.encode([*PLACES, None, {}, []]),
+        cbor.encode([*PLACES, None, {}, [], [], 1]),
+        cbor.encode([*PLACES, None, {}, [], []]) + b"\x00",
+        cbor.encode([*PLACES, None, {}, [], []])[:-1],
+        cbor.encode(["7", *PLACES[1:], None, {}, [], []]),
+        cbor.encode([None, *PLACES[1:], None, {}, [], []]),
+        cbor.encode([-1, *PLACES[1:], None, {}, [], []]),
+        cbor.encode([2**64 - 1, *PLACES[1:], None, {}, [], []]),
+        cbor.encode([*PLACES[:5], bytes(19), *PLACES[6:], None, {}, [], []]),
+        cbor.encode([*PLACES[:10], None, *PLACES[11:], None, {}, [], []]),
+        cbor.encode([*PLACES, None, {}, [], []]).replace(b"\xf6\xa0", b"\xf6\xbf", 1),
+    ],
+)
+def test_a_body_that_is_no_checkpoint_is_damage(body):
+    with pytest.raises(CorruptionError):
+        kernels.checkpoint_decode(body, is_rollback=False)
+
+
+def test_a_checkpoint_is_no_rollback_nor_the_other_way_round():
+    body = cbor.encode([*PLACES, None, {}, [], []])
+    kernels.checkpoint_decode(body, is_rollback=False)
+    with pytest.raises(CorruptionError):
+        kernels.checkpoint_decode(body, is_rollback=True)

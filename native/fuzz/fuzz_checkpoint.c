@@ -1,0 +1,39 @@
+/* Bodies of checkpoints: a byte that says whether of a rollback, then the body. */
+#include "fuzz_input.h"
+
+static void require_encoded_alike(const fuzz_block *body, const sl_checkpoint_fields *fields)
+{
+    uint8_t numbers[8 * SL_CHECKPOINT_NUMBERS] = {0};
+    sl_output out = fuzz_output(body->size + 64);
+    for (size_t i = 0; i < SL_CHECKPOINT_NUMBERS - 1; i++) {
+        for (size_t j = 0; j < 8; j++) {
+            numbers[8 * i + j] = (uint8_t)(fields->numbers[i] >> (8 * (7 - j)));
+        }
+    }
+    const uint8_t *bytes = body->bytes;
+    FUZZ_REQUIRE(sl_checkpoint_encode(numbers, fields->parent_digest_at > 0 ? bytes + fields->parent_digest_at : NULL,
+                                      bytes + fields->root_digest_at, bytes + fields->id_at,
+                                      fields->metadata_at - fields->id_at, bytes + fields->metadata_at,
+                                      fields->written_at - fields->metadata_at, bytes + fields->written_at,
+                                      fields->borrowed_at - fields->written_at, bytes + fields->borrowed_at,
+                                      fields->borrowed_end - fields->borrowed_at, &out) == SL_OK);
+    FUZZ_REQUIRE(out.content_size == body->size && memcmp(out.bytes, bytes, body->size) == 0);
+    free(out.bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input in = {data, size};
+    int is_rollback = (int)(fuzz_byte(&in) & 1);
+    fuzz_block body = fuzz_take(&in, in.left);
+    sl_checkpoint_fields fields;
+
+    int status = sl_checkpoint_decode(body.bytes, body.size, is_rollback, &fields);
+    FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED);
+    /* What has target 0 is no rollback, however it is called. */
+    if (status == SL_OK && (is_rollback == 0 || fields.numbers[11] != 0)) {
+        require_encoded_alike(&body, &fields);
+    }
+    free(body.bytes);
+    return 0;
+}
