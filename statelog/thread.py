@@ -16,15 +16,15 @@ from statelog.format import keys
 from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.events import MAIN
-from statelog.log.names import channel_key, check_name
+from statelog.log.names import check_name
 from statelog.mount import mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
-from statelog.schema import Schema, normalise_update, reconcile
+from statelog.schema import Schema, reconcile
 from statelog.session import Outcome
 from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
-from statelog.writes import check_thread_id, encode_metadata, written_item
+from statelog.writes import check_thread_id, encode_metadata, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -215,7 +215,7 @@ class Thread:
         In each case nothing was written.
 
         """
-        prepared = self._prepare(writes)
+        prepared = prepare_writes(self._schema, writes)
         return self.commit_writes(prepared, metadata, expected_version=expected_version, checkpoint_id=id)
 
     def commit_writes(
@@ -255,18 +255,6 @@ class Thread:
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         return Checkpoint(self._session, self._id, outcome)
-
-    def _prepare(self, writes: tuple[Mapping[str, Any], ...]) -> list[Write]:
-        schema = self._schema
-        prepared: list[Write] = []
-        for update in writes:
-            for channel, value in normalise_update(update).items():
-                channel_key(channel)
-                checked = schema.validate_write(channel, value)
-                reducer = schema.reducer(channel)
-                write = reducer.prepare(channel, checked, path=channel)
-                prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
-        return prepared
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes (internal)."""
@@ -327,7 +315,7 @@ class Thread:
             metadata: of that commit.
 
         """
-        prepared = self._prepare((update,)) if update is not None else []
+        prepared = prepare_writes(self._schema, (update,)) if update is not None else []
         metadata_item = encode_metadata(metadata)
         written = written_item(prepared)
 

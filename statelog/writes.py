@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
-from statelog.log.names import check_name
+from statelog.log.names import channel_key, check_name
+from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
     from statelog.log.writer import Write
+    from statelog.schema import Schema
 
 
 def check_thread_id(thread_id: str) -> None:
@@ -32,6 +34,19 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
     return item
+
+
+def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[Write]:
+    """Return the updates of one commit, validated and encoded, one write a channel."""
+    prepared: list[Write] = []
+    for update in writes:
+        for channel, value in normalise_update(update).items():
+            channel_key(channel)
+            checked = schema.validate_write(channel, value)
+            reducer = schema.reducer(channel)
+            write = reducer.prepare(channel, checked, path=channel)
+            prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
+    return prepared
 
 
 def written_item(prepared: Sequence[Write]) -> bytes:
