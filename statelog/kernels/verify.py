@@ -40,8 +40,8 @@ class RecordFacts(NamedTuple):
     refs: list[ForeignRef]
 
 
-_SEEN_COUNT: Final = 1 << 21
-"""Slots of 8 bytes: what was seen in the last million nodes or so need not be looked up."""
+_SEEN_COUNT: Final = 1 << 18
+"""Slots of 8 bytes, few enough to stay in the cache: nodes seen lately need not be looked up."""
 
 _REFS_MAX: Final = 1 << 16
 _SIZE_BYTES_MAX: Final = 1 << 24

@@ -79,30 +79,21 @@ class _Verifier:
         self._chain = NO_DIGEST
         self._time_us = 0
 
-    def visit(self, lsn: int) -> int:
-        """Check one record; return its size."""
+    def visit(self, lsn: int, data: memoryview) -> None:
+        """Check one record."""
         if lsn != self.last_lsn + 1:
             self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
             self._index = None
             self._chain = b""
         self.last_lsn = lsn
-        data = self._transaction.get_log(lsn)
-        if data is None:
-            self.report.add("L1", lsn, f"record {lsn} is listed, but not found")
-            self._index = None
-            return 0
-        size = len(data)
         self.report.records += 1
-        self.report.bytes += size
+        self.report.bytes += len(data)
         try:
             self._check(lsn, data)
         except StatelogError as error:
             self.report.add("R1", lsn, error.message)
             self._index = None
             self._chain = b""
-        finally:
-            self._transaction.give_back(data)
-        return size
 
     def _check(self, lsn: int, data: memoryview) -> None:
         """Raise StatelogError where the record as such is damaged (R1); note all else."""
@@ -220,8 +211,9 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
     total = transaction.log_count()
     pages = MappedPages(engine.environment)
     count = 0
-    for count, lsn in enumerate(transaction.log_lsns(), 1):
-        pages.read(verifier.visit(lsn))
+    for count, (lsn, data) in enumerate(transaction.log_records(), 1):
+        verifier.visit(lsn, data)
+        pages.read(len(data))
         if progress is not None and count % 256 == 0:
             progress(count, total)
     if count != total:

@@ -149,7 +149,7 @@ class PageWalk:
         if not _META_PAGES <= number <= self._meta.last_page or count > self._meta.last_page + 1 - number:
             self._add("E3", tree, number, f"not among the {self._meta.last_page + 1} there are")
             return False
-        if any(self._seen[number : number + count]):
+        if self._seen.find(1, number, number + count) >= 0:
             self._add("E3", tree, number, "in use or free already")
             return False
         self._seen[number : number + count] = b"\1" * count
@@ -243,11 +243,11 @@ class PageWalk:
         self.trees[name] = decode_database(self.data(number, node.data_at, node.value))
 
     def _take_long_value(self, tree: str, leaf: int, node: PageNode) -> LongValue | None:
-        (number,) = _NUMBER.unpack(self.data(leaf, node.data_at, _NUMBER.size))
+        (number,) = _NUMBER.unpack_from(self._map, leaf * self._size + node.data_at)
         if not _META_PAGES <= number < self._pages_present:
             self._add("E3", tree, leaf, f"a long value on page {number}, which is not there")
             return None
-        own, _padding, flags, pages = _HEADER.unpack(self.data(number, 0, _HEADER.size))
+        own, _padding, flags, pages = _HEADER.unpack_from(self._map, number * self._size)
         needed = (_HEADER_SIZE_BYTES - 1 + node.value) // self._size + 1
         if own != number or flags != _LONG_FLAG or pages < needed:
             self._add("E2", tree, number, f"not {needed} pages of a long value")

@@ -157,15 +157,19 @@ class ReadTransaction:
         count: int = self._raw.stat(self._log)["entries"]
         return count
 
-    def log_lsns(self) -> Iterator[int]:
-        """Yield the LSNs that are in the log, as many as LMDB counts at the most: damage may chain pages in a ring."""
+    def log_records(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield (LSN, record) of all that is in the log, each lent until the next is asked for.
+
+        As many as LMDB counts at the most: damage may chain pages in a ring.
+        """
         cursor = self._raw.cursor(self._log)
-        keys = cursor.iternext(keys=True, values=False)
-        for key in islice(keys, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
+        pairs: Any = cursor.iternext(keys=True, values=True)
+        for key, record in islice(pairs, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
             if len(key) != 8:
                 message = f"a record lies under a key of {len(key)} bytes"
                 raise CorruptionError(message, key=bytes(key))
-            yield int.from_bytes(key)
+            yield int.from_bytes(key), record
+            record.release()
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys that begin with `prefix`, in order, with their payloads.

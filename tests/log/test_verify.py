@@ -279,9 +279,9 @@ def test_a_long_log_is_read_one_record_at_a_time(store, monkeypatch):
     most = []
     visit = verify._Verifier.visit
 
-    def watched(self, lsn):
+    def watched(self, lsn, data):
         most.append(len(self._transaction._borrowed))
-        return visit(self, lsn)
+        return visit(self, lsn, data)
 
     monkeypatch.setattr(verify._Verifier, "visit", watched)
     assert store.verify().ok
