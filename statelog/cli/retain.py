@@ -46,7 +46,7 @@ def retain(
     Space is used again by later commits; the file gets smaller by `compact`.
     """
     output = Output(as_json=as_json)
-    with open_for_writing(store) as opened:
+    with open_for_writing(store) as opened, output.progress("retaining"):
         report = opened.retain(
             keep_last=keep_last,
             max_age=_parse_age(max_age),
@@ -64,7 +64,7 @@ def retain(
 def delete(*, store: Path, thread: str, as_json: bool) -> None:
     """Delete THREAD in STORE. Its id stays dead; its bytes are gone for certain after `compact`."""
     output = Output(as_json=as_json)
-    with open_for_writing(store) as opened:
+    with open_for_writing(store) as opened, output.progress("deleting"):
         report = opened.delete_thread(thread)
     _tell(output, store, report, as_json=as_json)
 

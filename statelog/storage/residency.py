@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """Read so much, and give back."""
 
-_MAPPED_AROUND_BYTES = 32 * 1024
-"""Linux maps up to 16 pages around one that is touched: half of them are new, if reads jump about."""
+_MAPPED_AROUND_BYTES = 64 * 1024
+"""Linux maps up to 16 pages around one that is touched."""
 
 _MAPS = Path("/proc/self/maps")
 _DONT_NEED = 4
