@@ -142,6 +142,7 @@ typedef struct {
     uint64_t shared_count;
     uint64_t ref_count;
     uint8_t chain_digest[24]; /* of 20 bytes; zeros where the record was redacted */
+    uint64_t is_refused;      /* by sl_records_verify: something does not hold, or there was no room */
 } sl_record_facts;
 
 enum {
@@ -274,6 +275,10 @@ int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_
 /* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
 int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);
+/* One after the other; refs of all stand in a row. */
+int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, size_t record_count, sl_seen_nodes *seen,
+                      sl_node_place *places, size_t places_capacity, sl_node_ref *refs, size_t refs_capacity,
+                      sl_record_facts *facts);
 int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
 /* The fields of a checkpoint's body, all of it checked; SL_NO_NUMBER and offset 0 for null. */

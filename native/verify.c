@@ -183,7 +183,7 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
     if (status != SL_OK) {
         return status;
     }
-    check run = {record, size, sl_load_be(record + LSN_AT, 8), 0, 0, seen, refs, refs_capacity, {0, 0, 0, {0}}};
+    check run = {record, size, sl_load_be(record + LSN_AT, 8), 0, 0, seen, refs, refs_capacity, {0, 0, 0, {0}, 0}};
     for (uint64_t row = 0; row < row_count; row++) {
         status = check_node(&run, &places[row]);
         if (status != SL_OK) {
@@ -200,4 +200,22 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
     }
     *facts = run.facts;
     return status;
+}
+
+int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, size_t record_count, sl_seen_nodes *seen,
+                      sl_node_place *places, size_t places_capacity, sl_node_ref *refs, size_t refs_capacity,
+                      sl_record_facts *facts)
+{
+    size_t used = 0;
+    if (seen->count == 0) {
+        return SL_USAGE;
+    }
+    for (size_t i = 0; i < record_count; i++) {
+        if (sl_record_verify(records[i], (size_t)sizes[i], seen, places, places_capacity, refs + used,
+                             refs_capacity - used, &facts[i]) != SL_OK) {
+            facts[i] = (sl_record_facts){0, 0, 0, {0}, 1};
+        }
+        used += (size_t)facts[i].ref_count;
+    }
+    return SL_OK;
 }

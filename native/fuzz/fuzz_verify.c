@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sl_record_facts facts;
 
     int status = sl_record_verify(record.bytes, record.size, &seen, places, places_capacity, refs, refs_capacity, &facts);
-    FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED || status == SL_SPACE);
+    FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED || status == SL_SPACE || status == SL_USAGE);
     if (status == SL_OK) {
         FUZZ_REQUIRE(facts.ref_count <= refs_capacity && facts.shared_count <= facts.node_count);
         for (uint64_t i = 0; i < facts.ref_count; i++) {

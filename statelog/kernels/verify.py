@@ -7,10 +7,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, from_buffer, new, unpack_numbers
+from statelog.kernels.calling import OK, fail, from_buffer, new
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class ForeignRef(NamedTuple):
@@ -40,21 +40,24 @@ class RecordFacts(NamedTuple):
     refs: list[ForeignRef]
 
 
-_SEEN_COUNT: Final = 1 << 18
-"""Slots of 8 bytes, few enough to stay in the cache: nodes seen lately need not be looked up."""
+_SEEN_COUNT: Final = 1 << 20
+"""Slots of 8 bytes: of a million nodes most that were seen need not be looked up."""
 
 _REFS_MAX: Final = 1 << 16
 _SIZE_BYTES_MAX: Final = 1 << 24
 _ROW_SIZE_MIN: Final = 29
-_FACTS: Final = Struct("=QQQ20s4x")
-_record_verify: Callable[..., int] = lib.sl_record_verify
+_FACTS: Final = Struct("=QQQ20s4xQ")
+_records_verify: Callable[..., int] = lib.sl_records_verify
 _seen_node: Callable[..., int] = lib.sl_seen_node
 
 
 class RecordVerifier:
-    """Checks the nodes of records, one record after the other, in order of LSNs; not for use by two threads at once."""
+    """Checks the nodes of records, one record after the other, in order of LSNs.
 
-    __slots__ = ("_facts", "_facts_bytes", "_places", "_places_capacity", "_refs", "_seen", "_slots")
+    `check` is for one thread at a time; `has_seen` may be called from another meanwhile.
+    """
+
+    __slots__ = ("_places", "_places_capacity", "_refs", "_seen", "_slots")
 
     def __init__(self) -> None:
         self._slots = new("uint64_t[]", _SEEN_COUNT)
@@ -63,40 +66,56 @@ class RecordVerifier:
         self._seen.count = _SEEN_COUNT
         self._seen.seed = randbits(64)
         self._refs = new("sl_node_ref[]", _REFS_MAX)
-        self._facts = new("sl_record_facts *")
-        self._facts_bytes = ffi.buffer(self._facts)
         self._places_capacity = 1024
         self._places = new("sl_node_place[]", self._places_capacity)
 
-    def check(self, record: memoryview) -> RecordFacts | None:
-        """Check all nodes of a record whose checksum holds: digests, shape, and refs to nodes of the same record.
+    def check(self, records: Sequence[memoryview]) -> list[RecordFacts | None]:
+        """Check all nodes of records: digests, shape, and refs to nodes of the same record. The GIL is free meanwhile.
 
         Args:
-            record: the record.
+            records: whose LSNs ascend.
 
         Returns:
-            None if something does not hold, or the record is larger than this looks at: then check it node by node.
+            Facts of each; None where something does not hold, or the record is larger than this looks at: then check
+            it node by node.
 
         """
-        if len(record) // _ROW_SIZE_MIN > self._places_capacity:
-            if len(record) > _SIZE_BYTES_MAX:
-                return None
-            self._places_capacity = len(record) // _ROW_SIZE_MIN
-            self._places = new("sl_node_place[]", self._places_capacity)
-        pointer = from_buffer("uint8_t[]", record)
-        status = _record_verify(
-            pointer, len(record), self._seen, self._places, self._places_capacity, self._refs, _REFS_MAX, self._facts
+        capacity = min(max(map(len, records), default=0), _SIZE_BYTES_MAX) // _ROW_SIZE_MIN
+        if capacity > self._places_capacity:
+            self._places_capacity = capacity
+            self._places = new("sl_node_place[]", capacity)
+        pointers = [from_buffer("uint8_t[]", record) for record in records]
+        facts = new("sl_record_facts[]", len(records))
+        status = _records_verify(
+            new("uint8_t *[]", pointers),
+            new("uint64_t[]", list(map(len, records))),
+            len(records),
+            self._seen,
+            self._places,
+            self._places_capacity,
+            self._refs,
+            _REFS_MAX,
+            facts,
         )
-        ffi.release(pointer)
+        for pointer in pointers:
+            ffi.release(pointer)
         if status != OK:
-            return None
-        found, shared_count, ref_count, chain_digest = _FACTS.unpack(self._facts_bytes)
-        refs = []
-        if ref_count:
-            numbers = iter(unpack_numbers(ffi.cast("uint64_t *", self._refs), 5 * ref_count))
-            for parent, type_, digest_at, lsn, node in zip(*[numbers] * 5, strict=True):
-                refs.append(ForeignRef(parent, type_, bytes(record[digest_at : digest_at + 20]), lsn, node))
-        return RecordFacts(found, shared_count, chain_digest, refs)
+            fail(status, "record")
+        found: list[RecordFacts | None] = []
+        at = 0
+        for record, numbers in zip(records, _FACTS.iter_unpack(ffi.buffer(facts)), strict=True):
+            node_count, shared_count, ref_count, chain_digest, is_refused = numbers
+            refs = self._foreign(record, at, ref_count) if ref_count else []
+            at += ref_count
+            found.append(None if is_refused else RecordFacts(node_count, shared_count, chain_digest, refs))
+        return found
+
+    def _foreign(self, record: memoryview, start: int, count: int) -> list[ForeignRef]:
+        refs = self._refs[start : start + count]
+        return [
+            ForeignRef(ref.parent, ref.type, bytes(record[ref.digest_at : ref.digest_at + 20]), ref.lsn, ref.node)
+            for ref in refs
+        ]
 
     def has_seen(self, type_: int, digest: bytes, lsn: int, node: int) -> bool:
         """Tell whether a node, or a ref to it, was seen lately."""

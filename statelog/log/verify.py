@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from statelog import kernels
@@ -19,14 +22,19 @@ from statelog.tree.node import ROOT, node_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
+    from statelog.kernels import RecordFacts
     from statelog.log.engine import Engine
     from statelog.log.index import NodeFacts
     from statelog.storage.transactions import ReadTransaction
 
+    Batch = list[tuple[int, memoryview]]
     Progress = Callable[[int, int], None]
 
 PROBLEMS_MAX = 1000
+_BATCH_SIZE_BYTES = 512 * 1024
+"""Records that the kernel looks at in one call: a millisecond's work."""
 _INDEX_PAGE = 1024
 
 
@@ -79,8 +87,14 @@ class _Verifier:
         self._chain = NO_DIGEST
         self._time_us = 0
 
-    def visit(self, lsn: int, data: memoryview) -> None:
-        """Check one record."""
+    def check_nodes(self, batch: Batch) -> list[RecordFacts | None]:
+        """Have the kernel look at the nodes of records; in any thread, batch after batch."""
+        if self._kernel is None:
+            return [None] * len(batch)
+        return self._kernel.check([data for _lsn, data in batch])
+
+    def visit(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
+        """Check one record, whose nodes the kernel has looked at."""
         if lsn != self.last_lsn + 1:
             self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
             self._index = None
@@ -89,16 +103,15 @@ class _Verifier:
         self.report.records += 1
         self.report.bytes += len(data)
         try:
-            self._check(lsn, data)
+            self._check(lsn, data, found)
         except StatelogError as error:
             self.report.add("R1", lsn, error.message)
             self._index = None
             self._chain = b""
 
-    def _check(self, lsn: int, data: memoryview) -> None:
+    def _check(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
         """Raise StatelogError where the record as such is damaged (R1); note all else."""
         record = decode_record(data, lsn)
-        found = None if self._kernel is None else self._kernel.check(data)
         facts: list[NodeFacts] | None = None
         if found is None:
             nodes = kernels.record_nodes(data)
@@ -211,11 +224,19 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
     total = transaction.log_count()
     pages = MappedPages(engine.environment)
     count = 0
-    for count, (lsn, data) in enumerate(transaction.log_records(), 1):
-        verifier.visit(lsn, data)
-        pages.read(len(data))
-        if progress is not None and count % 256 == 0:
-            progress(count, total)
+    with ThreadPoolExecutor(1) as pool:  # hashes the next records while this thread goes through what is found
+        ahead: deque[tuple[Batch, Future[list[RecordFacts | None]]]] = deque()
+        for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
+            if batch is not None:
+                ahead.append((batch, pool.submit(verifier.check_nodes, batch)))
+            while ahead and (batch is None or len(ahead) > 1):
+                hashed, future = ahead.popleft()
+                for (lsn, data), found in zip(hashed, future.result(), strict=True):
+                    verifier.visit(lsn, data, found)
+                    pages.read(len(data))
+                count += len(hashed)
+                if progress is not None:
+                    progress(count, total)
     if count != total:
         verifier.report.add("L1", verifier.last_lsn, f"LMDB counts {total} records, {count} are there")
     verifier.compare_index()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _encode_lsn = Struct(">Q").pack
 
+_BATCHES_LENT = 2
+
 _ENTRIES_MAX = 1 << 48
 """More than any file holds: a count that was damaged may say anything."""
 
@@ -157,19 +159,29 @@ class ReadTransaction:
         count: int = self._raw.stat(self._log)["entries"]
         return count
 
-    def log_records(self) -> Iterator[tuple[int, memoryview]]:
-        """Yield (LSN, record) of all that is in the log, each lent until the next is asked for.
+    def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
+        """Yield all that is in the log as (LSN, record), in lists of `size_bytes` or a little more.
 
-        As many as LMDB counts at the most: damage may chain pages in a ring.
+        A list is lent until the next but one is asked for. As many records as LMDB counts at the most: damage may
+        chain pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
         pairs: Any = cursor.iternext(keys=True, values=True)
+        lent: list[list[tuple[int, memoryview]]] = [[]]
+        size = 0
         for key, record in islice(pairs, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
             if len(key) != 8:
                 message = f"a record lies under a key of {len(key)} bytes"
                 raise CorruptionError(message, key=bytes(key))
-            yield int.from_bytes(key), record
-            record.release()
+            lent[-1].append((int.from_bytes(key), record))
+            size += len(record)
+            if size >= size_bytes:
+                yield lent[-1]
+                lent.append([])
+                size = 0
+                for _lsn, old in lent.pop(0) if len(lent) > _BATCHES_LENT else ():
+                    old.release()
+        yield lent[-1]
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys that begin with `prefix`, in order, with their payloads.

@@ -46,6 +46,7 @@ HARMLESS: dict[str, str] = {
     "live meta page: bounds": "a meta page has no nodes",
     "live meta page: main: page size": "of a table: only the free list's is used",
     "live meta page: free list: flags": "how the file was opened when it was made",
+    "free list, leaf page: key": "which commit freed pages: any between those beside it will do",
     "index, branch page: key": "any key between those of two pages parts them",
     "log, branch page: key": "the same",
     "map size": "LMDB takes the larger of this and what is asked for",
