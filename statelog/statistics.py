@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from array import array
@@ -11,9 +12,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
-from statelog.errors import CorruptionError
+from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor
-from statelog.format.record import DIGEST_SIZE_BYTES, ENVELOPE_SIZE_BYTES, TYPE_THREAD
+from statelog.format.record import DIGEST_SIZE_BYTES, ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_THREAD
 from statelog.log.view import missing
 from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT
 from statelog.tree.tree import STRIDE, STRINGS
@@ -274,8 +275,11 @@ def _measure_states(engine: Engine, lsns: array[int], tick: _Ticks) -> tuple[int
         if sizes and sizer.visited > NODES_VISITED_MAX:
             break
         with engine.read() as view:
-            event = view.checkpoint(lsns[index])
-        sizes.append(sizer.measure(event))
+            is_gone = view.record(lsns[index]).flags & FLAG_REDACTED  # retention went on meanwhile
+            event = None if is_gone else view.checkpoint(lsns[index])
+        with contextlib.suppress(ExpiredError):
+            if event is not None:
+                sizes.append(sizer.measure(event))
         tick.to(5 + 5 * len(sizes) / len(order), 10)
     tick.to(1, 1)
     return (round(sum(sizes) * len(lsns) / len(sizes)), len(sizes)) if sizes else (0, 0)

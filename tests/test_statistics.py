@@ -139,3 +139,17 @@ def test_a_version_whose_record_is_missing_is_damage(path):
         store._engine.write_raw(work)
         with pytest.raises(CorruptionError, match="record 999 is missing"):
             store.statistics()
+
+
+def test_versions_that_retention_takes_meanwhile_are_no_damage(store):
+    thread = store.thread("t")
+    for number in range(60):
+        thread.commit({"text": "x" * 5000 + str(number)})
+    calls = []
+
+    def retain(done, _total):
+        if not calls and done:
+            calls.append(store.retain(keep_last=1))
+
+    store.statistics(progress=retain)
+    assert calls[0].expired_versions == 59

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
-from statelog.format.record import NO_NODES, Nodes
+from statelog.format.record import NO_NODES, Nodes, varint
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT
 from statelog.log.names import channel_key
 from statelog.tree.node import REF_ROOT, ROOT, Node
@@ -55,9 +55,9 @@ class Step(NamedTuple):
 class _Grown(NamedTuple):
     """A keyed list that gets new items."""
 
-    digest: bytes
     prints: bytearray
     added: bytes
+    is_known: bool
 
 
 class StepWrite(Protocol):
@@ -170,11 +170,13 @@ def _grow(
     batch: Batch, digest: bytes, root: Node, key: bytes, operations: Sequence[tuple[bool, bytes] | None]
 ) -> _Grown | None:
     """Return how a keyed list grows by an upsert; None unless every item is new to it."""
-    key_at = 1 + (1 if len(key) < 0x80 else 2)
-    if root.data[0] != kernels.KIND_KEYED or root.data[key_at : key_at + len(key)] != key:
+    named = varint(len(key)) + key
+    if root.data[0] != kernels.KIND_KEYED or root.data[1 : 1 + len(named)] != named:
         return None
     tree: Tree | None = None
-    prints = batch.memory.prints.get(digest)
+    # Taken out: whoever extends it owns it, also where two channels hold the same list.
+    prints = batch.memory.prints.pop(digest, None)
+    is_known = prints is not None
     if prints is None:
         tree = Tree(batch.reader(), root)
         if 4 * tree.count > _PRINTS_SIZE_BYTES_MAX:
@@ -199,13 +201,13 @@ def _grow(
         added.append(wanted.to_bytes(2, "big"))
     if len(set(added)) < len(added):
         return None  # perhaps one item twice
-    return _Grown(digest, prints, b"".join(added))
+    return _Grown(prints, b"".join(added), is_known)
 
 
 def _remember(batch: Batch, grown: _Grown, digest: bytes) -> None:
     """Keep a list's fingerprints for its next upsert; whatever becomes of the commit, they are that digest's."""
     known = batch.memory.prints
-    if known.pop(grown.digest, None) is None and sum(map(len, known.values())) > _PRINTS_SIZE_BYTES_MAX // 2:
+    if not grown.is_known and sum(map(len, known.values())) > _PRINTS_SIZE_BYTES_MAX // 2:
         known.clear()
     grown.prints.extend(grown.added)
     known[digest] = grown.prints

@@ -18,6 +18,7 @@ SCHEMA = {
     "found": operator.add,
     "log": reducers.extend,
     "messages": reducers.upsert("id"),
+    "others": reducers.upsert("id"),
     "notes": reducers.merge,
     "plain": reducers.replace,
 }
@@ -42,6 +43,8 @@ writes = st.lists(
         st.builds(lambda value: {"found": value}, st.lists(items, max_size=6)),
         st.builds(lambda value: {"log": value}, st.lists(items, max_size=3)),
         st.builds(lambda value: {"messages": value}, messages),
+        st.builds(lambda value: {"messages": value, "others": value}, messages),
+        st.builds(lambda value: {"others": value}, messages),
         st.builds(lambda value: {"notes": value}, st.dictionaries(st.text(max_size=3), items, max_size=2)),
         st.builds(lambda value: {"plain": value}, items),
         st.builds(lambda value: {"found": Overwrite(value)}, st.lists(items, max_size=3)),
@@ -128,3 +131,17 @@ def test_long_keyed_lists_with_equal_fingerprints(pair):
     commits = [[{"messages": many}], *[[{"messages": [{"id": f"new {number}"}]}] for number in range(300)]]
     commits += [[{"messages": [{"id": f"{number * 29:06}", "changed": True}]}] for number in range(40)]
     assert commit_both(pair, "prints", commits) > 200
+
+
+def test_two_channels_with_the_same_list_go_their_own_ways(pair):
+    def message(number, text="y" * 60):
+        return {"id": f"m{number}", "text": text}
+
+    both = [[{"messages": [message(number)], "others": [message(number)]}] for number in range(2)]
+    parted = [[{"messages": [message(2)], "others": [message(3)]}]]
+    alone = [[{"others": [message(number)]}] for number in (4, 5, 6)]
+    again = [[{"others": [message(number, "again")]}] for number in (4, 3)]
+    assert commit_both(pair, "twins", [*both, *parted, *alone, *again]) >= 4
+    state = pair[0].thread("twins").state
+    assert [item["id"] for item in state["others"]] == ["m0", "m1", "m3", "m4", "m5", "m6"]
+    assert [item["id"] for item in state["messages"]] == ["m0", "m1", "m2"]
