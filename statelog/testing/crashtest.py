@@ -63,7 +63,8 @@ class CrashTestReport:
         parts = sum(part.wrong for part in (self.power_loss, self.faults, self.soak) if part is not None)
         damaged = self.corruption
         if damaged is not None:
-            parts += damaged.wrong + damaged.misnamed + damaged.leaked + damaged.hung + damaged.missed
+            parts += damaged.wrong + damaged.misnamed + damaged.leaked + damaged.hung + damaged.spread
+            parts += damaged.missed - damaged.undecidable
             parts += sum(damaged.unexplained.values())
         return parts + sum(not caught for caught in self.controls.values())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from statelog.testing.corruption import PAGE_SIZE_BYTES, check_corruption, make_sample
+from statelog.testing.corruption import PAGE_SIZE_BYTES, Damage, check_corruption, is_undecidable, make_sample
 from statelog.testing.corruption_case import Patch, look_at
 from statelog.testing.corruption_pages import PageMap
 from statelog.testing.powerloss.recorder import log_directory
@@ -49,7 +49,7 @@ def check(capsys):
 
 def _check(report):
     assert report.wrong == 0, report.bad
-    assert report.missed == 0, report.bad
+    assert report.missed == report.undecidable, report.bad
     assert report.spread == 0, report.bad
     assert (report.misnamed, report.leaked, report.hung) == (0, 0, 0), report.bad
     assert report.unexplained == {}
@@ -64,7 +64,7 @@ def test_ten_thousand_flips_are_found_or_explained(check, soak_scale):
     counts = {"flip_count": int(SOAK_FLIPS * soak_scale), "larger_count": int(SOAK_LARGER * soak_scale)}
     report = check_corruption(**counts, directory=log_directory())
     check(report)
-    assert report.rate == 1.0
+    assert report.undecidable <= 3, "of 10,000 flips, those of one bit"
     assert report.placed_reads == report.damaged_reads
     # Left: a page number in a branch page that leads to an older copy of the page it led to (DESIGN.md, E6).
     assert report.absent_reads <= report.damaged_reads / 100
@@ -141,3 +141,17 @@ def test_another_store_in_its_place_is_told_by_what_is_read(sample, look):
     assert not result.is_found
     assert result.is_visible
     assert result.reading.wrong
+
+
+@pytest.mark.parametrize(
+    ("place", "offset", "byte", "expected"),
+    [
+        ("live meta page: transaction id", 4240, 0x35, True),
+        ("live meta page: transaction id", 4240, 0x33, False),
+        ("live meta page: transaction id", 4241, 0x35, False),
+        ("stale meta page: transaction id", 4240, 0x35, False),
+    ],
+)
+def test_one_bit_alone_is_undecidable(place, offset, byte, expected):
+    damage = Damage("flip", place, (Patch(offset, bytes([byte])),))
+    assert is_undecidable(damage) is expected
