@@ -76,7 +76,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return _usage_message(error), error.exit_code
     if isinstance(error, OSError):
-        return f"{error.filename or 'output'}: {error.strerror or error}", exits.OS_ERROR
+        code = exits.NO_SUCH_FILE if isinstance(error, FileNotFoundError) else exits.OS_ERROR
+        return f"{error.filename or 'output'}: {error.strerror or error}", code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
 

@@ -6,6 +6,7 @@ from statelog import errors
 from statelog.cli.text import escape
 
 OS_ERROR = errors.StorageError.exit_code
+NO_SUCH_FILE = errors.StoreNotFoundError.exit_code
 
 INTERNAL = 70
 """A bug of statelog's (EX_SOFTWARE of sysexits.h)."""

@@ -137,6 +137,13 @@ def test_what_is_no_export_makes_no_store(run, tmp_path):
     assert not (tmp_path / "b.state").exists()
 
 
+def test_a_missing_export_makes_no_store(run, tmp_path):
+    answer = run("import", tmp_path / "b.state", tmp_path / "missing.export")
+    assert (answer.code, answer.out) == (statelog.errors.StoreNotFoundError.exit_code, "")
+    assert answer.err == f"statelog: {tmp_path / 'missing.export'}: No such file or directory\n"
+    assert not (tmp_path / "b.state").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
