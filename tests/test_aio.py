@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import io
 import operator
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 
 import statelog
 from statelog import aio, reducers
+from statelog.aio.running import WORKERS_MAX
 from statelog.errors import ClosedError, ConflictError, ThreadDeletedError, UsageError
 from statelog.transaction import Transaction
 
@@ -29,6 +32,13 @@ SESSION = {"is_final", "read", "workspace", "write", "act", "after_commit", "com
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(main)
+
+
+def join_pool() -> None:
+    """Wait for the threads of stores that were told to close."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("statelog"):
+            thread.join(timeout=10)
 
 
 def test_surface_gives_what_the_sync_one_gives(tmp_path: Path) -> None:
@@ -137,6 +147,34 @@ def test_mount_commits_once_on_clean_exit_and_not_on_exception(tmp_path: Path) -
     run(main())
 
 
+def test_a_declared_channel_never_written_is_empty_in_a_mount(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            schema = {"found": reducers.extend, "notes": reducers.merge, "query": reducers.replace}
+            thread = store.thread("t", schema=schema)
+            async with thread.mount() as state:
+                assert state["found"] == []
+                assert "found" not in list(store.sync.thread("t", schema=schema).state)
+            assert await thread.head() is None
+            async with thread.mount() as state:
+                state["notes"]["k"] = 1
+                with pytest.raises(KeyError):
+                    state["query"]
+            assert await thread.state == {"notes": {"k": 1}}
+            async with thread.mount() as state:
+                assert list(state) == ["notes"]
+                assert copy.deepcopy(state) == {"notes": {"k": 1}}
+                assert state.setdefault("found", [5]) == state.get("found") == []
+                state["found"] = []
+                state["query"] = None
+                del state["notes"]
+                with pytest.raises(KeyError):
+                    state["notes"]
+            assert await thread.state == {"found": [], "query": None}
+
+    run(main())
+
+
 def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:
@@ -214,6 +252,71 @@ def test_follow_sees_what_is_committed_meanwhile_and_stops_in_time(tmp_path: Pat
             assert seen == [1, 2, 3]
 
     run(main())
+
+
+@pytest.mark.parametrize("closings", [1, 2])
+def test_a_store_may_be_closed_again(tmp_path: Path, closings: int) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path / "a.state") as store:
+            for _ in range(closings):
+                await store.close()
+            assert store.closed
+            with pytest.raises(ClosedError):
+                await store.last_lsn()
+            with pytest.raises(ClosedError):
+                await store.wait(0, 0.1)
+
+    run(main())
+
+
+def test_closings_at_once_are_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await aio.open(tmp_path / "a.state")
+        await asyncio.gather(*(store.close() for _ in range(5)))
+        assert store.closed
+
+    run(main())
+
+
+def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path) -> None:
+    async def main() -> aio.Store:
+        store = await aio.open(tmp_path / "a.state")
+        busy = [asyncio.ensure_future(store._runner.run(time.sleep, 0.1)) for _ in range(WORKERS_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await store.close()
+        await asyncio.gather(*busy)
+        return store
+
+    store = run(main())
+    join_pool()
+    assert store.closed
+
+
+@pytest.mark.parametrize("limit_s", [0.0, 0.02])
+def test_an_opening_that_is_cancelled_leaves_no_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float
+) -> None:
+    opened: list[statelog.Store] = []
+    begun = threading.Event()
+    sync_open = statelog.open
+
+    def slow_open(path: Path, **options: Any) -> statelog.Store:
+        begun.set()
+        time.sleep(0.1)
+        opened.append(sync_open(path, **options))
+        return opened[0]
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(limit_s), aio.open(tmp_path / "a.state"):
+                pass
+
+    monkeypatch.setattr(statelog, "open", slow_open)
+    run(main())
+    join_pool()
+    assert [store.closed for store in opened] == [True] * begun.is_set()
 
 
 def test_bad_use_raises_where_it_is_awaited(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -25,26 +25,36 @@ class Runner:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
-        self._is_closed = False
+        self._closing: Future[None] | None = None
         # Waiting for news must not keep commits waiting for a thread.
         self._waiters = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-wait")
 
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Begin a call. Its result outlives a task that is cancelled while it waits."""
+        self._check_open()
+        return self._pool.submit(function, *args, **kwargs)
+
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return what a call returns. A task that is cancelled does not undo a commit on its way."""
-        if self._is_closed:
-            message = "the store is closed"
-            raise ClosedError(message)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
+        return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
 
     async def wait(self, function: Callable[..., T], /, *args: Any) -> T:
         """Return what a call returns that sleeps for long."""
+        self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._waiters, function, *args)
 
-    def close(self) -> None:
-        """Let the threads end."""
-        self._is_closed = True
-        self._pool.shutdown(wait=False)
-        self._waiters.shutdown(wait=False)
+    def close(self, last: Callable[[], None]) -> Future[None]:
+        """Let the threads end, with a last call that happens whoever waits for it; once, however often asked."""
+        if self._closing is None:
+            self._closing = self._pool.submit(last)
+            self._pool.shutdown(wait=False)
+            self._waiters.shutdown(wait=False)
+        return self._closing
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            message = "the store is closed"
+            raise ClosedError(message)
 
 
 async def stream(runner: Runner, make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:

@@ -78,9 +78,8 @@ class Store:
         return self._store.durability
 
     async def close(self) -> None:
-        """Close the file."""
-        await self._runner.run(self._store.close)
-        self._runner.close()
+        """Close the file. Cancelling the task does not keep it open."""
+        await asyncio.shield(asyncio.wrap_future(self._runner.close(self._store.close)))
 
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """See `statelog.Store.thread`."""
@@ -203,10 +202,12 @@ class _Opening:
 
     async def _open(self) -> Store:
         runner = Runner()
+        opening = runner.submit(statelog.open, self._path, **self._options)
         try:
-            self._store = Store(runner, await runner.run(statelog.open, self._path, **self._options))
+            self._store = Store(runner, await asyncio.wrap_future(opening))
         except BaseException:
-            runner.close()
+            # Where the task was cancelled, the store may be open by now, or be so soon.
+            runner.close(lambda: opening.result().close())
             raise
         return self._store
 

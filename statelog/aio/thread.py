@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from statelog.aio.mount import MountedState
 from statelog.aio.running import Runner, stream
 from statelog.aio.state import State
-from statelog.format.cbor import encode
-from statelog.mount import commit_mount, open_mount
-from statelog.mutable import plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     import statelog
     from statelog.branches import BranchInfo
     from statelog.checkpoint import Checkpoint
-    from statelog.mount import Mount
     from statelog.targets import Target
     from statelog.transaction import Transaction as SyncTransaction
 
@@ -156,23 +153,9 @@ class Thread:
         Reading lazily would read disk on the loop, so all of it is read at the beginning; what
         is written at the end is only what changed.
         """
-        mount, state = await self._runner.run(self._open_mount)
+        state = await self._runner.run(lambda: MountedState(self._thread()))
         yield state
-        await self._runner.run(self._close_mount, mount, state, metadata)
-
-    def _open_mount(self) -> tuple[Mount, dict[str, Any]]:
-        mount = open_mount(self._thread())
-        return mount, {channel: plain(mount[channel]) for channel in mount}
-
-    def _close_mount(self, mount: Mount, state: dict[str, Any], metadata: Mapping[str, Any] | None) -> None:
-        for channel in list(mount):
-            if channel not in state:
-                del mount[channel]
-        for channel, value in state.items():
-            # Of a large value only what is new is written: its nodes are found again by digest.
-            if channel not in mount or encode(value, path=channel) != encode(plain(mount[channel])):
-                mount[channel] = value
-        commit_mount(self._thread(), mount, metadata)
+        await self._runner.run(state.commit, metadata)
 
 
 class Transaction:
