@@ -264,6 +264,10 @@ class Store:
             since: only records above this LSN, of the whole log.
             progress: called with (records done, records in all).
 
+        Raises:
+            UsageError: the target takes no bytes; `since` is no LSN, or given with `threads`.
+            ThreadNotFoundError: no such thread.
+
         """
         return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
 

@@ -391,8 +391,11 @@ class Thread:
         of what is yielded.
 
         """
-        if limit is not None and limit < 0:
-            message = f"a limit of {limit}"
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            message = f"a limit is an int from 0, not {limit!r}"
+            raise UsageError(message)
+        if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
+            message = f"a version is an int, not {before!r}"
             raise UsageError(message)
         return self._history(limit, before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from datetime import UTC, datetime
@@ -295,9 +296,40 @@ def test_what_is_no_lsn(refused, store, after):
         store.log(after)
 
 
-def test_a_limit_below_nothing(refused, store, thread):
+@pytest.mark.parametrize("limit", [-1, "x", 1.5, True])
+def test_what_is_no_limit(refused, store, thread, limit):
+    with refused(store, UsageError) as caught:
+        thread.history(limit=limit)
+    assert repr(limit) in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["0", 0.0, False, b"0"])
+def test_what_is_no_version(refused, store, thread, version):
+    for act in (
+        lambda: thread.history(before=version),
+        lambda: thread.commit({"any": 1}, expected_version=version),
+        lambda: thread.rollback(0, expected_version=version),
+        lambda: store.thread("new").commit({"any": 1}, expected_version=version),
+    ):
+        with refused(store, UsageError) as caught:
+            act()
+        assert repr(version) in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["path", None, 5, io.StringIO()], ids=lambda target: type(target).__name__)
+@pytest.mark.parametrize("threads", [None, ["t"]])
+@pytest.mark.usefixtures("thread")
+def test_what_cannot_be_exported_to(refused, store, target, threads):
+    with refused(store, UsageError) as caught:
+        store.export(target, threads=threads)
+    assert repr(target) in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["path", None, 5, io.StringIO("text")], ids=lambda source: type(source).__name__)
+@pytest.mark.usefixtures("thread")
+def test_what_cannot_be_imported_from(refused, store, source):
     with refused(store, UsageError):
-        thread.history(-1)
+        store.import_(source)
 
 
 # --- what is not there, or not as expected -------------------------------------------------

@@ -205,8 +205,13 @@ def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequen
 
 
 def check_version(thread_id: str, expected: int | None, actual: int) -> None:
-    """Refuse a stale expectation."""
-    if expected is not None and expected != actual:
+    """Refuse a stale expectation, and what is none."""
+    if expected is None:
+        return
+    if isinstance(expected, bool) or not isinstance(expected, int):
+        message = f"thread {thread_id!r}: the version expected is an int, not {expected!r}"
+        raise UsageError(message)
+    if expected != actual:
         message = f"thread {thread_id!r} is at version {actual}, not at {expected}"
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
+from io import TextIOBase
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from xxhash import xxh3_64
@@ -98,6 +99,15 @@ class FrameWriter:
     """Writes an export to a target, which need not be able to seek."""
 
     def __init__(self, target: Target, header: Header) -> None:
+        """Write magic and header.
+
+        Raises:
+            UsageError: the target is nothing to write bytes to.
+
+        """
+        if not callable(getattr(target, "write", None)) or isinstance(target, TextIOBase):
+            message = f"an export is written to a file that is open in binary mode, not to {target!r}"
+            raise UsageError(message)
         self.size_bytes = 0
         self._target = target
         self._frames = 0
@@ -161,9 +171,12 @@ class FrameReader:
         Raises:
             FormatError: not an export, or of a newer format. Facts: offset, needed, supported.
             CorruptionError: the header is damaged. Facts: offset.
-            UsageError: the source gives text, not bytes.
+            UsageError: the source gives text, not bytes, or is nothing to read from.
 
         """
+        if not callable(getattr(source, "read", None)):
+            message = f"an export is read from a file that is open in binary mode, not from {source!r}"
+            raise UsageError(message)
         self.offset = 0
         self.trailer: dict[str, Any] = {}
         self._source = source
