@@ -32,7 +32,7 @@ from statelog.storage.checks import (
     decode_database,
     read_meta_of,
 )
-from statelog.storage.residency import RELEASE_SIZE_BYTES
+from statelog.storage.residency import MAPPED_AROUND_BYTES, RELEASE_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,9 +155,9 @@ class PageWalk:
         self._seen[number : number + count] = b"\1" * count
         return True
 
-    def _read_pages(self, count: int) -> None:
-        """Give memory back now and then."""
-        self._read_bytes += count * self._size
+    def _note_read(self) -> None:
+        """Give memory back now and then; one page touched maps those around it."""
+        self._read_bytes += MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES and isinstance(self._map, mmap.mmap):
             self._read_bytes = 0
             self._map.madvise(mmap.MADV_DONTNEED)
@@ -185,7 +185,7 @@ class PageWalk:
                 self._add("E2", tree, number, fault)
                 found.is_whole = False
                 continue
-            self._read_pages(1)
+            self._note_read()
             if facts.kind == PAGE_BRANCH:
                 found.branch_pages += 1
                 todo.extend(self._children(number, facts.nodes, depth, low, high))
@@ -248,6 +248,7 @@ class PageWalk:
             self._add("E3", tree, leaf, f"a long value on page {number}, which is not there")
             return None
         own, _padding, flags, pages = _HEADER.unpack_from(self._map, number * self._size)
+        self._note_read()
         needed = (_HEADER_SIZE_BYTES - 1 + node.value) // self._size + 1
         if own != number or flags != _LONG_FLAG or pages < needed:
             self._add("E2", tree, number, f"not {needed} pages of a long value")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """Read so much, and give back."""
 
-_MAPPED_AROUND_BYTES = 64 * 1024
+MAPPED_AROUND_BYTES = 64 * 1024
 """Linux maps up to 16 pages around one that is touched."""
 
 _MAPS = Path("/proc/self/maps")
@@ -40,7 +40,7 @@ class MappedPages:
 
     def read(self, size_bytes: int) -> None:
         """Note that so much was read in one place; now and then, give back what was."""
-        self._read_bytes += size_bytes + _MAPPED_AROUND_BYTES
+        self._read_bytes += size_bytes + MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES:
             self._read_bytes = 0
             for descriptor in (self._environment.locks.descriptor, *self._others):
