@@ -303,9 +303,10 @@ def test_a_file_being_written_is_never_taken_for_damaged(start_child, check):
             environment.committer.submit(append)
         """
     )
-    child.stdout.readline()
+    assert child.stdout.readline()
     seen = set()
     while len(seen) < 300:
+        assert child.poll() is None, "the child writes without end"
         seen.add(check().transaction_id)
 
 
