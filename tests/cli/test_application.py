@@ -148,7 +148,11 @@ def test_the_release_is_told(run):
 
 
 def test_ctrl_c_ends_without_a_word(start, state):
-    process = start("log", state, "--follow")
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
+    try:  # in its children, too
+        process = start("log", state, "--follow")
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _out, err = process.communicate(timeout=30)
