@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import islice
 from os import getpid
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import lmdb
 
@@ -36,6 +36,17 @@ _BATCHES_LENT = 2
 
 _ENTRIES_MAX = 1 << 48
 """More than any file holds: a count that was damaged may say anything."""
+
+
+class _Ended:
+    """Stands where LMDB's transaction was."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = "the read transaction has ended"
+        raise StorageError(message)
+
+
+_ENDED = _Ended()
 
 
 class ReadTransaction:
@@ -95,7 +106,8 @@ class ReadTransaction:
                 self._take_back()
         finally:
             if not self._environment.is_forked:  # else the slot in the reader table is the parent's
-                self._raw.abort()
+                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference only
+                raw.abort()
                 self._environment.active_transactions.discard(self)
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._environment.translate(error) from error

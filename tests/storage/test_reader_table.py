@@ -1,0 +1,87 @@
+"""A read keeps its slot in LMDB's reader table, whatever was forked meanwhile."""
+
+import pytest
+
+from statelog.errors import StorageError
+
+
+@pytest.mark.parametrize(("lingers", "readers"), [(False, 1), (True, 0)], ids=["let go", "control"])
+def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, readers):
+    """The control keeps LMDB's own transaction: the child frees its slot, and it frees that of the next read."""
+    script = """
+    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+    environment.committer.submit(append)
+    with environment.read() as ended:
+        raw = ended._raw if sys.argv[2] == "True" else None
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+    with environment.read() as transaction:
+        del ended, raw
+        say(environment.statistics().readers, transaction.last_lsn())
+    """
+    assert run_child(script, lingers) == (0, [f"{readers} 1"])
+
+
+def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
+    script = """
+    environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+    environment.committer.submit(append)
+    done = threading.Event()
+    readers = []
+
+    def read():
+        while not done.is_set():
+            with environment.read():
+                for _ in range(5):
+                    readers.append(environment.statistics().readers)
+                    time.sleep(0.0002)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(100):
+        if os.fork() == 0:
+            os._exit(0)
+        os.wait()
+    done.set()
+    thread.join()
+    say(len(readers) > 100, set(readers))
+    """
+    assert run_child(script) == (0, ["True {1}"])
+
+
+def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
+    script = """
+    import statelog, statelog.thread as module
+
+    store = statelog.open(sys.argv[1], durability="batched")
+    thread = store.thread("t")
+    for number in range(200):
+        thread.commit({"n": number})
+    environment = store._engine.environment
+    read_head = module.read_head
+    readers = []
+
+    def count_and_read(*arguments):
+        readers.append(environment.statistics().readers)
+        return read_head(*arguments)
+
+    module.read_head = count_and_read
+    history = thread.history()
+    next(history)
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+    say(1 + sum(1 for _ in history), len(readers) >= 200, set(readers))
+    """
+    assert run_child(script) == (0, ["200 True {1}"])
+
+
+def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(environment, append):
+    environment.committer.submit(append)
+    with environment.read() as transaction:
+        assert "no active" not in environment.handles.raw.readers()
+    assert "no active" in environment.handles.raw.readers()
+    for late in (lambda: transaction.id, transaction.last_lsn, lambda: transaction.get_index(b"n00000001")):
+        with pytest.raises(StorageError, match="has ended"):
+            late()
