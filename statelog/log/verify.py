@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 PROBLEMS_MAX = 1000
 _BATCH_SIZE_BYTES = 512 * 1024
 """Records that the kernel looks at in one call: a millisecond's work."""
-_INDEX_PAGE = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,13 +244,6 @@ class View:
             version = first - 1
         return -1
 
-    def require_entry(self, thread: int, branch: int, version: int) -> VersionEntry:
-        """Return an entry that must exist."""
-        entry = self.entry(thread, branch, version)
-        if entry is None:
-            raise missing(f"version {version} of branch {branch} of thread", thread)
-        return entry
-
     # --- the log ----------------------------------------------------------------------
 
     def record(self, lsn: int) -> Record:
