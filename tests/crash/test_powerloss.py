@@ -108,6 +108,12 @@ def test_each_single_flush_is_needed(recordings):
     assert [name for name, bad in report.bad_by_workload.items() if not bad] == []
 
 
+def test_an_image_that_two_recordings_share_counts_once(recordings):
+    twins = [renamed(recordings["batched"], name) for name in ("one", "the other")]
+    report = examine_recordings(twins, images=600, thorough=False)
+    assert 600 <= report.images < sum(report.by_workload.values())
+
+
 def test_users_may_bring_their_own_workload():
     steps = tuple(Commit("mine", ({"n": n},)) for n in range(3))
     report = check_power_loss([Workload("mine", (steps,), schema={"n": statelog.reducers.add})], images=100)

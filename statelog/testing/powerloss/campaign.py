@@ -77,6 +77,7 @@ class _Campaign:
         self, recordings: Sequence[Recording], directory: Path, *, thorough: bool, seed: int, evidence: Path | None
     ) -> None:
         self.tallies = [Tally() for _ in recordings]
+        self._distinct: set[bytes] = set()
         self._recordings = recordings
         self._seed = seed
         self._evidence = evidence
@@ -91,8 +92,8 @@ class _Campaign:
 
     @property
     def images(self) -> int:
-        """Distinct images so far, those of second cuts not counted."""
-        return sum(len(tally.digests) for tally in self.tallies)
+        """Distinct images so far, those of second cuts not counted; what two recordings share counts once."""
+        return len(self._distinct)
 
     def tasks(self, wanted: int) -> list[Task]:
         """Return the work of one pass: first everything systematic, then about `wanted` random images."""
@@ -125,6 +126,7 @@ class _Campaign:
         if self.passes > 1:
             result.cuts = 0  # all of them were counted in the first pass
         self.tallies[number].add(result)
+        self._distinct |= result.digests
 
     def report(self, duration_s: float) -> PowerLossReport:
         """Return what it came to so far."""
@@ -134,7 +136,7 @@ class _Campaign:
             whole.add(tally)
         return PowerLossReport(
             cuts=whole.cuts,
-            images=len(whole.digests),
+            images=self.images,
             built=whole.images,
             second_cuts=whole.second_cuts,
             second_images=len(whole.second_digests),
