@@ -41,6 +41,9 @@ NAME_SIZE_BYTES_MAX = 255
 CHANNELS_MAX = 65_536
 """Channels of one thread."""
 
+POLICIES_MAX = 256
+"""Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""
+
 # --- file -------------------------------------------------------------------
 MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3
 """The quota when none is given: address space is reserved, disk is not."""

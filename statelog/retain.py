@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING
 
 from statelog.errors import ThreadNotFoundError, UsageError
+from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import writer
 from statelog.log.index import TO_BE_ERASED, redacted_records
+from statelog.log.names import check_name
 from statelog.log.retention import Policy, erase_records, retain_thread
 from statelog.log.vacuum import RetentionReport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
     from statelog.log.view import View
@@ -45,38 +50,44 @@ def retain_threads(
     """Apply a policy to all threads whose id fits a pattern, their own if none is given; with `as_policy` store it.
 
     Raises:
-        UsageError: no policy is given, and none of them has one.
+        UsageError: no policy is given, and none is stored.
 
     """
+    check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     if pinned and as_policy:
         message = "pinned= holds for once; for a policy tag the checkpoints"
         raise UsageError(message)
     engine.environment.check_writable()  # also where there is nothing to let go
+    fields = {} if policy is None else policy.to_fields()
+    if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
+        _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
     with engine.read() as view:
         rows = [row for row in view.threads() if fnmatchcase(row.id, pattern)]
+        has_policies = bool(view.policies())
     if policy is None and not as_policy:
         rows = [row for row in rows if row.policy]
-        if not rows:
+        if not rows and not has_policies:
             message = "retain needs keep_last= or max_age=: no thread has a policy of its own"
             raise UsageError(message)
     report = erase_leftovers(engine)
     report.threads = 0
     for row in rows:
-        fields = {} if policy is None else policy.to_fields()
         if as_policy and row.policy != fields:
-            _store_policy(engine, row.lsn, fields)
+            _store(engine, partial(_set_policy, thread=row.lsn, fields=fields))
         applied = Policy(**row.policy) if policy is None and not as_policy else policy
         if applied is not None:
             report.add(retain_thread(engine, row.lsn, applied, pinned))
     return report
 
 
-def _store_policy(engine: Engine, thread: int, fields: dict[str, object]) -> None:
-    def work(batch: Batch) -> None:
-        if batch.view.is_alive(thread):
-            writer.set_policy(batch, thread, fields)
+def _store(engine: Engine, work: Callable[[Batch], None]) -> None:
+    """Commit a policy; also in a store that is full, which it helps out of that."""
+    engine.write(work, may_use_reserve=True)
 
-    engine.write(work)
+
+def _set_policy(batch: Batch, *, thread: int, fields: dict[str, object]) -> None:
+    if batch.view.is_alive(thread):
+        writer.set_policy(batch, thread, fields)
 
 
 def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
@@ -62,6 +62,22 @@ class ThreadStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A retention policy for threads to come.
+
+    Attributes:
+        pattern: of their ids; None if it is for one thread.
+        id_digest: then, hex: that of its id, which is not stored before the thread is there.
+        policy: as `ThreadInfo.policy`; empty: none, whatever patterns set before say.
+
+    """
+
+    pattern: str | None
+    id_digest: str | None
+    policy: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatistics:
     """A store's sizes and counts.
 
@@ -74,6 +90,7 @@ class StoreStatistics:
         pages_used: with `pages_free`, all pages the file ever had. Free ones are reused first.
         readers: transactions that read at this moment, of any process.
         threads: the `THREADS_LISTED_MAX` with most bytes, largest first.
+        policies: for threads to come, in the order they were set: the last one that fits counts.
         records_size_bytes: envelopes, bodies and nodes of all records, without page overhead.
         records_read: how many records that was taken from.
         nodes: pieces of values stored, each once.
@@ -95,6 +112,7 @@ class StoreStatistics:
     branch_count: int
     checkpoint_count: int
     threads: tuple[ThreadStatistics, ...]
+    policies: tuple[StoredPolicy, ...]
     records_size_bytes: int
     records_read: int
     nodes: int
@@ -135,6 +153,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     environment = engine.environment.statistics()
     with engine.read() as view:
         rows = list(view.threads())
+        policies = tuple(_stored_policy(*row) for row in view.policies())
         checkpoints = _read_checkpoints(view)
         last_lsn = view.transaction.last_lsn()
     tick.to(1, 10)
@@ -154,12 +173,19 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         branch_count=sum(row.branch_count for row in rows),
         checkpoint_count=len(checkpoints.lsns),
         threads=tuple(threads[:THREADS_LISTED_MAX]),
+        policies=policies,
         records_size_bytes=round(records.sizes_bytes.total() * records.scale),
         records_read=records.counts.total(),
         nodes=round(records.nodes * records.scale),
         snapshots_size_bytes=snapshots_size_bytes,
         states_measured=states,
     )
+
+
+def _stored_policy(pattern: str | bytes, policy: dict[str, Any]) -> StoredPolicy:
+    if isinstance(pattern, bytes):
+        return StoredPolicy(None, pattern.hex(), policy)
+    return StoredPolicy(pattern, None, policy)
 
 
 class _Ticks:

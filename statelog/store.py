@@ -55,6 +55,8 @@ class ThreadInfo:
     """Checkpoints on all branches, shared ones once."""
     channels: dict[str, str]
     """Reducer by channel; empty without a schema."""
+    policy: dict[str, Any]
+    """Its retention policy: "keep_last", "max_age_s" (each a number or None), "keep_tags"; empty for none."""
 
 
 class Store:
@@ -191,14 +193,18 @@ class Store:
             threads: a pattern of thread ids, as for file names.
             keep_tags: whether a tag keeps its version.
             pinned: checkpoints to keep besides (not with `as_policy`: tag them).
-            as_policy: also store it with each thread: from then on it is applied as the thread commits,
-                every 64 versions. Neither rule given: the threads' policies are removed.
+            as_policy: also store it as the policy of these threads, and of those to come whose id fits: it
+                is applied as a thread commits, every 64 versions. Neither rule given: there is none any more.
+
+        A thread's first commit gives it the policy it would have if it had been there all the time: that of the last
+        call with `as_policy` whose pattern fits. An imported thread keeps what it had. A call that changes nothing
+        writes nothing. `threads()` tells the policy of each thread, `statistics()` those for threads to come.
 
         Without a rule, and without `as_policy`, each thread's own policy is applied at once.
 
         Raises:
-            UsageError: the rules mean nothing; or there are none, and no thread has a policy.
-
+            UsageError: the rules mean nothing; or there are none, and none was stored.
+            LimitError: as_policy, with too many different patterns.
 
         """
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
@@ -313,7 +319,7 @@ def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
     for branch in view.branches(row.lsn):
         versions += view.head_version(row.lsn, branch.number) - branch.base_version
     created = to_datetime(view.record(row.lsn).time_us)
-    return ThreadInfo(row.id, created, row.branch_count, versions, row.specs)
+    return ThreadInfo(row.id, created, row.branch_count, versions, row.specs, row.policy)
 
 
 def open(

@@ -10,7 +10,7 @@ from statelog.cli.documents import statistics_document
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.targets import open_for_reading, open_for_writing
-from statelog.cli.text import count, format_duration, format_size
+from statelog.cli.text import count, format_duration, format_policy, format_size
 from statelog.cli.verifying import verify_in_child
 from statelog.errors import CorruptionError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.cli.verifying import Verification
-    from statelog.statistics import StoreStatistics
+    from statelog.statistics import StoredPolicy, StoreStatistics
 
 _THREADS_SHOWN = 20
 
@@ -60,6 +60,8 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
         "records": f"{about}{format_size(statistics.records_size_bytes)}, {about}{count(statistics.nodes, 'node')}",
         "sharing": f"{guess}{whole} if every state were stored whole, {statistics.dedup_ratio:.1f} times the records",
     }
+    if statistics.policies:
+        facts["policies"] = "; ".join(map(_describe_policy, statistics.policies))
     for name, fact in facts.items():
         output.line(f"{name:<10}{fact}")
     output.line()
@@ -74,6 +76,11 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
     if statistics.threads:
         output.line()
         _print_threads(output, statistics, about)
+
+
+def _describe_policy(stored: StoredPolicy) -> str:
+    which = stored.pattern or f"a thread of id digest {stored.id_digest}"
+    return f"{which} to come: {format_policy(stored.policy) or 'all versions'}"
 
 
 def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> None:

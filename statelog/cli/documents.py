@@ -23,6 +23,7 @@ def thread_document(info: ThreadInfo) -> dict[str, Any]:
         "branches": info.branches,
         "versions": info.versions,
         "channels": info.channels,
+        "policy": info.policy,
     }
 
 

@@ -11,15 +11,13 @@ import click
 from statelog.cli.options import AS_JSON, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.targets import open_for_writing
-from statelog.cli.text import count, format_size
+from statelog.cli.text import AGE_UNITS_S, count, format_size
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.log.vacuum import RetentionReport
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 @click.command(short_help="Let old versions go.")
@@ -28,7 +26,11 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 @click.option("--max-age", metavar="AGE", help="Keep versions younger than this: 90s, 15m, 12h, 30d, 8w.")
 @click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id fits.")
 @click.option("--keep-tags/--no-keep-tags", default=True, show_default=True, help="Whether a tag keeps its version.")
-@click.option("--as-policy", is_flag=True, help="Also store it with the threads: applied as they commit.")
+@click.option(
+    "--as-policy",
+    is_flag=True,
+    help="Also store it, for these threads and those to come that fit: applied as they commit.",
+)
 @AS_JSON
 def retain(
     *,
@@ -42,7 +44,7 @@ def retain(
 ) -> None:
     """Let go of versions in STORE that neither rule keeps; heads and branch points always stay.
 
-    Without a rule the policies that are stored with the threads are applied, now and in full.
+    Without a rule the policies of the threads are applied, now and in full; with --as-policy they are removed.
     Space is used again by later commits; the file gets smaller by `compact`.
     """
     output = Output(as_json=as_json)
@@ -76,7 +78,7 @@ def _parse_age(text: str | None) -> float | None:
     if found is None:
         message = f"--max-age: {text!r} is no age, as 90s, 15m, 12h, 30d or 8w are"
         raise UsageError(message)
-    return float(found[1]) * _UNITS_S[found[2]]
+    return float(found[1]) * AGE_UNITS_S[found[2]]
 
 
 def _tell(output: Output, store: Path, report: RetentionReport, *, as_json: bool) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
 ELLIPSIS = "…"
 
+AGE_UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
@@ -65,6 +67,20 @@ def format_duration(duration_s: float) -> str:
     if duration_s >= 1:
         return f"{duration_s:.1f} s"
     return f"{duration_s * 1e3:.1f} ms" if duration_s >= 1e-3 else f"{duration_s * 1e6:.0f} us"
+
+
+def format_policy(policy: Mapping[str, Any]) -> str:
+    """Return what a retention policy keeps, for a person; empty if there is none."""
+    if not policy:
+        return ""
+    kept = [] if policy["keep_last"] is None else [f"last {policy['keep_last']:,}"]
+    kept += [] if policy["max_age_s"] is None else [f"{_age(policy['max_age_s'])} old"]
+    return ", ".join([*kept, "tagged"] if policy["keep_tags"] else kept)
+
+
+def _age(age_s: int) -> str:
+    unit, size_s = next((name, size_s) for name, size_s in AGE_UNITS_S.items() if not age_s % size_s)
+    return f"{age_s // size_s:,}{unit}"
 
 
 def count(number: int, noun: str) -> str:

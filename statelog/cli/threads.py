@@ -11,7 +11,7 @@ from statelog.cli.documents import checkpoint_document, thread_document
 from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread, open_for_reading
-from statelog.cli.text import format_time, shorten
+from statelog.cli.text import format_policy, format_time, shorten
 from statelog.cli.values import render
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
             format_time(info.created),
             f"{info.branches:,}",
             f"{info.versions:,}",
+            format_policy(info.policy),
             shorten(", ".join(info.channels) or "any", _CHANNELS_CHARACTERS_MAX),
         )
         for info in infos[:shown]
@@ -52,7 +53,8 @@ def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
     if not infos:
         output.line("no threads")
         return
-    output.table(("thread", "created", "branches", "versions", "channels"), rows, right=("branches", "versions"))
+    kept = "kept" if any(info.policy for info in infos) else ""
+    output.table(("thread", "created", "branches", "versions", kept, "channels"), rows, right=("branches", "versions"))
     if len(infos) > shown:
         output.hint("there are more: --limit says how many are shown")
 

@@ -75,6 +75,10 @@ def encode_tag_prefix(thread: int) -> bytes:
     return b"g" + _U64.pack(thread)
 
 
+POLICIES_KEY = b"p"
+"""Policies of the store, for threads that are still to begin."""
+
+
 def encode_digest_key(digest: bytes) -> bytes:
     """Digest of a large node -> locator."""
     return b"d" + digest

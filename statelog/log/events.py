@@ -21,6 +21,7 @@ from statelog.format.record import (
     checkpoint_digest,
 )
 from statelog.kernels import NO_NUMBER
+from statelog.log.policies import is_one_thread
 
 MAIN = "main"
 NOTHING_BORROWED = b"\x80"
@@ -72,6 +73,17 @@ class PolicyEvent(NamedTuple):
     policy: dict[str, Any]
 
 
+class StorePolicyEvent(NamedTuple):
+    """A policy for threads that are still to begin, of the ids that fit a pattern (`log.policies`); empty for none.
+
+    `thread` is 0: it is of none.
+    """
+
+    thread: int
+    policy: dict[str, Any]
+    pattern: str | bytes
+
+
 class CheckpointEvent(NamedTuple):
     """A checkpoint, or (target > 0) a rollback, which is one that points at an old root."""
 
@@ -102,7 +114,9 @@ class CheckpointEvent(NamedTuple):
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
 
-Event = ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyEvent | CheckpointEvent
+Event = (
+    ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyEvent | StorePolicyEvent | CheckpointEvent
+)
 
 _NULL = -1
 _NULL_ITEM = b"\xf6"
@@ -175,12 +189,23 @@ def decode_event(record: Record) -> Event:
         if record.type == TYPE_DELETE:
             return DeleteEvent(*fields)
         if record.type == TYPE_POLICY:
-            return PolicyEvent(*fields)
+            return _decode_policy(fields)
     except (TypeError, ValueError, IndexError, CorruptionError) as error:
         message = f"record {record.lsn}: the body does not fit type {record.type}"
         raise CorruptionError(message, lsn=record.lsn) from error
     message = f"record {record.lsn}: unknown type {record.type}"
     raise CorruptionError(message, lsn=record.lsn)
+
+
+def _decode_policy(fields: list[Any]) -> PolicyEvent | StorePolicyEvent:
+    thread, policy, *rest = fields
+    if thread:
+        return PolicyEvent(thread, policy, *rest)
+    (pattern,) = rest
+    if not isinstance(pattern, bytes) and is_one_thread(pattern):
+        message = "the id of a thread in place of its digest"
+        raise ValueError(message)
+    return StorePolicyEvent(thread, policy, pattern)
 
 
 def _decode_checkpoint(record: Record) -> CheckpointEvent:

@@ -16,14 +16,16 @@ from statelog.log.events import (
     ForkEvent,
     PolicyEvent,
     SchemaEvent,
+    StorePolicyEvent,
     TagEvent,
     ThreadEvent,
 )
+from statelog.log.policies import PolicyRow, encode_policies, with_policy, without_thread
 from statelog.log.view import BranchRow, ThreadRow, View, encode_branch, encode_thread
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class IndexWriter(Protocol):
@@ -49,6 +51,9 @@ def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
         index.put_index(keys.encode_thread_id_key(event.thread_id), keys.encode_lsn(lsn))
         index.put_index(keys.encode_thread_key(lsn), encode_thread(ThreadRow(lsn, event.thread_id, event.specs, 1, {})))
         _put_branch(index, lsn, BranchRow(0, MAIN, None, -1, lsn))
+        _put_policies(index, without_thread(index.view.policies(), event.thread_id))
+    elif isinstance(event, StorePolicyEvent):
+        _put_policies(index, with_policy(index.view.policies(), event.pattern, event.policy))
     elif isinstance(event, DeleteEvent):
         _apply_deletion(index, event, lsn)
     else:
@@ -70,6 +75,15 @@ def _apply_to_thread(index: IndexWriter, event: SchemaEvent | ForkEvent | TagEve
         branch = BranchRow(event.branch, event.name, event.parent_branch, event.base_version, lsn)
         _put_branch(index, event.thread, branch)
     index.put_index(keys.encode_thread_key(event.thread), encode_thread(row))
+
+
+def _put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
+    held = index.get_index(keys.POLICIES_KEY)
+    payload = encode_policies(rows) if rows else None
+    if payload is None and held is not None:
+        index.delete_index(keys.POLICIES_KEY)
+    elif payload is not None and payload != held:
+        index.put_index(keys.POLICIES_KEY, payload)
 
 
 def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:

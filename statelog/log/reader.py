@@ -13,6 +13,7 @@ from statelog.log.events import (
     ForkEvent,
     PolicyEvent,
     SchemaEvent,
+    StorePolicyEvent,
     TagEvent,
     ThreadEvent,
     decode_event,
@@ -39,8 +40,8 @@ class LogRecord:
         lsn: its number; dense from 1.
         type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy" or "delete".
         time: when it was committed (UTC).
-        thread_id: the thread it is about; None when the thread was deleted
-            or the event redacted.
+        thread_id: the thread it is about; None when the thread was deleted, the event redacted,
+            or when it is about threads to come (a policy).
         body: what it says, by type; empty when the event was redacted (its version has expired). Metadata as
             `Checkpoint.metadata`.
         size_bytes: of the record with its nodes.
@@ -111,6 +112,8 @@ def _thread_id(view: View, event: Event) -> str | None:
     """Return the id of an event's thread, None of one that was deleted."""
     if isinstance(event, ThreadEvent):
         return event.thread_id
+    if isinstance(event, StorePolicyEvent):
+        return None
     if view.is_alive(event.thread):
         return view.thread(event.thread).id
     if event.thread not in view.deleted_threads():
@@ -127,6 +130,11 @@ def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:
     return record, record_chain_digest(data, record)
 
 
+def describe_pattern(pattern: str | bytes) -> dict[str, str]:
+    """Return the pattern of a policy of the store in users' terms."""
+    return {"pattern": pattern} if isinstance(pattern, str) else {"id_digest": pattern.hex()}
+
+
 def describe(view: View, event: Event) -> dict[str, Any]:
     """Return an event in users' terms."""
     if isinstance(event, ThreadEvent):
@@ -140,6 +148,8 @@ def describe(view: View, event: Event) -> dict[str, Any]:
         return {"tag": event.name, "target": event.target or None}
     if isinstance(event, PolicyEvent):
         return {"policy": event.policy}
+    if isinstance(event, StorePolicyEvent):
+        return {"policy": event.policy, **describe_pattern(event.pattern)}
     if isinstance(event, DeleteEvent):
         return {}
     body = {

@@ -9,6 +9,7 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
 from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event
+from statelog.log.policies import PolicyRow, decode_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +119,10 @@ class View:
         """Yield all threads in order of creation."""
         for key, payload in self.transaction.scan_index(b"T"):
             yield decode_thread(keys.decode_lsn(key[1:]), payload)
+
+    def policies(self) -> list[PolicyRow]:
+        """Return the policies for threads that are still to begin, in the order they were set."""
+        return decode_policies(self.transaction.get_index(keys.POLICIES_KEY))
 
     def branch_number(self, thread: int, name: str) -> int | None:
         """Return a branch's number by its name."""

@@ -31,7 +31,7 @@ from statelog.format.record import (
     pack_nodes,
     part_digest,
 )
-from statelog.limits import VERSIONS_MAX
+from statelog.limits import POLICIES_MAX, VERSIONS_MAX
 from statelog.log.batch import NO_LISTS, Head
 from statelog.log.events import (
     NOTHING_BORROWED,
@@ -40,6 +40,7 @@ from statelog.log.events import (
     ForkEvent,
     PolicyEvent,
     SchemaEvent,
+    StorePolicyEvent,
     TagEvent,
     ThreadEvent,
     encode_checkpoint,
@@ -47,6 +48,7 @@ from statelog.log.events import (
 )
 from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
 from statelog.log.names import channel_key, check_name
+from statelog.log.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
 from statelog.log.step import take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
@@ -105,13 +107,45 @@ def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
     apply_event(batch, PolicyEvent(thread, policy), lsn)
 
 
+def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None:
+    """Stage a policy for threads that are still to begin, if it says anything new; empty for none.
+
+    Raises:
+        LimitError: there are too many of them.
+
+    """
+    view = batch.view
+    if is_one_thread(pattern) and (view.thread_lsn(pattern) is not None or view.is_deleted(pattern)):
+        return
+    stored = stored_pattern(pattern)
+    rows = view.policies()
+    if says_already(rows, stored, policy):
+        return
+    count = len(with_policy(rows, stored, policy))
+    if count > POLICIES_MAX:
+        message = f"{count} patterns with a policy for threads to come, at most {POLICIES_MAX} are allowed"
+        raise LimitError(message, actual=count, limit=POLICIES_MAX)
+    lsn = batch.next_lsn()
+    event = StorePolicyEvent(0, policy, stored)
+    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode(list(event)))
+    apply_event(batch, event, lsn)
+
+
 def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
-    """Begin a thread; return its LSN. Raises ThreadDeletedError if one of this id was deleted."""
+    """Begin a thread, under the policy that the store has for it; return its LSN.
+
+    Raises:
+        ThreadDeletedError: one of this id was deleted.
+
+    """
     if batch.view.is_deleted(thread_id):
         raise deleted_error(thread_id)
+    policy = policy_of_new_thread(batch.view.policies(), thread_id)
     lsn = batch.next_lsn()
     batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]))
     apply_event(batch, ThreadEvent(thread_id, specs), lsn)
+    if policy:
+        set_policy(batch, lsn, policy)
     return lsn
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Field = Callable[[bytes], Any]
     """Returns the value of an encoded field; raises `_WrongFieldError` if it is of another type or out of bounds."""
 
-LIST, DICT = 4, 5
+BYTES, LIST, DICT = 2, 4, 5
 """Major types."""
 
 METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
@@ -167,6 +167,10 @@ def _policy(item: bytes) -> dict[str, Any]:
     return policy
 
 
+def _pattern(item: bytes) -> object:
+    return DIGEST(item) if item[0] >> 5 == BYTES else THREAD_ID(item)
+
+
 LSN = _number(_LSN_MAX)
 VERSION = _number(VERSIONS_MAX)
 NODE = _number((1 << 32) - 1)
@@ -210,6 +214,8 @@ _BODIES: dict[int, tuple[Field, ...]] = {
     TYPE_DELETE: (LSN, DIGEST),
     TYPE_POLICY: (LSN, POLICY),
 }
+_NO_THREAD = b"\0"
+_STORE_POLICY: tuple[Field, ...] = (LSN, POLICY, _pattern)
 _REDACTED: tuple[Field, ...] = (LSN, DIGEST, _digests)
 
 
@@ -266,7 +272,9 @@ def read_event(record: Record) -> Event | Redacted:
         if record.flags & FLAG_REDACTED:
             thread, digest, borrowed = read_fields(split_array(record.body), _REDACTED)
             return Redacted(thread, digest, cbor.decode(borrowed))
-        read_fields(split_array(record.body), _BODIES[record.type])
+        parts = split_array(record.body)
+        is_of_store = record.type == TYPE_POLICY and parts[:1] == [_NO_THREAD]
+        read_fields(parts, _STORE_POLICY if is_of_store else _BODIES[record.type])
     except CorruptionError as error:
         if "lsn" in error.facts:
             raise

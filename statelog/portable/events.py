@@ -12,14 +12,17 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED, TYPE_CHECKPOINT, TYPE_ROLLBACK, decode_record, part_digest
+from statelog.limits import POLICIES_MAX
 from statelog.log.events import (
     CheckpointEvent,
     DeleteEvent,
     Event,
     ForkEvent,
+    StorePolicyEvent,
     TagEvent,
     ThreadEvent,
 )
+from statelog.log.policies import with_policy
 from statelog.portable.bodies import read_event
 from statelog.tree.node import ROOT
 
@@ -52,8 +55,16 @@ def check_event(view: View, event: Event, lsn: int, recent: dict[int, Checkpoint
         if view.is_alive(event.thread) and part_digest(view.thread(event.thread).id.encode()) != event.id_digest:
             _refuse(lsn, f"it deletes thread {event.thread} under another's name")
         return
+    if isinstance(event, StorePolicyEvent):
+        if len(with_policy(view.policies(), event.pattern, event.policy)) > POLICIES_MAX:
+            _refuse(lsn, f"there are more than {POLICIES_MAX} policies")
+        return
     if not view.is_alive(event.thread):
         _refuse(lsn, f"there is no thread {event.thread}")
+    _check_event_of_thread(view, event, lsn, recent)
+
+
+def _check_event_of_thread(view: View, event: Event, lsn: int, recent: dict[int, CheckpointEvent]) -> None:
     if isinstance(event, CheckpointEvent):
         _check_checkpoint(view, event, lsn, recent)
     elif isinstance(event, ForkEvent):

@@ -31,6 +31,7 @@ def assert_matches(store: Store, model: StoreModel) -> None:
         mine = model.thread(info.id)
         where = f"thread {info.id!r}"
         _same(f"{where}: reducers", info.channels, mine.specs())
+        _same(f"{where}: policy", info.policy, mine.policy())
         _same(f"{where}: number of branches", info.branches, len(mine.branches()))
         _same(f"{where}: number of versions", info.versions, sum(end - base for _n, _p, base, end in mine.branches()))
         _compare_thread(where, store.thread(info.id), mine)

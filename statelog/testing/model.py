@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import (
@@ -22,11 +23,14 @@ from statelog.errors import (
     ConflictError,
     ThreadNotFoundError,
 )
+from statelog.log.policies import is_one_thread, says_already, stored_pattern, with_policy, without_thread
 from statelog.schema import Schema, reconcile
 from statelog.testing.merging import check_write, merge_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from statelog.log.policies import PolicyRow
 
 MAIN = "main"
 
@@ -64,13 +68,14 @@ class _Thread:
     branches: dict[str, _Branch] = field(default_factory=lambda: {MAIN: _Branch(MAIN, None, -1)})
     tags: dict[str, CheckpointModel] = field(default_factory=dict)
     ids: dict[str, CheckpointModel] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
 
     def copy(self) -> _Thread:
         branches = {
             name: _Branch(branch.name, branch.parent, branch.base_version, list(branch.own))
             for name, branch in self.branches.items()
         }
-        return _Thread(dict(self.specs), branches, dict(self.tags), dict(self.ids))
+        return _Thread(dict(self.specs), branches, dict(self.tags), dict(self.ids), self.policy)
 
     def owner(self, name: str, version: int) -> str:
         """The branch that a version of a branch was committed on."""
@@ -90,7 +95,7 @@ class StoreModel:
 
     Attributes:
         last_lsn: records in the log: one for each thread begun, schema extended, checkpoint,
-            rollback, fork and change of a tag.
+            rollback, fork, change of a tag and policy.
         threads: what each holds, by id, in order of creation (internal).
 
     """
@@ -98,6 +103,9 @@ class StoreModel:
     def __init__(self) -> None:
         self.last_lsn = 0
         self.threads: dict[str, _Thread] = {}
+        self._policies: list[tuple[str, dict[str, Any]]] = []
+        self._rows: list[PolicyRow] = []
+        """What a store keeps of them: it tells which calls write a record."""
 
     def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:
         """Return a thread, as `Store.thread`."""
@@ -117,6 +125,34 @@ class StoreModel:
         """Hold what another model holds."""
         self.last_lsn = other.last_lsn
         self.threads = {thread_id: thread.copy() for thread_id, thread in other.threads.items()}
+        self._policies = list(other._policies)
+        self._rows = list(other._rows)
+
+    def set_policy(self, pattern: str, policy: dict[str, Any]) -> None:
+        """Set the retention policy of all threads whose id fits, and of those to come, as `Store.retain` does.
+
+        Args:
+            pattern: as for file names.
+            policy: as `ThreadInfo.policy`. The model lets no version go.
+
+        """
+        self._policies.append((pattern, policy))
+        is_known = is_one_thread(pattern) and pattern in self.threads
+        if not is_known and not says_already(self._rows, stored_pattern(pattern), policy):
+            self._rows = with_policy(self._rows, stored_pattern(pattern), policy)
+            self.last_lsn += 1
+        for thread_id, thread in self.threads.items():
+            if fnmatchcase(thread_id, pattern) and thread.policy != policy:
+                thread.policy = policy
+                self.last_lsn += 1
+
+    def begin(self, thread_id: str, specs: dict[str, str]) -> _Thread:
+        """Begin a thread, under the last policy that fits (internal)."""
+        fitting = [policy for pattern, policy in self._policies if fnmatchcase(thread_id, pattern)]
+        thread = self.threads[thread_id] = _Thread(specs, policy=fitting[-1] if fitting else {})
+        self._rows = without_thread(self._rows, thread_id)
+        self.last_lsn += 2 if thread.policy else 1
+        return thread
 
     @contextmanager
     def transaction(self) -> Iterator[StoreModel]:
@@ -214,6 +250,11 @@ class ThreadModel:
         data = self._data()
         return {} if data is None else dict(data.specs)
 
+    def policy(self) -> dict[str, Any]:
+        """Return the thread's retention policy, empty for none."""
+        data = self._data()
+        return {} if data is None else data.policy
+
     def checkout(self, branch: str) -> ThreadModel:
         """Return the thread on another branch."""
         return ThreadModel(self._model, self.id, self._schema if self._is_given else None, branch)
@@ -279,8 +320,7 @@ class ThreadModel:
         data = self._data()
         specs = self._schema.specs()
         if data is None:
-            data = self._model.threads[self.id] = _Thread(specs)
-            self._model.last_lsn += 1
+            data = self._model.begin(self.id, specs)
         elif not specs.keys() <= data.specs.keys():
             data.specs.update(specs)
             self._model.last_lsn += 1

@@ -50,3 +50,27 @@ def test_delete_leaves_no_thread_and_says_so_the_second_time(filled):
     assert (answer.exit_code, answer.output.count("\n")) == (3, 1)
     with statelog.open(filled) as store:
         assert [thread.id for thread in store.threads()] == ["chat-1"]
+
+
+def test_policies_are_shown_per_thread_and_for_threads_to_come(filled):
+    assert run("retain", filled, "--keep-last", 3, "--threads", "chat-*", "--as-policy").exit_code == 0
+    assert run("retain", filled, "--max-age", "30d", "--threads", "new", "--as-policy").exit_code == 0
+    with statelog.open(filled) as store:
+        store.thread("chat-2").commit({"x": 1})
+    policy = {"keep_last": 3, "max_age_s": None, "keep_tags": True}
+    documents = [json.loads(line) for line in run("threads", filled, "--json").output.splitlines()]
+    assert {each["id"]: each["policy"] for each in documents} == {"chat-1": policy, "job": {}, "chat-2": policy}
+    chat, new = json.loads(run("stat", filled, "--json").output)["policies"]
+    assert chat == {"pattern": "chat-*", "id_digest": None, "policy": policy}
+    assert (new["pattern"], new["policy"]["max_age_s"]) == (None, 2_592_000)
+    assert "last 3, tagged" in run("threads", filled).output
+    told = run("stat", filled).output
+    assert "chat-* to come: last 3, tagged; a thread of id digest" in told
+    assert "30d old, tagged" in told
+
+
+def test_a_policy_is_removed_from_the_command_line(filled):
+    for options in (("--keep-last", 3), ()):
+        assert run("retain", filled, "--threads", "chat-*", "--as-policy", *options).exit_code == 0
+    assert json.loads(run("stat", filled, "--json").output)["policies"] == []
+    assert "tagged" not in run("threads", filled).output

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import tempfile
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -24,7 +23,7 @@ from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perfo
 
 FORMAT = 1
 HERE = Path(__file__).parent
-NAMES = ("whole", "retained")
+NAMES = ("whole", "retained", "policies")
 SCHEMA = {
     "any": reducers.replace,
     "total": reducers.add,
@@ -83,6 +82,11 @@ HISTORY = (
 def make(path, name):
     """Make a store."""
     with statelog.open(path) as store:
+        if name == "policies":
+            store.retain(keep_last=70, as_policy=True)
+            store.retain(max_age=10**9, threads="l*", as_policy=True)
+            store.retain(threads="small", as_policy=True)
+            store.retain(keep_last=5, threads="to come", as_policy=True)
         perform_all(HISTORY, store, schema=SCHEMA)
         if name == "retained":
             thread = store.thread("many")
@@ -100,6 +104,7 @@ def describe(store):
         thread = store.thread(info.id)
         threads[info.id] = {
             "channels": info.channels,
+            **({"policy": info.policy} if info.policy else {}),
             "branches": [[each.name, each.parent, each.base_version, each.head_version] for each in thread.branches()],
             "versions": {
                 branch.name: [
@@ -115,11 +120,11 @@ def describe(store):
 
 
 def main():
-    """Write both, unless they are there."""
+    """Write those that are not there."""
     for name in NAMES:
         target = HERE / f"format_{FORMAT}_{name}.state.gz"
-        if target.exists():
-            sys.exit(f"{target} is there: a golden store is written once")
+        if target.exists():  # a golden store is written once
+            continue
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "golden.state"
             make(path, name)

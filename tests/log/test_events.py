@@ -34,7 +34,22 @@ def test_other_ids_are_no_default_ids(text):
 
 @pytest.mark.parametrize(
     ("kind", "body"),
-    [(1, []), (1, ["t"]), (2, [1]), (2, list(range(40))), (3, []), (4, [1, 2]), (5, [1, 2, 3]), (6, []), (99, [1])],
+    [
+        (1, []),
+        (1, ["t"]),
+        (2, [1]),
+        (2, list(range(40))),
+        (3, []),
+        (4, [1, 2]),
+        (5, [1, 2, 3]),
+        (6, []),
+        (99, [1]),
+        (8, [1]),
+        (8, [0, {}]),
+        (8, [0, {}, "t"]),
+        (8, [0, {}, 7]),
+        (8, [1, {}, "*"]),
+    ],
 )
 def test_a_body_that_does_not_fit_its_type_is_damage(kind, body):
     with pytest.raises(CorruptionError) as caught:

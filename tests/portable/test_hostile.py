@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from statelog.errors import CorruptionError
 from statelog.format import cbor
 from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, NO_DIGEST, NodeRow, encode_record, pack_nodes, varint
+from statelog.limits import POLICIES_MAX
 from statelog.portable.frames import EVENT, LOG, NODE, RECORD, THREADS
 from statelog.portable.thread_events import Exported, encode_event, encode_node
 from statelog.tree.node import CHUNK, LEAF, PIECE, ROOT, node_digest
@@ -134,6 +135,12 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
         ((1, cbor.encode(["u", {"c": 1}]), (), 0), "field 1"),
         ((1, cbor.encode(["u", {"c" * 256: "add"}]), (), 0), "field 1"),
         ((1, thread_body("t"), (), 0), "begins again"),
+        ((8, cbor.encode([0, {}]), (), 0), "2 fields instead of 3"),
+        ((8, cbor.encode([0, {"keep": 1}, "*"]), (), 0), "field 1"),
+        ((8, cbor.encode([0, {}, "*" * 401]), (), 0), "field 2"),
+        ((8, cbor.encode([0, {}, bytes(19)]), (), 0), "field 2"),
+        ((8, cbor.encode([0, {}, "u"]), (), 0), "does not fit type 8"),
+        ((8, cbor.encode([1, {}, "*"]), (), 0), "3 fields instead of 2"),
         ((4, cbor.encode([1, 1, "b", 0, 0]), (), 0), "which is not there"),
         ((4, cbor.encode([1, 2, "b", 0, 0]), (), 0), "does not come next"),
         ((4, cbor.encode([7, 1, "b", 0, 0]), (), 0), "no thread 7"),
@@ -206,6 +213,12 @@ LIST_ROOT = b"\x00\x01\x00\x01"
 )
 def test_a_node_that_cannot_be_is_refused(forge_log, refused, nodes, match):
     refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), nodes, 0)), match)
+
+
+def test_more_policies_than_a_store_takes_are_refused(forge_log, refused, open_store, take):
+    records = [(8, cbor.encode([0, {"keep_last": 1}, f"{number}-*"]), (), 0) for number in range(POLICIES_MAX + 1)]
+    take(open_store("enough.state"), forge_log(*records[:-1]))
+    refused(forge_log(*records), "more than 256 policies")
 
 
 def chunk(level, *entries, kind=0):

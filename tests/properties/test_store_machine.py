@@ -18,6 +18,7 @@ from statelog.testing import SCHEMA, StoreModel, assert_matches, identical, scal
 THREADS = st.sampled_from(["a", "b", "c"])
 NAMES = st.sampled_from(["p", "q", "r", "s"])
 SUPERSTEPS = st.lists(writes(), min_size=1, max_size=3)
+PATTERNS = st.sampled_from(["*", "?", "a", "b", "a*", "[bc]", "*c", "other"])
 METADATA = st.none() | st.dictionaries(texts(), scalars(), max_size=3)
 
 
@@ -132,6 +133,12 @@ class StoreMachine(RuleBasedStateMachine):
         bound.commit({"query": changed})
         with self.store.thread(thread, schema=SCHEMA, branch=branch).mount() as state:
             state["query"] = [state.get("query"), value]
+
+    @rule(pattern=PATTERNS, keep_last=st.none() | st.integers(1000, 1001))
+    def set_policy(self, pattern, keep_last):
+        fields = {} if keep_last is None else {"keep_last": keep_last, "max_age_s": None, "keep_tags": True}
+        self.model.set_policy(pattern, fields)
+        assert self.store.retain(keep_last=keep_last, threads=pattern, as_policy=True).expired_versions == 0
 
     @rule(limit=st.none() | st.integers(0, 5), before=st.none() | st.integers(0, 50), thread=THREADS)
     def read_history(self, limit, before, thread):

@@ -1,0 +1,113 @@
+"""Retention policies of the store: for threads that are still to begin, by a pattern of their ids.
+
+A thread that begins gets the policy that it would have if it had been there all the time: that of the last
+pattern that fits. It gets it as a record of its own, so that nothing a thread is depends on what is set later.
+
+A pattern without wildcards is the id of one thread. It is kept as a digest, as a tombstone is, so that the
+id leaves the file with its thread; and it is done with when that thread begins.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.format import cbor
+from statelog.format.record import part_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_WILDCARDS = "*?[]"
+_ALL = "*"
+
+
+class PolicyRow(NamedTuple):
+    """A policy by pattern; those set later count more.
+
+    Attributes:
+        pattern: of thread ids, as for file names; or the part digest of one id.
+        policy: fields of a `retention.Policy`; empty: none, whatever patterns set before say.
+
+    """
+
+    pattern: str | bytes
+    policy: dict[str, Any]
+
+
+def decode_policies(payload: bytes | None) -> list[PolicyRow]:
+    """Return the policies of the store in the order they were set."""
+    return [] if payload is None else [PolicyRow(*row) for row in cbor.decode(payload)]
+
+
+def encode_policies(rows: Sequence[PolicyRow]) -> bytes:
+    """Inverse of `decode_policies`."""
+    return cbor.encode([list(row) for row in rows])
+
+
+def is_one_thread(pattern: str) -> bool:
+    """Whether a pattern has no wildcards."""
+    return not any(wildcard in pattern for wildcard in _WILDCARDS)
+
+
+def stored_pattern(pattern: str) -> str | bytes:
+    """Return a pattern as it is stored."""
+    return part_digest(pattern.encode()) if is_one_thread(pattern) else pattern
+
+
+def policy_of_new_thread(rows: Sequence[PolicyRow], thread_id: str) -> dict[str, Any]:
+    """Return the policy of a thread that begins, empty for none."""
+    policy: dict[str, Any] = {}
+    for row in rows:
+        if _fits(thread_id, row.pattern):
+            policy = row.policy
+    return policy
+
+
+def _fits(thread_id: str, pattern: str | bytes) -> bool:
+    if isinstance(pattern, bytes):
+        return pattern == part_digest(thread_id.encode())
+    return fnmatchcase(thread_id, pattern)
+
+
+def with_policy(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[str, Any]) -> list[PolicyRow]:
+    """Return the policies after one more was set: in place of that of the same pattern, or of all others for `*`."""
+    kept = [] if pattern == _ALL else [row for row in rows if row.pattern != pattern]
+    return _without_idle([*kept, PolicyRow(pattern, policy)])
+
+
+def without_thread(rows: Sequence[PolicyRow], thread_id: str) -> list[PolicyRow]:
+    """Return the policies after a thread has begun."""
+    digest = part_digest(thread_id.encode())
+    return _without_idle(row for row in rows if row.pattern != digest)
+
+
+def _without_idle(rows: Iterable[PolicyRow]) -> list[PolicyRow]:
+    """Leave out those that say there is none where no earlier one says otherwise."""
+    kept: list[PolicyRow] = []
+    for row in rows:
+        if row.policy or any(_may_overlap(row.pattern, earlier.pattern) for earlier in kept):
+            kept.append(row)
+    return kept
+
+
+def says_already(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[str, Any]) -> bool:
+    """Whether setting a policy would change that of no thread."""
+    place = next((number for number, row in enumerate(rows) if row.pattern == pattern), -1)
+    held = rows[place].policy if place >= 0 else {}
+    later = rows[place + 1 :]
+    return held == policy and all(row.policy == policy or not _may_overlap(row.pattern, pattern) for row in later)
+
+
+def _may_overlap(one: str | bytes, other: str | bytes) -> bool:
+    """Whether there may be an id that two patterns fit: not if they differ in front of all wildcards, or behind."""
+    if isinstance(one, bytes) or isinstance(other, bytes):
+        return one == other or type(one) is not type(other)
+    (start, end), (other_start, other_end) = _fixed_ends(one), _fixed_ends(other)
+    starts_fit = start.startswith(other_start) or other_start.startswith(start)
+    return starts_fit and (end.endswith(other_end) or other_end.endswith(end))
+
+
+def _fixed_ends(pattern: str) -> tuple[str, str]:
+    places = [at for at, character in enumerate(pattern) if character in _WILDCARDS]
+    return pattern[: places[0]], pattern[places[-1] + 1 :]
