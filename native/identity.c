@@ -7,6 +7,8 @@
 enum { FORMAT_VERSION = 1, FLAG_CONTINUES = 1, IDENTITY_SIZE = 1 + SL_DIGEST_SIZE };
 enum { MAJOR_POSITIVE = 0, MAJOR_BYTES = 2, MAJOR_ARRAY = 4, NULL_ITEM = 0xF6 };
 enum { BODY_FIELDS = 17, DIGEST_FIELDS = 5 };
+enum { VERSION_AT = 8, TYPE_AT = 9, FLAGS_AT = 10, BODY_SIZE_AT = 12, LSN_AT = 16, TIME_AT = 24, ENVELOPE_SIZE = 56 };
+enum { TYPE_CHECKPOINT = 2, TYPE_ROLLBACK = 3 };
 
 static const char *const NODE_PERSONS[SL_NODE_PIECE + 1] = {
     NULL, "stlg-leaf-1\0\0\0\0", "stlg-root-1\0\0\0\0", "stlg-chunk-1\0\0\0", "stlg-piece-1\0\0\0"};
@@ -149,6 +151,49 @@ static void put_digest(sl_writer *out, const uint8_t *digest)
     sl_put(out, digest, SL_DIGEST_SIZE);
 }
 
+/* Begin a checkpoint's digest with all but its id and metadata. */
+static void hash_begin(sl_hash *hash, const uint8_t *parent_digest, const uint8_t *root_digest, uint64_t time_us)
+{
+    uint8_t head[1 + 2 * (1 + SL_DIGEST_SIZE) + 9];
+    sl_writer writer = {head, sizeof head, 0, false};
+    sl_put_head(&writer, MAJOR_ARRAY, DIGEST_FIELDS);
+    put_digest(&writer, parent_digest);
+    put_digest(&writer, root_digest);
+    sl_put_head(&writer, MAJOR_POSITIVE, time_us);
+    sl_hash_begin(hash, CHECKPOINT_PERSON);
+    sl_hash_add(hash, head, writer.at);
+}
+
+int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found)
+{
+    sl_reader in = sl_reader_of(record, size);
+    sl_hash hash;
+    sl_checkpoint_fields at;
+    SL_REQUIRE(sl_skip(&in, ENVELOPE_SIZE));
+    uint8_t type = record[TYPE_AT];
+    uint64_t flags = sl_load_be(record + FLAGS_AT, 2);
+    if (record[VERSION_AT] != FORMAT_VERSION || (type != TYPE_CHECKPOINT && type != TYPE_ROLLBACK) ||
+        (flags & ~(uint64_t)FLAG_CONTINUES) != 0 || sl_load_be(record + LSN_AT, 8) != lsn) {
+        return SL_FALLBACK;
+    }
+    uint64_t body_size = sl_load_be(record + BODY_SIZE_AT, 4);
+    SL_REQUIRE(sl_has(&in, body_size));
+    SL_REQUIRE(sl_checkpoint_decode(record + in.at, (size_t)body_size, type == TYPE_ROLLBACK, &at) == SL_OK);
+    uint64_t *offsets[] = {&at.root_digest_at, &at.id_at,       &at.metadata_at,
+                           &at.written_at,     &at.borrowed_at, &at.borrowed_end};
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
+        *offsets[i] += ENVELOPE_SIZE;
+    }
+    at.parent_digest_at += at.parent_digest_at > 0 ? ENVELOPE_SIZE : 0;
+    found->fields = at;
+    found->time_us = sl_load_be(record + TIME_AT, 8);
+    hash_begin(&hash, at.parent_digest_at > 0 ? record + at.parent_digest_at : NULL, record + at.root_digest_at,
+               found->time_us);
+    sl_hash_add(&hash, record + at.id_at, (size_t)(at.written_at - at.id_at));
+    sl_hash_end(&hash, found->digest);
+    return SL_OK;
+}
+
 int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, const uint8_t *root_digest,
                          const uint8_t *id, size_t id_size, const uint8_t *metadata, size_t metadata_size,
                          const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
@@ -175,16 +220,9 @@ int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, c
         put_number(&body, numbers, TARGET);
     }
 
-    sl_hash hash;
-    uint8_t head[1 + 2 * (1 + SL_DIGEST_SIZE) + 9];
     uint8_t digest[SL_DIGEST_SIZE];
-    sl_writer head_writer = {head, sizeof head, 0, false};
-    sl_put_head(&head_writer, MAJOR_ARRAY, DIGEST_FIELDS);
-    put_digest(&head_writer, parent_digest);
-    put_digest(&head_writer, root_digest);
-    put_number(&head_writer, numbers, TIME);
-    sl_hash_begin(&hash, CHECKPOINT_PERSON);
-    sl_hash_add(&hash, head, head_writer.at);
+    sl_hash hash;
+    hash_begin(&hash, parent_digest, root_digest, sl_load_be(numbers + (size_t)8 * TIME, 8));
     sl_hash_add(&hash, id, id_size);
     sl_hash_add(&hash, metadata, metadata_size);
     sl_hash_end(&hash, digest);

@@ -293,6 +293,13 @@ typedef struct {
     uint64_t borrowed_end;
 } sl_checkpoint_fields;
 int sl_checkpoint_decode(const uint8_t *body, size_t size, int is_rollback, sl_checkpoint_fields *fields);
+typedef struct {
+    sl_checkpoint_fields fields; /* offsets are those in the record */
+    uint64_t time_us;
+    uint8_t digest[24]; /* of 20 bytes: the checkpoint's */
+} sl_checkpoint_record;
+/* A whole record whose checksum was checked. SL_FALLBACK: it is of another LSN, format or type, or redacted. */
+int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
 
 /* reduce.c: reducers on two whole CBOR items */
 int sl_add(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, sl_output *out);
@@ -307,6 +314,7 @@ int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t 
 int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
 int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);
+uint64_t sl_jump_depth(uint64_t depth); /* returns the depth that a checkpoint of this depth jumps to */
 
 /* lmdb.c: a page of LMDB's file. `low`, `high`: its keys are at least, below; NULL: no bound. `lists_all`: hand out
  * all nodes, else of a leaf those with flags; `nodes` may be NULL. A fault is no status: facts tell it. */

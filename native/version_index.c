@@ -1,4 +1,4 @@
-/* Version pages: packed entries of consecutive versions of a branch (FORMAT.md 6).
+/* Version pages: packed entries of consecutive versions of a branch; and how far versions jump (FORMAT.md 6).
  *
  * Trust: none; the seal is the caller's to check.
  * Invariants: a page holds 1 to 32 entries of versions with the same version / 32, without gaps.
@@ -91,4 +91,16 @@ int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_
         }
     }
     return SL_OK;
+}
+
+uint64_t sl_jump_depth(uint64_t depth)
+{
+    /* Skew-binary: a depth is a sum of numbers 2^k - 1, each the largest that fits. The last is how far it jumps. */
+    uint64_t size = UINT64_MAX;
+    for (uint64_t left = depth; left > 0; left -= size) {
+        while (size > left) {
+            size >>= 1;
+        }
+    }
+    return depth > 0 ? depth - size : 0;
 }

@@ -159,5 +159,5 @@ def read_checkpoint(
 
 def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:
     """Return a version's event, digest and entry, None if there is no such version."""
-    event = view.checkpoint_of(thread, branch, version) if version >= 0 else None
-    return None if event is None else Head(event, event.digest)
+    found = view.checkpoint_of(thread, branch, version) if version >= 0 else None
+    return None if found is None else Head(*found)

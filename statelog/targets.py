@@ -14,6 +14,7 @@ from statelog.log import writer
 from statelog.log.events import default_id, parse_default_id
 from statelog.log.names import check_name
 from statelog.log.times import to_time_us
+from statelog.log.view import checkpoint_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ def head_at(view: View, thread: int, lsn: int) -> Head | None:
     record = view.record(lsn)
     if record.type not in writer.CHECKPOINT_TYPES or record.flags & FLAG_REDACTED:
         return None
-    event = view.checkpoint(lsn)
+    event = checkpoint_in(record)
     return read_head(view, thread, event.branch, event.version) if event.thread == thread else None
 
 

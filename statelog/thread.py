@@ -167,8 +167,8 @@ class Thread:
             if not self._resolve(view):
                 return None
             thread, branch = self._ids(view)
-            event = view.head_checkpoint(thread, branch)
-        return None if event is None else self._wrap(Head(event, event.digest))
+            found = view.head_checkpoint(thread, branch)
+        return None if found is None else self._wrap(Head(*found))
 
     @property
     def state(self) -> MapView:

@@ -1,4 +1,4 @@
-/* Bodies of checkpoints: a byte that says whether of a rollback, then the body. */
+/* Bodies of checkpoints: a byte that says whether of a rollback, then the body; or a byte, then a whole record. */
 #include "fuzz_input.h"
 
 static void require_encoded_alike(const fuzz_block *body, const sl_checkpoint_fields *fields)
@@ -21,6 +21,18 @@ static void require_encoded_alike(const fuzz_block *body, const sl_checkpoint_fi
     free(out.bytes);
 }
 
+static void read_whole(const fuzz_block *record)
+{
+    sl_checkpoint_record found;
+    uint64_t lsn = 0;
+    for (size_t i = 16; i < 24 && i < record->size; i++) {
+        lsn = lsn << 8 | record->bytes[i];
+    }
+    int status = sl_checkpoint_read(record->bytes, record->size, lsn, &found);
+    FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED || status == SL_FALLBACK);
+    FUZZ_REQUIRE(status != SL_OK || found.fields.borrowed_end <= record->size);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
@@ -34,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == SL_OK && (is_rollback == 0 || fields.numbers[11] != 0)) {
         require_encoded_alike(&body, &fields);
     }
+    read_whole(&body);
     free(body.bytes);
     return 0;
 }

@@ -186,6 +186,8 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"reduce/{name}": u16(len(a) // 2) + bytes.fromhex(a + b) for name, (a, b) in PAIRS.items()}
     seeds |= {f"step/{name}": step_input(*step) for name, step in STEPS.items()}
     seeds |= {f"checkpoint/{name}": bytes([name == "rollback"]) + body for name, body in CHECKPOINTS.items()}
+    envelope = b"\x01\x02\x00\x00" + len(CHECKPOINTS["later"]).to_bytes(4, "big") + (99).to_bytes(8, "big")
+    seeds["checkpoint/record"] = b"\x00" + bytes(8) + envelope + bytes(32) + CHECKPOINTS["later"]
     seeds["record/empty"] = record([])
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
     seeds["verify/sound"] = b"\x10" + sound_record(9)

@@ -83,8 +83,9 @@ def _stored(store: Opened, case: _Case) -> Slot:
     with store.read() as view:
         thread = view.thread_lsn(case.name)
         assert thread is not None
-        event = view.checkpoint_of(thread, 0, 0)
-        assert event is not None
+        found = view.checkpoint_of(thread, 0, 0)
+        assert found is not None
+    event, _digest = found
     workspace = store.workspace()
     root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
     slot = Tree(workspace, root).find(channel_key(_CHANNEL))[1]

@@ -19,6 +19,7 @@ from statelog.kernels.identity import (
     chain_digest,
     checkpoint_decode,
     checkpoint_encode,
+    checkpoint_read,
     node_digest,
     pack_numbers,
 )
@@ -53,7 +54,15 @@ from statelog.kernels.record import VACUUMED, Lent, lend, record_find, record_no
 from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
 from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
-from statelog.kernels.version_page import VersionEntry, page_append, page_find, page_find_time, page_range, page_read
+from statelog.kernels.version_page import (
+    VersionEntry,
+    jump_depth,
+    page_append,
+    page_find,
+    page_find_time,
+    page_range,
+    page_read,
+)
 from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 
 __all__ = [
@@ -97,6 +106,7 @@ __all__ = [
     "check_leaf_at",
     "checkpoint_decode",
     "checkpoint_encode",
+    "checkpoint_read",
     "chunk_replace",
     "chunk_summary",
     "compare",
@@ -106,6 +116,7 @@ __all__ = [
     "find_key",
     "find_position",
     "fingerprint_find",
+    "jump_depth",
     "leaf_address",
     "lend",
     "merge_maps",

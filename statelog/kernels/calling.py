@@ -38,8 +38,8 @@ class Scratch:
     """Output room of one call at a time: bytes, and numbers seen through each result struct."""
 
     __slots__ = (
-        "characters", "checkpoint", "count", "entries", "key_hit", "kind", "numbers", "order", "output", "place",
-        "position_hit", "root", "version_entry", "word",
+        "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "key_hit", "kind",
+        "numbers", "order", "output", "place", "position_hit", "root", "version_entry", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -58,6 +58,8 @@ class Scratch:
         self.position_hit = ffi.cast("sl_position_hit *", self.numbers)
         self.place = ffi.cast("sl_node_place *", self.numbers)
         self.checkpoint = ffi.cast("sl_checkpoint_fields *", self.numbers)
+        self.checkpoint_record = ffi.cast("sl_checkpoint_record *", self.numbers)
+        self.checkpoint_digest = ffi.cast("char *", self.checkpoint_record.digest)
         self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
 
 

@@ -6,15 +6,18 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, give, new, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calling import OK, fail, give, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from statelog.kernels.record import Lent
 
 _node_digest: Callable[..., int] = lib.sl_node_digest
 _chain_digest: Callable[..., int] = lib.sl_chain_digest
 _checkpoint_encode: Callable[..., int] = lib.sl_checkpoint_encode
 _checkpoint_decode: Callable[..., int] = lib.sl_checkpoint_decode
+_checkpoint_read: Callable[..., int] = lib.sl_checkpoint_read
 
 _DIGEST_SIZE_BYTES: Final = 20
 _NUMBERS_SIZE_BYTES: Final = 256
@@ -44,7 +47,7 @@ def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes
     if status != OK:
         fail(status, "record")
     chain = unpack_bytes(scratch.characters, _DIGEST_SIZE_BYTES)
-    give(scratch, 0)
+    reuse(scratch)
     return chain
 
 
@@ -114,7 +117,31 @@ def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
     scratch = take()
     status = _checkpoint_decode(body, len(body), is_rollback, scratch.checkpoint)
     fields = unpack_numbers(scratch.numbers, _FIELDS) if status == OK else []
-    give(scratch, 0)
+    reuse(scratch)
     if status != OK:
         fail(status, "checkpoint")
     return fields
+
+
+def checkpoint_read(record: bytes | Lent, size: int, lsn: int) -> tuple[list[int], bytes] | None:
+    """Return where the fields of a checkpoint or rollback are in its record, and the checkpoint's digest.
+
+    Args:
+        record: the record, its checksum checked; what `lend` gives for a view of one.
+        size: of the record.
+        lsn: its LSN.
+
+    Returns:
+        What `checkpoint_decode` returns, but offsets count from the record's first byte, then the time in
+        microseconds; and the digest. None where this is another record, a redacted one or a damaged one.
+    """
+    scratch = take()
+    status = _checkpoint_read(record, size, lsn, scratch.checkpoint_record)
+    found = None
+    if status == OK:
+        found = (
+            unpack_numbers(scratch.numbers, _FIELDS + 1),
+            unpack_bytes(scratch.checkpoint_digest, _DIGEST_SIZE_BYTES),
+        )
+    reuse(scratch)
+    return found

@@ -1,4 +1,4 @@
-"""Pages of the version index (FORMAT.md 6)."""
+"""Pages of the version index, and how far versions jump (FORMAT.md 6)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ _page_read: Callable[..., int] = lib.sl_page_read
 _page_range: Callable[..., int] = lib.sl_page_range
 _page_find_time: Callable[..., int] = lib.sl_page_find_time
 
+jump_depth: Callable[[int], int] = lib.sl_jump_depth
+"""Returns the depth that a checkpoint of a depth jumps to, where retention leaves a way there."""
+
 
 class VersionEntry(NamedTuple):
     """Entry of a version page: the record of a version, and its time."""
@@ -23,8 +26,8 @@ class VersionEntry(NamedTuple):
     time_us: int
 
 
-def page_append(payload: bytes, version: int, entry: VersionEntry) -> bytes:
-    """Return the page with the entry of ``version`` added; ``b""`` starts a page there.
+def page_append(payload: bytes, version: int, lsn: int, time_us: int) -> bytes:
+    """Return the page with the entry of ``version``, LSN and time, added; ``b""`` starts a page there.
 
     Versions passed over get entries of zeros: they have expired.
 
@@ -33,7 +36,7 @@ def page_append(payload: bytes, version: int, entry: VersionEntry) -> bytes:
     """
     scratch = take()
     output = scratch.output
-    status = _page_append(payload, len(payload), version, *entry, output)
+    status = _page_append(payload, len(payload), version, lsn, time_us, output)
     if status != OK:
         fail(status, "version page")
     page = unpack_bytes(scratch.characters, output.size)

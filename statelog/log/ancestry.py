@@ -20,7 +20,8 @@ class Place(NamedTuple):
 
 def _event(view: View, thread: int, place: Place) -> CheckpointEvent | None:
     """Return a checkpoint, None if it has expired."""
-    return view.checkpoint_of(thread, place.branch, place.version)
+    found = view.checkpoint_of(thread, place.branch, place.version)
+    return None if found is None else found[0]
 
 
 def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Place) -> CheckpointEvent | None:

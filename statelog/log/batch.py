@@ -214,8 +214,8 @@ class Batch:
         found = self.new_heads.get(place) or self.memory.heads.get(place)
         if found is not None:
             return found
-        event = self.view.head_checkpoint(thread, branch)
-        return None if event is None else Head(event, event.digest)
+        read = self.view.head_checkpoint(thread, branch)
+        return None if read is None else Head(*read)
 
     def event(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
         """Return a version's event, recent ones from memory; None if it has expired."""
@@ -223,7 +223,10 @@ class Batch:
         if found is None:
             head = self.new_heads.get((thread, branch))
             found = head.event if head is not None and head.event.version == version else None
-        return self.view.checkpoint_of(thread, branch, version) if found is None else found
+        if found is not None:
+            return found
+        read = self.view.checkpoint_of(thread, branch, version)
+        return None if read is None else read[0]
 
     # --- staging ---------------------------------------------------------------
 

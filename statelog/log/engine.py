@@ -13,7 +13,7 @@ from statelog.log.view import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.log.events import CheckpointEvent
+    from statelog.log.events import Digested
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
     from statelog.storage.environment import Environment
@@ -53,7 +53,7 @@ class Engine:
         self.cache = NodeCache()
         self._committer = environment.committer
         self._last: _Last | None = None
-        self._large: dict[tuple[int, int], CheckpointEvent] = {}
+        self._large: dict[tuple[int, int], Digested] = {}
         self.is_closed = False
         self.collectors: dict[int, Collector] = {}
         """Retention at work in this process, by thread."""

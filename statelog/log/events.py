@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from xxhash import xxh3_64_digest
+
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor
@@ -21,6 +23,7 @@ from statelog.format.record import (
     checkpoint_digest,
 )
 from statelog.kernels import NO_NUMBER
+from statelog.log.nodes import COPIED_SIZE_BYTES_MAX
 from statelog.log.policies import is_one_thread
 
 MAIN = "main"
@@ -113,6 +116,9 @@ class CheckpointEvent(NamedTuple):
         """The checkpoint's digest."""
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
+
+Digested = tuple[CheckpointEvent, bytes]
+"""A checkpoint and its digest."""
 
 Event = (
     ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyEvent | StorePolicyEvent | CheckpointEvent
@@ -211,33 +217,57 @@ def _decode_policy(fields: list[Any]) -> PolicyEvent | StorePolicyEvent:
 def _decode_checkpoint(record: Record) -> CheckpointEvent:
     """Return a checkpoint; metadata, channels and borrowed digests as they stand: metadata may need a codec."""
     body = record.body
-    numbers = kernels.checkpoint_decode(body, is_rollback=record.type == TYPE_ROLLBACK)
-    thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth = numbers[:9]
-    root_lsn, root_node, target, parent_at, root_at, id_at, metadata_at, written_at, borrowed_at, end = numbers[9:]
-    id_item = body[id_at:metadata_at]
+    places = kernels.checkpoint_decode(body, is_rollback=record.type == TYPE_ROLLBACK)
+    return _event_at(body, places, record.lsn, record.time_us)
+
+
+def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
+    """Return the checkpoint or rollback in a record, as `decode_record` and `decode_event` find it there, but sooner.
+
+    None where they find something else, or damage.
+    """
+    record = data if len(data) > COPIED_SIZE_BYTES_MAX else bytes(data)
+    if xxh3_64_digest(record[8:]) != record[:8]:
+        return None
+    found = kernels.checkpoint_read(kernels.lend(record), len(record), lsn)
+    if found is None:
+        return None
+    places, digest = found
+    time_us = places.pop()
+    try:
+        return _event_at(bytes(record[: places[-1]]), places, lsn, time_us), digest
+    except (ValueError, CorruptionError):
+        return None  # an id that is none
+
+
+def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:
+    """Return the checkpoint whose fields are at some places of `data`."""
+    thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth = places[:9]
+    root_lsn, root_node, target, parent_at, root_at, id_at, metadata_at, written_at, borrowed_at, end = places[9:]
+    id_item = data[id_at:metadata_at]
     fields = (
         thread,
         branch,
         version,
         None if parent_branch == NO_NUMBER else parent_branch,
         None if parent_version == NO_NUMBER else parent_version,
-        body[parent_at : parent_at + DIGEST_SIZE_BYTES] if parent_at else None,
+        data[parent_at : parent_at + DIGEST_SIZE_BYTES] if parent_at else None,
         None if jump_branch == NO_NUMBER else jump_branch,
         None if jump_version == NO_NUMBER else jump_version,
         depth,
         jump_depth,
-        body[root_at : root_at + DIGEST_SIZE_BYTES],
-        root_lsn or record.lsn,
+        data[root_at : root_at + DIGEST_SIZE_BYTES],
+        root_lsn or lsn,
         root_node,
         None if id_item == _NULL_ITEM else cbor.decode(id_item),
-        body[metadata_at:written_at],
-        body[written_at:borrowed_at],
-        body[borrowed_at:end],
+        data[metadata_at:written_at],
+        data[written_at:borrowed_at],
+        data[borrowed_at:end],
         target,
-        record.lsn,
-        record.time_us,
+        lsn,
+        time_us,
     )
-    return CheckpointEvent._make(fields)
+    return tuple.__new__(CheckpointEvent, fields)
 
 
 def default_id(lsn: int, digest: bytes) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from statelog import kernels
 from statelog.format import cbor, keys
-from statelog.kernels import VersionEntry
 from statelog.log.events import (
     MAIN,
     NOTHING_BORROWED,
@@ -179,11 +178,10 @@ def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | N
         The page with it.
 
     """
-    entry = VersionEntry(event.lsn, event.time_us)
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     if page is None:
         page = index.get_index(key) or b""
-    page = kernels.page_append(page, event.version, entry)
+    page = kernels.page_append(page, event.version, event.lsn, event.time_us)
     index.put_index(key, page)
     if event.id is not None:
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))

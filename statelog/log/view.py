@@ -8,13 +8,14 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
-from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event
+from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, read_checkpoint
 from statelog.log.policies import PolicyRow, decode_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import VersionEntry
+    from statelog.log.events import Digested
 
 
 class Transaction(Protocol):
@@ -66,7 +67,7 @@ class View:
 
     __slots__ = ("_events", "transaction")
 
-    def __init__(self, transaction: Transaction, events: dict[tuple[int, int], CheckpointEvent] | None = None) -> None:
+    def __init__(self, transaction: Transaction, events: dict[tuple[int, int], Digested] | None = None) -> None:
         """Read from a transaction.
 
         Args:
@@ -159,8 +160,8 @@ class View:
             return kernels.page_range(found[1])[1]
         return self.branch(thread, branch).base_version if branch else -1
 
-    def head_checkpoint(self, thread: int, branch: int) -> CheckpointEvent | None:
-        """Return the last checkpoint of a branch, by one look at its last page."""
+    def head_checkpoint(self, thread: int, branch: int) -> Digested | None:
+        """Return the last checkpoint of a branch and its digest, by one look at its last page."""
         found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
         if found is None:
             version = self.branch(thread, branch).base_version if branch else -1
@@ -260,34 +261,40 @@ class View:
 
     def checkpoint(self, lsn: int) -> CheckpointEvent:
         """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
-        return _checkpoint_in(self.record(lsn))
+        return checkpoint_in(self.record(lsn))
 
-    def checkpoint_of(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
-        """Return the checkpoint a version names; checks that the record agrees with the index."""
+    def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
+        """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
         entry = self.entry(thread, branch, version)
         return None if entry is None else self._checked(thread, version, entry)
 
-    def _checked(self, thread: int, version: int, entry: VersionEntry) -> CheckpointEvent:
-        event = self._remembered(entry)
+    def _checked(self, thread: int, version: int, entry: VersionEntry) -> Digested:
+        events = self._events
+        found = events.get(entry) if events else None
+        if found is None:
+            found = self._read_checkpoint(entry)
+        event = found[0]
         if event.thread != thread or event.version != version or event.time_us != entry.time_us:
             message = f"record {entry.lsn} is not version {version} of thread {thread}, as the index says"
             raise CorruptionError(message, lsn=entry.lsn)
-        return event
+        return found
 
-    def _remembered(self, entry: VersionEntry) -> CheckpointEvent:
-        events = self._events
-        event = events.get(entry) if events else None
-        if event is None:
-            record = self.record(entry.lsn)
-            event = _checkpoint_in(record)
-            if events is not None and record.size_bytes >= _LARGE_SIZE_BYTES_MIN:
-                if len(events) >= _EVENTS_MAX:
-                    events.clear()
-                events[entry] = event
-        return event
+    def _read_checkpoint(self, entry: VersionEntry) -> Digested:
+        lsn, events = entry.lsn, self._events
+        data = self.transaction.get_log(lsn)
+        found = None if data is None else read_checkpoint(data, lsn)
+        if data is None or found is None:
+            event = self.checkpoint(lsn)
+            return event, event.digest
+        if events is not None and len(data) >= _LARGE_SIZE_BYTES_MIN:
+            if len(events) >= _EVENTS_MAX:
+                events.clear()
+            events[entry] = found
+        return found
 
 
-def _checkpoint_in(record: Record) -> CheckpointEvent:
+def checkpoint_in(record: Record) -> CheckpointEvent:
+    """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
     event = decode_event(record)
     if not isinstance(event, CheckpointEvent):
         message = f"record {record.lsn} is no checkpoint"

@@ -302,19 +302,19 @@ def _checkpoint_event(
 def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None, int | None, int, int]:
     """Return (jump branch, jump version, depth, jump depth) of a child of `parent`.
 
-    The jump pointer is that of a skew-binary list (Myers 1983). Where retention has taken the
-    entry that decides it, the parent serves: every pointer to an ancestor is a right one.
+    The jump pointer is that of a skew-binary list (Myers 1983): either the parent, or where the parent's leads on
+    to. Where retention has broken that way, the parent serves: every pointer to an ancestor is a right one.
     """
     if parent is None:
         return None, None, 0, 0
     event = parent.event
-    if event.jump_branch is not None and event.jump_version is not None:
+    depth = event.depth + 1
+    jump_depth = kernels.jump_depth(depth)
+    if jump_depth < event.depth and event.jump_branch is not None and event.jump_version is not None:
         far = batch.event(thread, event.jump_branch, event.jump_version)
-        if far is not None and event.depth - event.jump_depth == event.jump_depth - far.jump_depth:
-            if far.jump_branch is not None:
-                return far.jump_branch, far.jump_version, event.depth + 1, far.jump_depth
-            return event.jump_branch, event.jump_version, event.depth + 1, event.jump_depth
-    return event.branch, event.version, event.depth + 1, event.depth
+        if far is not None and far.jump_branch is not None and far.jump_depth == jump_depth:
+            return far.jump_branch, far.jump_version, depth, jump_depth
+    return event.branch, event.version, depth, event.depth
 
 
 def _stage_checkpoint(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import statelog
 from statelog.errors import CorruptionError, ValueTypeError
 from statelog.format import cbor
-from statelog.format.record import Record
-from statelog.log.events import decode_event, default_id, parse_default_id
+from statelog.format.record import FLAG_REDACTED, Record, decode_record, encode_record
+from statelog.log.events import decode_event, default_id, parse_default_id, read_checkpoint
 from statelog.log.times import to_datetime, to_time_us
 
 
@@ -69,6 +69,44 @@ def test_events_say_what_users_did(store):
             event = decode_event(view.record(lsn))
         kinds.append(type(event).__name__)
     assert kinds == ["ThreadEvent", "CheckpointEvent", "ForkEvent", "TagEvent", "CheckpointEvent"]
+
+
+def record_with(type_, body, flags=0, lsn=7):
+    return encode_record(type_, lsn=lsn, time_us=99, previous_chain=bytes(20), body=body, flags=flags)[0]
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_a_checkpoint_is_read_as_it_is_decoded(store, size):
+    thread = store.thread("t")
+    thread.commit({"n": 0})
+    thread.commit({"n": "x" * size}, id="mine", metadata={"k": (1,)})
+    thread.rollback(0)
+    thread.commit({"n": 2})
+    with store.read() as view:
+        for version in range(4):
+            lsn = view.entry(1, 0, version).lsn
+            data = view.transaction.get_log(lsn)
+            event = decode_event(decode_record(data, lsn))
+            assert read_checkpoint(data, lsn) == (event, event.digest)
+
+
+def test_what_is_no_checkpoint_is_not_read_as_one(store):
+    store.thread("t").commit({"n": 0}, id="mine")
+    with store.read() as view:
+        thread, checkpoint = (bytes(view.transaction.get_log(lsn)) for lsn in (1, 2))
+    body = decode_record(checkpoint, 2).body
+    assert read_checkpoint(record_with(2, body), 7) is not None
+    for data in (
+        thread,
+        record_with(3, body),
+        record_with(2, body, lsn=8),
+        record_with(2, body, flags=FLAG_REDACTED),
+        record_with(2, body[:-1]),
+        record_with(2, body.replace(b"\x64mine", b"\xc1\x00\x00\x00\x00")),
+        record_with(2, body)[:-1] + b"\x00",
+        b"",
+    ):
+        assert read_checkpoint(data, 7) is None
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from statelog import kernels
 from statelog.errors import CheckpointNotFoundError, CorruptionError
 from statelog.format import keys
 
@@ -101,3 +102,15 @@ def test_an_index_that_lies_is_damage_not_another_version(store):
         thread.at(0)
     store._engine.write_raw(lambda transaction: transaction.put_index(key, page))
     assert thread.at(0).state == {"n": 0}
+
+
+def test_every_version_jumps_as_far_as_its_depth_says(tangle, shared_store):
+    _thread, lines = tangle
+    with shared_store.read() as view:
+        for line in lines.values():
+            for checkpoint in line:
+                event = view.checkpoint(checkpoint.lsn)
+                if event.depth:
+                    far, _digest = view.checkpoint_of(event.thread, event.jump_branch, event.jump_version)
+                    assert far.depth == event.jump_depth == kernels.jump_depth(event.depth)
+                    assert checkpoint.ancestor(event.depth - far.depth).lsn == far.lsn
