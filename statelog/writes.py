@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import LimitError, UsageError
@@ -51,7 +52,10 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
 
 def written_item(prepared: Sequence[Write]) -> bytes:
     """Return the item of the channels written, sorted."""
-    return _encode_names(tuple([write.channel for write in prepared]))
+    return _encode_names(tuple(map(_channel_of, prepared)))
+
+
+_channel_of = attrgetter("channel")
 
 
 @lru_cache(maxsize=1024)

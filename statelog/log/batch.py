@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from statelog.storage.transactions import WriteTransaction
 
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 HEADS_MAX = 1024
 """Heads in memory, some of them with the nodes that the next step begins with."""
 
@@ -241,7 +244,7 @@ class Batch:
 
     def append(self, type_: int, time_us: int, body: bytes, nodes: Nodes = NO_NODES) -> None:
         """Stage a record."""
-        self._staged.append(_Staged(type_, time_us, body, nodes))
+        self._staged.append(_new(_Staged, (type_, time_us, body, nodes)))
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Stage an index change."""
@@ -291,7 +294,7 @@ class Batch:
         """Return the log's end as it is once this is applied and committed."""
         if not self._staged:
             return self._end
-        return LogEnd(self.last_lsn(), self._chain, self._staged[-1].time_us)
+        return _new(LogEnd, (self._end.lsn + len(self._staged), self._chain, self._staged[-1].time_us))
 
     def remember_nodes(self) -> None:
         """Put the new nodes into the cache. Call after the commit has succeeded."""

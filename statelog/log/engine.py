@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
@@ -96,11 +97,9 @@ class Engine:
         `work` may run on another OS thread, and more than once; all it does to the world is
         to stage. What it raises, the caller gets, and nothing is written.
         """
-        self._check_open()
-
-        def run(transaction: WriteTransaction) -> T:
-            return self._run(transaction, work)
-
+        if self.is_closed:
+            self._check_open()
+        run = partial(self._run, work)
         return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
 
     def write_raw(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
@@ -123,7 +122,7 @@ class Engine:
                 self._committer.ripen()
                 return result
 
-    def _run(self, transaction: WriteTransaction, work: Callable[[Batch], T]) -> T:
+    def _run(self, work: Callable[[Batch], T], transaction: WriteTransaction) -> T:
         last = self._last
         if last is None or not last.holds_in(transaction):
             last = _Last(Memory(read_log_end(transaction)))

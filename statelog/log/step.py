@@ -104,20 +104,24 @@ def _outcome(
     if not count:
         event = head.event
         return Step((event.root_digest, event.root_lsn, event.root_node), NO_NODES, head.state, head.lists)
-    nodes = Nodes(count, rows, data)
+    nodes = _new(Nodes, (count, rows, data))
     lsn = batch.next_lsn()
+    number, at, content_end, end = places.pop()
+    state = _new(Node, (data[at:end], content_end - at, lsn))
+    root = (nodes.digest(number), lsn, number)
+    if not head.lists and len(changes) == 1 and changes[0][0] != STEP_APPEND:
+        return _new(Step, (root, nodes, state, head.lists))
     lists = dict(head.lists) if len(head.lists) < _LISTS_MAX else {}
-    for (operation, key, *_), (number, at, content_end, end) in zip(changes, places[:-1], strict=True):
-        if operation == STEP_APPEND:
+    for change, (number, at, content_end, end) in zip(changes, places, strict=True):
+        key = change[1]
+        if change[0] == STEP_APPEND:
             digest = nodes.digest(number)
             lists[key] = (digest, _new(Node, (data[at:end], content_end - at, lsn)))
             if key in grown:
                 _remember(batch, grown[key], digest)
-        elif lists:
+        else:
             lists.pop(key, None)
-    number, at, content_end, end = places[-1]
-    state = _new(Node, (data[at:end], content_end - at, lsn))
-    return _new(Step, ((nodes.digest(number), lsn, number), nodes, state, lists))
+    return _new(Step, (root, nodes, state, lists))
 
 
 _PUTS = (STEP_PUT, STEP_ADD)

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from statelog.tree.node import Workspace
 
 _NOTHING_WRITTEN = b"\x80"
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
 CHECKPOINT_TYPES = (TYPE_CHECKPOINT, TYPE_ROLLBACK)
 
 
@@ -296,7 +298,7 @@ def _checkpoint_event(
         batch.next_lsn(),
         batch.next_time_us(),
     )
-    return tuple.__new__(CheckpointEvent, fields)  # in every commit: spares a call of Python's
+    return _new(CheckpointEvent, fields)
 
 
 def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None, int | None, int, int]:
@@ -329,10 +331,10 @@ def _stage_checkpoint(
     body, digest = encode_checkpoint(event, event.lsn)
     batch.append(type_, event.time_us, body, nodes)
     page = None
-    if head is not None and head.event.branch == event.branch and event.version % keys.VERSIONS_PER_PAGE:
-        page = head.page
+    if head is not None and head.page is not None and head.event.branch == event.branch:
+        page = head.page if event.version % keys.VERSIONS_PER_PAGE else b""
     page = apply_checkpoint(batch, event, page)
-    made = Head(event, digest, page, state, lists)
+    made = _new(Head, (event, digest, page, state, lists))
     batch.set_head(event.thread, event.branch, made)
     return made
 

@@ -25,7 +25,7 @@ def normalise_update(update: object) -> dict[str, object]:
         UsageError: it is none of these, or a key is not a str. Facts: type.
     """
     if isinstance(update, (dict, Mapping)):  # dict first: asking an ABC costs more than the rest
-        return _with_text_keys(update)
+        return dict(update) if _TEXT_ONLY.issuperset(map(type, update)) else _with_text_keys(update)
     fields_set = _fields_set(update)
     if fields_set is not None:
         return fields_set
@@ -39,8 +39,6 @@ def normalise_update(update: object) -> dict[str, object]:
 
 
 def _with_text_keys(update: Mapping[object, object]) -> dict[str, object]:
-    if _TEXT_ONLY.issuperset(map(type, update)):
-        return dict(update)  # type: ignore[arg-type]  # as was just seen
     written: dict[str, object] = {}
     for key, value in update.items():
         if not isinstance(key, str):

@@ -323,7 +323,7 @@ class WriteTransaction(ReadTransaction):
     _may_own_pages = True
 
     def __init__(self, environment: Environment) -> None:
-        super().__init__(environment)
+        ReadTransaction.__init__(self, environment)  # in every commit: super() takes as long as what it calls
         self.changes = 0
         """How often this transaction wrote."""
         self.size_bytes = 0
