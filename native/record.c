@@ -1,6 +1,6 @@
-/* The node table of a record (FORMAT.md 3).
+/* The parts of a record, and its nodes (FORMAT.md 3).
  *
- * Trust: none; the envelope's checksum and versions are the caller's to check.
+ * Trust: none; the checksum and versions are the caller's to check.
  * Invariants: a place handed out lies inside the record; sl_record_nodes also sees that table and nodes fill it.
  */
 #include "internal.h"
@@ -8,13 +8,13 @@
 enum {
     FLAGS_AT = 11,
     FLAG_VACUUMED = 2,
+    FLAG_CHAINED = 8,
     BODY_SIZE_AT = 12,
     NODE_COUNT_AT = 52,
     ENVELOPE_SIZE = 56,
+    SHORT_ENVELOPE_SIZE = 20,
     NODE_TYPE_MAX = 4,
     NODES_MAX = 1 << 22,
-    ROW_SIZE = 29,
-    NUMBER_SIZE = 4,
 };
 
 typedef struct {
@@ -22,76 +22,122 @@ typedef struct {
     uint64_t count; /* nodes, vacuumed ones included */
     uint64_t row_count;
     size_t row_size;
-    size_t number_size; /* of the number before each row, where some nodes were vacuumed */
+    size_t width;   /* of the numbers in a row */
+    size_t type_at; /* in a row; content end and end are its last two numbers */
+    bool is_short;  /* then a row begins with the number of its node, and has no digest */
+    size_t body_at;
+    size_t body_size;
     size_t nodes_at;
     size_t nodes_size;
-    size_t rows_at;
 } node_table;
-
-static bool table_open(const uint8_t *record, size_t size, node_table *table)
-{
-    sl_reader in = sl_reader_of(record, size);
-    if (!sl_has(&in, ENVELOPE_SIZE)) {
-        return false;
-    }
-    bool is_vacuumed = (record[FLAGS_AT] & FLAG_VACUUMED) != 0;
-    table->count = sl_load_be(record + NODE_COUNT_AT, 4);
-    table->row_count = table->count;
-    table->number_size = is_vacuumed ? NUMBER_SIZE : 0;
-    table->row_size = ROW_SIZE + table->number_size;
-    in.at = ENVELOPE_SIZE;
-    if (table->count > NODES_MAX || !sl_skip(&in, sl_load_be(record + BODY_SIZE_AT, 4))) {
-        return false;
-    }
-    if (is_vacuumed && table->count > 0) {
-        if (!sl_has(&in, 4)) {
-            return false;
-        }
-        table->row_count = sl_load_be(record + in.at, 4);
-        in.at += 4;
-    }
-    table->rows_at = in.at;
-    table->rows = record + in.at;
-    if (table->row_count > table->count || !sl_skip(&in, table->row_count * table->row_size)) {
-        return false;
-    }
-    table->nodes_at = in.at;
-    table->nodes_size = size - in.at;
-    return true;
-}
 
 static uint64_t row_number(const node_table *table, uint64_t row)
 {
-    return table->number_size ? sl_load_be(table->rows + row * table->row_size, 4) : row;
+    return table->is_short ? sl_load_be(table->rows + row * table->row_size, table->width) : row;
 }
 
 static uint64_t row_end(const node_table *table, uint64_t row)
 {
-    return sl_load_be(table->rows + row * table->row_size + table->number_size + 25, 4);
+    return sl_load_be(table->rows + (row + 1) * table->row_size - table->width, table->width);
 }
 
+static uint64_t nodes_end(const node_table *table)
+{
+    return table->row_count > 0 ? row_end(table, table->row_count - 1) : 0;
+}
+
+/* The head of a short record's table: how many rows, of which width. */
+static bool short_rows_open(sl_reader *in, node_table *table)
+{
+    uint64_t head;
+    if (!sl_item_skip(in)) {
+        return false;
+    }
+    table->body_size = in->at - table->body_at;
+    if (!sl_read_varint(in, &head)) {
+        return false;
+    }
+    table->row_count = head >> 2;
+    table->width = (size_t)(head & 3) + 1;
+    table->type_at = table->width;
+    table->row_size = 3 * table->width + 1;
+    return true;
+}
+
+static bool full_rows_open(sl_reader *in, node_table *table)
+{
+    table->body_size = (size_t)sl_load_be(in->bytes + BODY_SIZE_AT, 4);
+    table->count = table->row_count = sl_load_be(in->bytes + NODE_COUNT_AT, 4);
+    table->width = 4;
+    table->type_at = 0;
+    table->row_size = SL_ROW_SIZE;
+    return sl_skip(in, table->body_size);
+}
+
+/* Whether the rows of a short record are as narrow as can be, and name nodes that there may be; counts these. */
+static bool short_rows_check(node_table *table)
+{
+    uint64_t greatest = nodes_end(table);
+    table->count = 0;
+    if (table->row_count > 0) {
+        uint64_t last = row_number(table, table->row_count - 1);
+        table->count = last + 1;
+        greatest = last > greatest ? last : greatest;
+    }
+    return table->row_count <= table->count && (table->width == 1 || greatest >> 8 * (table->width - 1) != 0);
+}
+
+static bool table_open(const uint8_t *record, size_t size, node_table *table)
+{
+    sl_reader in = sl_reader_of(record, size);
+    if (!sl_has(&in, SHORT_ENVELOPE_SIZE)) {
+        return false;
+    }
+    unsigned flags = record[FLAGS_AT];
+    table->is_short = (flags & FLAG_VACUUMED) != 0;
+    table->body_at = !table->is_short       ? ENVELOPE_SIZE
+                     : flags & FLAG_CHAINED ? SHORT_ENVELOPE_SIZE + SL_DIGEST_SIZE
+                                            : SHORT_ENVELOPE_SIZE;
+    if (!sl_skip(&in, table->body_at) ||
+        !(table->is_short ? short_rows_open(&in, table) : full_rows_open(&in, table))) {
+        return false;
+    }
+    table->rows = record + in.at;
+    if (table->row_count > NODES_MAX || !sl_skip(&in, table->row_count * table->row_size)) {
+        return false;
+    }
+    table->nodes_at = in.at;
+    table->nodes_size = size - in.at;
+    return (!table->is_short || short_rows_check(table)) && table->count <= NODES_MAX;
+}
+
+/* The place of a node, without its digest. */
 static int row_read(const node_table *table, uint64_t row, sl_node_place *place)
 {
-    size_t at = row * table->row_size + table->number_size;
+    const uint8_t *at = table->rows + row * table->row_size;
     uint64_t start = row > 0 ? row_end(table, row - 1) : 0;
-    uint64_t content_end = sl_load_be(table->rows + at + 21, 4);
+    uint64_t content_end = sl_load_be(at + table->row_size - 2 * table->width, table->width);
     uint64_t end = row_end(table, row);
-    uint8_t type = table->rows[at];
+    uint8_t type = at[table->type_at];
     SL_REQUIRE(type >= 1 && type <= NODE_TYPE_MAX);
     SL_REQUIRE(start < content_end && content_end <= end && end <= table->nodes_size);
-    *place = (sl_node_place){type,
-                             table->rows_at + at + 1,
-                             table->nodes_at + start,
-                             content_end - start,
-                             end - start,
-                             row_number(table, row)};
+    *place = (sl_node_place){type, table->nodes_at + start, content_end - start, end - start, row_number(table, row), {0}};
+    return SL_OK;
+}
+
+static int digest_read(const node_table *table, const uint8_t *record, uint64_t row, sl_node_place *place)
+{
+    if (table->is_short) {
+        return sl_node_digest((int)place->type, record + place->content_at, (size_t)place->content_size, place->digest);
+    }
+    memcpy(place->digest, table->rows + row * table->row_size + 1, SL_DIGEST_SIZE);
     return SL_OK;
 }
 
 /* The row of a node, or row_count if it was vacuumed. */
 static uint64_t row_find(const node_table *table, uint64_t number)
 {
-    if (!table->number_size) {
+    if (!table->is_short) {
         return number;
     }
     uint64_t low = 0;
@@ -107,35 +153,49 @@ static uint64_t row_find(const node_table *table, uint64_t number)
     return low < table->row_count && row_number(table, low) == number ? low : table->row_count;
 }
 
+int sl_record_open(const uint8_t *record, size_t size, sl_record_parts *parts)
+{
+    node_table table;
+    SL_REQUIRE(table_open(record, size, &table) && nodes_end(&table) <= table.nodes_size);
+    *parts = (sl_record_parts){table.body_at, table.body_size, table.count, table.row_count,
+                               table.nodes_at + nodes_end(&table)};
+    return SL_OK;
+}
+
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place)
 {
     node_table table;
-    SL_REQUIRE(table_open(record, size, &table) && number < table.count);
+    sl_node_place found = {0, 0, 0, 0, number, {0}};
+    SL_REQUIRE(table_open(record, size, &table) && (table.is_short || number < table.count));
     uint64_t row = row_find(&table, number);
-    if (row == table.row_count) {
-        *place = (sl_node_place){0, 0, 0, 0, 0, number};
-        return SL_OK;
+    if (row < table.row_count) {
+        SL_REQUIRE(row_read(&table, row, &found) == SL_OK && digest_read(&table, record, row, &found) == SL_OK);
     }
-    return row_read(&table, row, place);
+    *place = found;
+    return SL_OK;
 }
 
 int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
                    sl_node_place *place)
 {
-    uint8_t found[SL_DIGEST_SIZE];
-    sl_node_place candidate;
-    int status = sl_record_node(record, size, number, &candidate);
-    if (status != SL_OK) {
-        return status;
-    }
-    if (candidate.type != (uint64_t)type || memcmp(record + candidate.digest_at, digest, sizeof found) != 0) {
+    node_table table;
+    sl_node_place found;
+    SL_REQUIRE(table_open(record, size, &table) && (table.is_short || number < table.count));
+    uint64_t row = row_find(&table, number);
+    if (row == table.row_count) {
         return SL_ABSENT;
     }
-    status = sl_node_digest(type, record + candidate.content_at, (size_t)candidate.content_size, found);
-    if (status != SL_OK || memcmp(found, digest, sizeof found) != 0) {
+    SL_REQUIRE(row_read(&table, row, &found) == SL_OK && digest_read(&table, record, row, &found) == SL_OK);
+    if (found.type != (uint64_t)type || memcmp(found.digest, digest, SL_DIGEST_SIZE) != 0) {
         return SL_ABSENT;
     }
-    *place = candidate;
+    if (!table.is_short) { /* what the row says is not yet what is there */
+        SL_REQUIRE(sl_node_digest(type, record + found.content_at, (size_t)found.content_size, found.digest) == SL_OK);
+        if (memcmp(found.digest, digest, SL_DIGEST_SIZE) != 0) {
+            return SL_ABSENT;
+        }
+    }
+    *place = found;
     return SL_OK;
 }
 
@@ -151,9 +211,10 @@ int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, s
     for (uint64_t row = 0; row < table.row_count; row++) {
         SL_REQUIRE(row_read(&table, row, &places[row]) == SL_OK);
         SL_REQUIRE(places[row].number >= next && places[row].number < table.count);
+        SL_REQUIRE(digest_read(&table, record, row, &places[row]) == SL_OK);
         next = places[row].number + 1;
     }
-    SL_REQUIRE((table.row_count > 0 ? row_end(&table, table.row_count - 1) : 0) == table.nodes_size);
+    SL_REQUIRE(nodes_end(&table) == table.nodes_size);
     *count = table.count;
     *row_count = table.row_count;
     return SL_OK;

@@ -111,12 +111,20 @@ typedef struct {
 
 typedef struct {
     uint64_t type;
-    uint64_t digest_at;
     uint64_t content_at;
     uint64_t content_size;
     uint64_t total_size;
     uint64_t number;
+    uint8_t digest[24]; /* of 20 bytes: as the row says; where rows say none, of the content */
 } sl_node_place;
+
+typedef struct {
+    uint64_t body_at;
+    uint64_t body_size;
+    uint64_t node_count; /* vacuumed ones included, up to the last one that is left where there are such */
+    uint64_t row_count;  /* of nodes that are left */
+    uint64_t size;       /* of the record: there may be more behind it */
+} sl_record_parts;
 
 typedef struct {
     uint64_t lsn;
@@ -238,7 +246,8 @@ int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t 
 int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *batch,
                   size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count, sl_output *out);
 
-/* record.c: the node table of a record (FORMAT.md 3) */
+/* record.c: the parts of a record, and its nodes (FORMAT.md 3) */
+int sl_record_open(const uint8_t *record, size_t size, sl_record_parts *parts);
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
 /* As sl_record_node, for who knows what to find there; SL_ABSENT: not a node of that type and digest. */
 int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
@@ -273,12 +282,12 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
                    uint64_t state_lsn, const uint8_t *state_digest);
 /* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
-int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl_node_place *places,
+int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);
 /* One after the other; refs of all stand in a row. */
-int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, size_t record_count, sl_seen_nodes *seen,
-                      sl_node_place *places, size_t places_capacity, sl_node_ref *refs, size_t refs_capacity,
-                      sl_record_facts *facts);
+int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, const uint64_t *lsns, size_t record_count,
+                      sl_seen_nodes *seen, sl_node_place *places, size_t places_capacity, sl_node_ref *refs,
+                      size_t refs_capacity, sl_record_facts *facts);
 int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
 /* The fields of a checkpoint's body, all of it checked; SL_NO_NUMBER and offset 0 for null. */

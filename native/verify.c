@@ -14,9 +14,9 @@ enum {
     TYPE_AT = 9,
     FLAGS_AT = 10,
     BODY_SIZE_AT = 12,
-    LSN_AT = 16,
     TIME_AT = 24,
     PREVIOUS_AT = 32,
+    FLAG_VACUUMED = 2,
     FLAG_REDACTED = 4,
     ENVELOPE_SIZE = 56,
     SHARED_SIZE_MIN = 4096, /* FORMAT.md 6, key `d` */
@@ -28,6 +28,8 @@ typedef struct {
     uint64_t lsn;
     uint64_t parent; /* the node whose refs are looked at */
     uint64_t children;
+    const sl_node_place *places; /* of all nodes that are there, by number */
+    uint64_t place_count;
     sl_seen_nodes *seen;
     sl_node_ref *refs;
     size_t refs_capacity;
@@ -65,13 +67,29 @@ static bool see(sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint6
     return false;
 }
 
+/* Whether the record itself holds a node. */
+static bool holds(const check *run, uint64_t type, const uint8_t *digest, uint64_t node)
+{
+    uint64_t low = 0;
+    uint64_t high = run->place_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (run->places[middle].number < node) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const sl_node_place *place = &run->places[low];
+    return low < run->place_count && place->number == node && place->type == type &&
+           memcmp(place->digest, digest, SL_DIGEST_SIZE) == 0;
+}
+
 static int check_child(check *run, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
 {
     run->children++;
     if (lsn == run->lsn) {
-        sl_node_place place;
-        SL_REQUIRE(sl_record_node(run->record, run->size, node, &place) == SL_OK && place.type == type);
-        SL_REQUIRE(memcmp(run->record + place.digest_at, digest, SL_DIGEST_SIZE) == 0);
+        SL_REQUIRE(holds(run, type, digest, node));
         return SL_OK;
     }
     SL_REQUIRE(lsn > 0 && lsn < run->lsn);
@@ -134,12 +152,14 @@ static int check_node(check *run, const sl_node_place *place)
     const uint8_t *node = run->record + place->content_at;
     size_t content_size = (size_t)place->content_size;
     size_t size = (size_t)place->total_size;
-    uint8_t digest[SL_DIGEST_SIZE];
-    SL_REQUIRE(sl_node_digest((int)place->type, node, content_size, digest) == SL_OK);
-    SL_REQUIRE(memcmp(digest, run->record + place->digest_at, SL_DIGEST_SIZE) == 0);
+    if ((run->record[FLAGS_AT + 1] & FLAG_VACUUMED) == 0) { /* else there is only what was made of the content */
+        uint8_t digest[SL_DIGEST_SIZE];
+        SL_REQUIRE(sl_node_digest((int)place->type, node, content_size, digest) == SL_OK);
+        SL_REQUIRE(memcmp(digest, place->digest, SL_DIGEST_SIZE) == 0);
+    }
     run->facts.shared_count += place->type == SL_NODE_LEAF ? content_size >= SHARED_SIZE_MIN : place->type == SL_NODE_ROOT && sl_is_blob(node[0]);
     run->facts.node_count++;
-    (void)see(run->seen, place->type, digest, run->lsn, place->number);
+    (void)see(run->seen, place->type, place->digest, run->lsn, place->number);
     if (place->type == SL_NODE_PIECE) {
         return SL_OK;
     }
@@ -171,7 +191,7 @@ int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest
     return seen->slots[wanted % seen->count] == wanted ? SL_OK : SL_ABSENT;
 }
 
-int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl_node_place *places,
+int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts)
 {
     if (seen->count == 0) {
@@ -183,7 +203,7 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
     if (status != SL_OK) {
         return status;
     }
-    check run = {record, size, sl_load_be(record + LSN_AT, 8), 0, 0, seen, refs, refs_capacity, {0, 0, 0, {0}, 0}};
+    check run = {record, size, lsn, 0, 0, places, row_count, seen, refs, refs_capacity, {0, 0, 0, {0}, 0}};
     for (uint64_t row = 0; row < row_count; row++) {
         status = check_node(&run, &places[row]);
         if (status != SL_OK) {
@@ -191,10 +211,10 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
         }
     }
     uint64_t flags = sl_load_be(record + FLAGS_AT, 2);
-    if ((flags & FLAG_REDACTED) == 0) { /* then nothing was vacuumed, and rows stand one behind the other */
+    if ((flags & (FLAG_REDACTED | FLAG_VACUUMED)) == 0) {
         const uint8_t *body = record + ENVELOPE_SIZE;
         size_t body_size = (size_t)sl_load_be(record + BODY_SIZE_AT, 4);
-        status = sl_chain_digest(record[TYPE_AT], (int)flags, run.lsn, sl_load_be(record + TIME_AT, 8),
+        status = sl_chain_digest(record[TYPE_AT], (int)flags, lsn, sl_load_be(record + TIME_AT, 8),
                                  record + PREVIOUS_AT, body, body_size, body + body_size, (size_t)count * SL_ROW_SIZE,
                                  run.facts.chain_digest);
     }
@@ -202,16 +222,16 @@ int sl_record_verify(const uint8_t *record, size_t size, sl_seen_nodes *seen, sl
     return status;
 }
 
-int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, size_t record_count, sl_seen_nodes *seen,
-                      sl_node_place *places, size_t places_capacity, sl_node_ref *refs, size_t refs_capacity,
-                      sl_record_facts *facts)
+int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, const uint64_t *lsns, size_t record_count,
+                      sl_seen_nodes *seen, sl_node_place *places, size_t places_capacity, sl_node_ref *refs,
+                      size_t refs_capacity, sl_record_facts *facts)
 {
     size_t used = 0;
     if (seen->count == 0) {
         return SL_USAGE;
     }
     for (size_t i = 0; i < record_count; i++) {
-        if (sl_record_verify(records[i], (size_t)sizes[i], seen, places, places_capacity, refs + used,
+        if (sl_record_verify(records[i], (size_t)sizes[i], lsns[i], seen, places, places_capacity, refs + used,
                              refs_capacity - used, &facts[i]) != SL_OK) {
             facts[i] = (sl_record_facts){0, 0, 0, {0}, 1};
         }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor
-from statelog.format.record import DIGEST_SIZE_BYTES, ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_THREAD
+from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_THREAD
 from statelog.log.view import missing
 from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT
 from statelog.tree.tree import STRIDE, STRINGS
@@ -42,7 +42,6 @@ THREADS_LISTED_MAX = 1000
 """Threads told one by one, those with most bytes; more, nobody reads."""
 
 _RECORDS_PER_TRANSACTION = 512
-_ENVELOPE = struct.Struct(">8xBBHI36xI")
 _PAGE_KEY = struct.Struct(">xQ")
 _PAGE_ENTRY = struct.Struct(">Q8x")
 _PAGE_HEAD_SIZE_BYTES = 8
@@ -274,13 +273,15 @@ def _sample_lsns(last_lsn: int) -> range | list[int]:
 
 def _read_head(data: memoryview, lsn: int) -> tuple[int, int]:
     """Return (thread, node count) of a record, reading neither its checksum nor its nodes."""
-    if len(data) < ENVELOPE_SIZE_BYTES:
-        message = f"record {lsn}: {len(data)} bytes are less than an envelope"
-        raise CorruptionError(message, lsn=lsn)
-    _format, type_, _flags, body_size, nodes = _ENVELOPE.unpack_from(data)
-    if type_ == TYPE_THREAD:
+    try:
+        parts = kernels.record_open(data)
+    except CorruptionError:
+        message = f"record {lsn}: {len(data)} bytes are not such as its envelope says"
+        raise CorruptionError(message, lsn=lsn) from None
+    nodes = parts.node_count
+    if data[TYPE_AT] == TYPE_THREAD:
         return lsn, nodes
-    body = bytes(data[ENVELOPE_SIZE_BYTES : ENVELOPE_SIZE_BYTES + body_size])
+    body = bytes(data[parts.body_at : parts.body_at + parts.body_size])
     _kind, first, ends = kernels.cbor_split(body)
     thread = cbor.decode(body[first : ends[0]]) if ends else None
     if not isinstance(thread, int):

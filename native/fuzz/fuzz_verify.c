@@ -1,10 +1,11 @@
-/* Checking a whole record: room for refs, then the record. */
+/* Checking a whole record: room for refs, its LSN, then the record. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
     size_t refs_capacity = fuzz_byte(&in);
+    uint64_t lsn = fuzz_byte(&in);
     fuzz_block record = fuzz_take(&in, in.left);
     uint64_t slots[7] = {0};
     sl_seen_nodes seen = {slots, sizeof slots / sizeof *slots, 42};
@@ -13,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sl_node_ref *refs = fuzz_allocate(refs_capacity * sizeof *refs);
     sl_record_facts facts;
 
-    int status = sl_record_verify(record.bytes, record.size, &seen, places, places_capacity, refs, refs_capacity, &facts);
+    int status = sl_record_verify(record.bytes, record.size, lsn, &seen, places, places_capacity, refs, refs_capacity, &facts);
     FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED || status == SL_SPACE || status == SL_USAGE);
     if (status == SL_OK) {
         FUZZ_REQUIRE(facts.ref_count <= refs_capacity && facts.shared_count <= facts.node_count);

@@ -80,34 +80,47 @@ PAIRS = {
 
 def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
     """A record with a body of three bytes."""
-    rows, end = [], 0
-    for number, (content, locators) in enumerate(nodes):
-        if content:
-            ends = struct.pack(">II", end + len(content), end + len(content) + len(locators))
-            rows.append(struct.pack(">I", number) + b"\x02" + DIGEST + ends)
-            end += len(content) + len(locators)
-    envelope = bytes(11) + b"\x02" + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
-    table = (struct.pack(">I", len(rows)) if nodes else b"") + b"".join(rows)
-    return envelope + b"\x82\x01\x02" + table + b"".join(content + locators for content, locators in nodes)
+    rows, end = b"", 0
+    for content, locators in nodes:
+        rows += b"\x02" + DIGEST + struct.pack(">II", end + len(content), end + len(content) + len(locators))
+        end += len(content) + len(locators)
+    envelope = bytes(12) + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
+    return envelope + b"\x82\x01\x02" + rows + b"".join(content + locators for content, locators in nodes)
 
 
-def sound_record(lsn: int) -> bytes:
-    """A record whose nodes are what their digests say: a leaf, a list, and a dict that leads to another record."""
+def short_record(nodes: dict[int, tuple[int, bytes, bytes]], *, is_chained: bool = False) -> bytes:
+    """A record that others of its nodes have left; with rows of two bytes a number."""
+    rows, end = b"", 0
+    for number, (kind, content, locators) in nodes.items():
+        content_end, end = end + len(content), end + len(content) + len(locators)
+        rows += u16(number) + bytes([kind]) + u16(content_end) + u16(end)
+    head = bytes(11) + (b"\x0e" + bytes(28) if is_chained else b"\x06" + bytes(8))
+    table = bytes([len(nodes) << 2 | bool(nodes)]) + rows
+    return head + b"\x82\x01\x02" + table + b"".join(content + locators for _, content, locators in nodes.values())
 
-    def digest(kind: int, content: bytes) -> bytes:
-        person = (b"", b"stlg-leaf-1", b"stlg-root-1", b"stlg-chunk-1", b"stlg-piece-1")[kind]
-        return hashlib.blake2b(content, digest_size=20, person=person).digest()
 
+def digest_of(kind: int, content: bytes) -> bytes:
+    """What a node is known by."""
+    person = (b"", b"stlg-leaf-1", b"stlg-root-1", b"stlg-chunk-1", b"stlg-piece-1")[kind]
+    return hashlib.blake2b(content, digest_size=20, person=person).digest()
+
+
+def sound_nodes() -> list[tuple[int, bytes, bytes]]:
+    """A leaf, a list that leads to it twice, and a dict that leads to the list and to another record."""
     leaf = b"\x78\x64" + b"y" * 100
-    items = b"\x00\x02\x00\x02" + (b"\xfc" + digest(1, leaf)) * 2
-    state = b"\x02\x02\x00\x02\x61a\xfd" + digest(2, items) + b"\x61b" + REF
-    nodes = [(1, leaf, b""), (2, items, b"\x00\x00" * 2), (2, state, b"\x00\x01\x03\x07")]
+    items = b"\x00\x02\x00\x02" + (b"\xfc" + digest_of(1, leaf)) * 2
+    state = b"\x02\x02\x00\x02\x61a\xfd" + digest_of(2, items) + b"\x61b" + REF
+    return [(1, leaf, b""), (2, items, b"\x00\x00" * 2), (2, state, b"\x00\x01\x03\x07")]
+
+
+def sound_record(nodes: list[tuple[int, bytes, bytes]]) -> bytes:
+    """A record whose nodes are what their digests say."""
     rows, end = b"", 0
     for kind, content, locators in nodes:
         ends = struct.pack(">II", end + len(content), end + len(content) + len(locators))
-        rows += bytes([kind]) + digest(kind, content) + ends
+        rows += bytes([kind]) + digest_of(kind, content) + ends
         end += len(content) + len(locators)
-    envelope = bytes(12) + (3).to_bytes(4, "big") + lsn.to_bytes(8, "big") + bytes(28) + len(nodes).to_bytes(4, "big")
+    envelope = bytes(12) + (3).to_bytes(4, "big") + bytes(36) + len(nodes).to_bytes(4, "big")
     return envelope + b"\x82\x01\x02" + rows + b"".join(content + locators for _kind, content, locators in nodes)
 
 
@@ -189,10 +202,14 @@ def corpus() -> dict[str, bytes]:
     envelope = b"\x01\x02\x00\x00" + len(CHECKPOINTS["later"]).to_bytes(4, "big") + (99).to_bytes(8, "big")
     seeds["checkpoint/record"] = b"\x00" + bytes(8) + envelope + bytes(32) + CHECKPOINTS["later"]
     seeds["record/empty"] = record([])
-    seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"", b""), (b"x" * 100, b"")])
-    seeds["verify/sound"] = b"\x10" + sound_record(9)
-    seeds["verify/ref_to_a_later_record"] = b"\x10" + sound_record(2)
-    seeds["verify/vacuumed"] = b"\x10" + record([(b"", b""), (b"x" * 100, b"")])
+    seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"y", b""), (b"x" * 100, b"")])
+    seeds["record/vacuumed"] = short_record({1: (2, b"content", b"\x00\x01"), 300: (1, b"x" * 100, b"")})
+    seeds["record/vacuumed_and_chained"] = short_record({0: (1, b"x" * 300, b"")}, is_chained=True)
+    seeds["record/vacuumed_whole"] = short_record({})
+    sound = sound_nodes()
+    seeds["verify/sound"] = b"\x10\x09" + sound_record(sound)
+    seeds["verify/ref_to_a_later_record"] = b"\x10\x02" + sound_record(sound)
+    seeds["verify/vacuumed"] = b"\x10\x09" + short_record(dict(enumerate(sound)))
     seeds["page/empty"] = b"\x05"
     seeds["page/one"] = b"\x01" + page(64, 1)
     seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(16) + page(32, 1)[8:]

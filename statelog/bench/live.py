@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 LIVE = "live bytes: encoded nodes that kept versions reach, each once, and the envelopes and events of these versions"
-KEPT = "kept bytes: live bytes, and envelopes of expired versions, by which the log's chain verifies (README, Limits)"
+KEPT = "kept bytes: live bytes, and envelopes and keys of expired versions, by which the log's chain verifies"
+
+_KEY_SIZE_BYTES = 8
+"""The LSN of an expired version mostly stands in its key alone."""
 
 
 class Live(NamedTuple):
@@ -51,7 +54,7 @@ def measure_live(store: Opened) -> Live:
                 live += sum(kernels.record_node(data, number)[4] for number in reached.get(lsn, ()))
                 head_size = record.size_bytes - sum(row[4] for row in kernels.record_nodes(data))
                 if record.flags & FLAG_REDACTED:
-                    expired += head_size
+                    expired += head_size + _KEY_SIZE_BYTES
                 else:
                     live += head_size
     return Live(live, live + expired)

@@ -1,4 +1,4 @@
-"""Records of the log: envelope, body, node table, nodes. FORMAT.md section 3."""
+"""Records of the log: envelope, body, node table, nodes; and short records. FORMAT.md section 3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statelog.format import cbor
 from statelog.limits import RECORD_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 FORMAT_VERSION = 1
 DIGEST_SIZE_BYTES = 20
@@ -45,20 +45,32 @@ BORROWED_FIELD = 16
 FLAG_CONTINUES = 1
 FLAG_VACUUMED = 2
 FLAG_REDACTED = 4
-_FLAGS_KNOWN = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
+FLAG_CHAINED = 8
+"""Of short records: this one says the chain digest of the record before."""
+_FLAGS_FULL = FLAG_CONTINUES | FLAG_REDACTED
+_FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
+CHAINED_EVERY = 64
+"""LSNs from one short record that is chained to the next one."""
 
 _CHECKSUM = struct.Struct(">Q")
 _ROW = struct.Struct(">B20sII")
 _END = struct.Struct(">I")
 _ENDS = struct.Struct(">II")
-_NUMBERED_ROW = struct.Struct(">IB20sII")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
 _REST = struct.Struct(">BBHIQQ20sI")
+_SHORT = struct.Struct(">QBBHQ")
+_SHORT_REST = struct.Struct(">BBHQ")
 _CHAINED = struct.Struct(">BBHQQ20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
-NODE_COUNT_AT = ENVELOPE_SIZE_BYTES - 4
+RECORD_SIZE_BYTES_MIN = _SHORT.size + 2
+"""A body and a table take a byte each."""
+TYPE_AT = 9
 FLAGS_AT = 11
 """The low byte of the flags."""
+PREVIOUS_CHAIN_AT = 32
+_LSN_FACTOR = 0x9E3779B97F4A7C15
+_LSN_FACTOR_INVERSE = pow(_LSN_FACTOR, -1, 1 << 64)
+_U64_MAX = (1 << 64) - 1
 _CHAIN_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-chain-1")
 _PART_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-part-1")
 _CHECKPOINT_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-checkpt-1")
@@ -129,8 +141,10 @@ class Record(NamedTuple):
     lsn: int
     time_us: int
     previous_chain: bytes
+    """Empty where a short record does not say it: `log.chain` tells."""
     body: bytes
     node_count: int
+    """Vacuumed nodes included, up to the last one that is left where there are such."""
     size_bytes: int
 
     def fields(self) -> list[Any]:
@@ -144,11 +158,16 @@ class Record(NamedTuple):
     def redacted(self) -> Redacted:
         """Return what a redacted body keeps."""
         fields = self.fields()
-        is_whole = len(fields) == 3 and type(fields[0]) is int and type(fields[1]) is bytes
+        is_whole = len(fields) == 3 and type(fields[0]) is int and 0 <= fields[0] <= _U64_MAX
+        is_whole = is_whole and type(fields[2]) is list and all(_is_digest(each) for each in (fields[1], *fields[2]))
         if not is_whole or not self.flags & FLAG_REDACTED:
             message = f"record {self.lsn}: the body is not that of a redacted record"
             raise CorruptionError(message, lsn=self.lsn)
         return Redacted(*fields)
+
+
+def _is_digest(field: object) -> bool:
+    return type(field) is bytes and len(field) == DIGEST_SIZE_BYTES
 
 
 def varint(number: int) -> bytes:
@@ -181,30 +200,103 @@ def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Col
 
     """
     record = decode_record(data, lsn)
-    nodes = kernels.record_nodes(data)
-    body_digest, contents = _digests(record, nodes)
+    rows = kernels.record_rows(data)
+    body_digest, contents = _digests(record, rows)
     borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record)
-    kept = [row[0] != 0 and (alive is None or number in alive) for number, row in enumerate(nodes)]
-    is_vacuumed = not all(kept) or bool(record.flags & FLAG_VACUUMED)
-    body = cbor.encode([thread, contents if is_vacuumed else body_digest, borrowed])
-    flags = record.flags | FLAG_REDACTED | (FLAG_VACUUMED if is_vacuumed else 0)
-    count = len(nodes) if any(kept) else 0
-    table: list[bytes] = [struct.pack(">I", sum(kept))] if is_vacuumed and count else []
-    left: list[bytes] = []
-    end = 0
-    for number in range(count):
-        if kept[number]:
-            type_, digest, at, content_size, total_size = nodes[number]
-            ends = (end + content_size, end + total_size)
-            row = _NUMBERED_ROW.pack(number, type_, digest, *ends) if is_vacuumed else _ROW.pack(type_, digest, *ends)
-            table.append(row)
-            left.append(bytes(data[at : at + total_size]))
-            end += total_size
+    left = {
+        number: NodeRow(type_, digest, bytes(data[at : at + total_size]), content_size)
+        for number, (type_, digest, at, content_size, total_size) in rows.items()
+        if alive is None or number in alive
+    }
+    if len(left) < len(rows) or record.flags & FLAG_VACUUMED:
+        body = cbor.encode([thread, contents, borrowed])
+        return encode_short_record(
+            record.type, record.flags, lsn, record.time_us, previous_chain=record.previous_chain, body=body, nodes=left
+        )
+    body = cbor.encode([thread, body_digest, borrowed])
+    count, table, nodes = pack_nodes(list(left.values()))
     envelope = _REST.pack(
-        FORMAT_VERSION, record.type, flags, len(body), lsn, record.time_us, record.previous_chain, count
+        FORMAT_VERSION,
+        record.type,
+        record.flags | FLAG_REDACTED,
+        len(body),
+        lsn,
+        record.time_us,
+        record.previous_chain,
+        count,
     )
-    rest = b"".join((envelope, body, *table, *left))
+    return _sealed(envelope + body + table + nodes)
+
+
+def encode_short_record(
+    type_: int,
+    flags: int,
+    lsn: int,
+    time_us: int,
+    *,
+    previous_chain: bytes,
+    body: bytes,
+    nodes: Mapping[int, NodeRow],
+) -> bytes:
+    """Return a short record: redacted, and vacuumed.
+
+    Args:
+        type_: of the record.
+        flags: of those it had, only whether the next one belongs to its transaction is of interest.
+        lsn: its LSN.
+        time_us: its time.
+        previous_chain: chain digest of the record before; may be empty where a short record does not say it.
+        body: as of a redacted record.
+        nodes: that are left, by number, ascending.
+
+    """
+    flags = flags & FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
+    if lsn % CHAINED_EVERY:
+        previous_chain = b""
+    else:
+        assert len(previous_chain) == DIGEST_SIZE_BYTES
+        flags |= FLAG_CHAINED
+    size = sum(len(row.data) for row in nodes.values())
+    width = max(1, -(-max([size, *nodes]).bit_length() // 8))
+    table = [varint(len(nodes) << 2 | width - 1)]
+    end = 0
+    for number, (node_type, _digest, data, content_size) in nodes.items():
+        ends = (end + content_size).to_bytes(width) + (end + len(data)).to_bytes(width)
+        table.append(number.to_bytes(width) + bytes((node_type,)) + ends)
+        end += len(data)
+    envelope = _SHORT_REST.pack(FORMAT_VERSION, type_, flags, time_us)
+    rest = b"".join((envelope, previous_chain, body, *table, *[row.data for row in nodes.values()]))
+    return _CHECKSUM.pack(_short_checksum(rest, lsn)) + rest
+
+
+def with_previous_chain(data: bytes, chain: bytes) -> bytes:
+    """Return a record behind another one than it was; the same bytes where it does not say behind which."""
+    flags = data[FLAGS_AT]
+    if not flags & FLAG_VACUUMED:
+        at = PREVIOUS_CHAIN_AT
+        return _sealed(data[_CHECKSUM.size : at] + chain + data[at + DIGEST_SIZE_BYTES :])
+    if not flags & FLAG_CHAINED:
+        return data
+    at = _SHORT.size
+    rest = data[_CHECKSUM.size : at] + chain + data[at + DIGEST_SIZE_BYTES :]
+    return _CHECKSUM.pack(_short_checksum(rest, record_lsn(data))) + rest
+
+
+def record_lsn(data: bytes | memoryview) -> int:
+    """Return the LSN of a record that lies about, of which nothing was checked; any number where it is damaged."""
+    if data[FLAGS_AT] & FLAG_VACUUMED:
+        checksum: int = _CHECKSUM.unpack_from(data)[0]
+        return (checksum - xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :])) * _LSN_FACTOR_INVERSE & _U64_MAX
+    lsn: int = _ENVELOPE.unpack_from(data)[5]
+    return lsn
+
+
+def _sealed(rest: bytes) -> bytes:
     return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest
+
+
+def _short_checksum(rest: bytes | memoryview, lsn: int) -> int:
+    return (xxh3_64_intdigest(rest) + lsn * _LSN_FACTOR) & _U64_MAX
 
 
 def _borrowed(record: Record) -> list[bytes]:
@@ -262,6 +354,8 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
 
     """
     size = len(data)
+    if size > FLAGS_AT and data[FLAGS_AT] & FLAG_VACUUMED:
+        return _decode_short(data, lsn)
     if size < ENVELOPE_SIZE_BYTES:
         message = f"record {lsn}: {size} bytes are less than an envelope"
         raise CorruptionError(message, lsn=lsn)
@@ -269,12 +363,7 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     if checksum != xxh3_64_intdigest(memoryview(data)[8:]):
         message = f"record {lsn}: checksum mismatch"
         raise CorruptionError(message, lsn=lsn)
-    if version > FORMAT_VERSION:
-        message = f"record {lsn}: format {version}, this statelog reads up to {FORMAT_VERSION}"
-        raise FormatError(message, needed=version, supported=FORMAT_VERSION)
-    if flags & ~_FLAGS_KNOWN or (flags & FLAG_VACUUMED and not flags & FLAG_REDACTED):
-        message = f"record {lsn}: flags {flags:#06x} are not of format {version}"
-        raise CorruptionError(message, lsn=lsn)
+    _check_format(lsn, version, is_known=not flags & ~_FLAGS_FULL, flags=flags)
     if stored_lsn != lsn or body_size > size - ENVELOPE_SIZE_BYTES or version == 0:
         message = f"record {lsn}: its envelope says LSN {stored_lsn}, body of {body_size} bytes"
         raise CorruptionError(message, lsn=lsn)
@@ -282,19 +371,64 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     return Record(type_, flags, lsn, time_us, previous, body, node_count, size)
 
 
-def record_chain_digest(data: memoryview | bytes, record: Record) -> bytes:
-    """Return the chain digest of a decoded record."""
-    nodes = [] if record.flags & FLAG_VACUUMED else kernels.record_nodes(data)
-    _body_digest, contents = _digests(record, nodes)
-    return chain_digest(record.type, record.flags, record.lsn, record.time_us, record.previous_chain, contents)
+def _decode_short(data: memoryview | bytes, lsn: int) -> Record:
+    size = len(data)
+    if size < RECORD_SIZE_BYTES_MIN:
+        message = f"record {lsn}: {size} bytes are less than an envelope"
+        raise CorruptionError(message, lsn=lsn)
+    checksum, version, type_, flags, time_us = _SHORT.unpack_from(data)
+    if checksum != _short_checksum(memoryview(data)[_CHECKSUM.size :], lsn):
+        message = f"record {lsn}: checksum mismatch, or it is that of another"
+        raise CorruptionError(message, lsn=lsn)
+    is_chained = bool(flags & FLAG_CHAINED)
+    is_known = flags & FLAG_REDACTED and not flags & ~_FLAGS_SHORT and is_chained == (lsn % CHAINED_EVERY == 0)
+    _check_format(lsn, version, is_known=bool(is_known), flags=flags)
+    try:
+        body_at, body_size, node_count, _rows, end = kernels.record_open(data)
+    except CorruptionError:
+        end = 0
+    if end != size or version == 0:
+        message = f"record {lsn}: damaged body or node table"
+        raise CorruptionError(message, lsn=lsn)
+    body = bytes(data[body_at : body_at + body_size])
+    return Record(type_, flags, lsn, time_us, bytes(data[_SHORT.size : body_at]), body, node_count, size)
 
 
-def _digests(record: Record, nodes: Sequence[tuple[int, bytes, int, int, int]]) -> tuple[bytes, bytes]:
+def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None:
+    if version > FORMAT_VERSION:
+        message = f"record {lsn}: format {version}, this statelog reads up to {FORMAT_VERSION}"
+        raise FormatError(message, needed=version, supported=FORMAT_VERSION)
+    if not is_known:
+        message = f"record {lsn}: flags {flags:#06x} are not of format {version}"
+        raise CorruptionError(message, lsn=lsn)
+
+
+def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes = b"") -> bytes:
+    """Return the chain digest of a decoded record.
+
+    Args:
+        data: the record.
+        record: the same, decoded.
+        before: chain digest of the record before, for a short record that does not say it.
+
+    """
+    previous = record.previous_chain or before
+    assert len(previous) == DIGEST_SIZE_BYTES
+    contents = record_contents_digest(data, record)
+    return chain_digest(record.type, record.flags, record.lsn, record.time_us, previous, contents)
+
+
+def record_contents_digest(data: memoryview | bytes, record: Record) -> bytes:
+    """Return what stands in the chain for all that a record held when it was written."""
+    return _digests(record, {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data))[1]
+
+
+def _digests(record: Record, rows: Mapping[int, tuple[int, bytes, int, int, int]]) -> tuple[bytes, bytes]:
     """Return the part digest of a record's body, and its contents digest; only the latter where nodes were vacuumed.
 
     Args:
         record: the record.
-        nodes: its node table, as `kernels.record_nodes` gives it; not used where nodes were vacuumed.
+        rows: its nodes, as `kernels.record_rows` gives them; not used where nodes were vacuumed.
 
     """
     if record.flags & FLAG_REDACTED:
@@ -303,7 +437,7 @@ def _digests(record: Record, nodes: Sequence[tuple[int, bytes, int, int, int]]) 
             return b"", digest
     else:
         digest = part_digest(record.body)
-    identities = b"".join([bytes((type_,)) + node for type_, node, _at, _content, _total in nodes])
+    identities = b"".join([bytes((type_,)) + node for type_, node, _at, _content, _total in rows.values()])
     return digest, contents_digest(digest, identities)
 
 

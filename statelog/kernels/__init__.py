@@ -50,7 +50,17 @@ from statelog.kernels.node import (
     entries_table,
     root_read,
 )
-from statelog.kernels.record import VACUUMED, Lent, lend, record_find, record_node, record_nodes
+from statelog.kernels.record import (
+    VACUUMED,
+    Lent,
+    RecordParts,
+    lend,
+    record_find,
+    record_node,
+    record_nodes,
+    record_open,
+    record_rows,
+)
 from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
 from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
@@ -92,6 +102,7 @@ __all__ = [
     "PageNode",
     "PageReader",
     "RecordFacts",
+    "RecordParts",
     "RecordVerifier",
     "RootHead",
     "Stepped",
@@ -132,6 +143,8 @@ __all__ = [
     "record_find",
     "record_node",
     "record_nodes",
+    "record_open",
+    "record_rows",
     "root_read",
     "step",
     "tail_append",

@@ -39,7 +39,7 @@ class Scratch:
 
     __slots__ = (
         "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "key_hit", "kind",
-        "numbers", "order", "output", "place", "position_hit", "root", "version_entry", "word",
+        "numbers", "order", "output", "parts", "place", "position_hit", "root", "version_entry", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -57,6 +57,7 @@ class Scratch:
         self.key_hit = ffi.cast("sl_key_hit *", self.numbers)
         self.position_hit = ffi.cast("sl_position_hit *", self.numbers)
         self.place = ffi.cast("sl_node_place *", self.numbers)
+        self.parts = ffi.cast("sl_record_parts *", self.numbers)
         self.checkpoint = ffi.cast("sl_checkpoint_fields *", self.numbers)
         self.checkpoint_record = ffi.cast("sl_checkpoint_record *", self.numbers)
         self.checkpoint_digest = ffi.cast("char *", self.checkpoint_record.digest)

@@ -1,8 +1,9 @@
-"""The nodes of a record, found in its node table (FORMAT.md 3)."""
+"""The parts of a record, and its nodes, found in its node table (FORMAT.md 3)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
 from statelog.kernels.calling import OK, fail, from_buffer, new, reuse, take, unpack_numbers
@@ -13,14 +14,51 @@ if TYPE_CHECKING:
 Lent = Any
 """A view that C reads from."""
 
-_ROW_SIZE_MIN: Final = 29
+_PLACE: Final = Struct("=5Q20s4x")
 
 VACUUMED: Final = (0, b"", 0, 0, 0)
 """What `record_node` and `record_nodes` say of a vacuumed node."""
 
+_record_open: Callable[..., int] = lib.sl_record_open
 _record_node: Callable[..., int] = lib.sl_record_node
 _record_find: Callable[..., int] = lib.sl_record_find
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
+
+
+class RecordParts(NamedTuple):
+    """Where the parts of a record lie.
+
+    Attributes:
+        body_at: of the body,
+        body_size: and its size.
+        node_count: vacuumed nodes included, up to the last one that is left where there are such.
+        row_count: of nodes that are left.
+        size: of the record.
+
+    """
+
+    body_at: int
+    body_size: int
+    node_count: int
+    row_count: int
+    size: int
+
+
+def record_open(record: bytes | memoryview) -> RecordParts:
+    """Find the parts of a record; there may be more behind it.
+
+    Raises:
+        CorruptionError: what its envelope and node table say does not fit in.
+    """
+    scratch = take()
+    pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
+    status = _record_open(pointer, len(record), scratch.parts)
+    if status != OK:
+        del pointer  # a traceback would keep the buffer lent out
+        fail(status, "node table")
+    parts = RecordParts(*unpack_numbers(scratch.numbers, 5))
+    reuse(scratch)
+    return parts
 
 
 def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, int, int, int]:
@@ -28,7 +66,8 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
 
     Returns:
         (type, digest, content_at, content_size, total_size): the node is ``total_size`` bytes at
-        ``content_at``. For a vacuumed node all are zero or empty.
+        ``content_at``; the digest is what the node table says, or where it says none that of the content. For a
+        vacuumed node all are zero or empty.
 
     Raises:
         CorruptionError: no such node, or its place is none.
@@ -39,11 +78,10 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     if status != OK:
         del pointer  # a traceback would keep the buffer lent out
         fail(status, "node table")
-    node_type, digest_at, content_at, content_size, total_size = unpack_numbers(scratch.numbers, 5)
+    (place,) = _PLACE.iter_unpack(ffi.buffer(scratch.place))
     reuse(scratch)
-    if not node_type:
-        return VACUUMED
-    return node_type, bytes(record[digest_at : digest_at + 20]), content_at, content_size, total_size
+    node_type, content_at, content_size, total_size, _number, digest = place
+    return (node_type, digest, content_at, content_size, total_size) if node_type else VACUUMED
 
 
 def record_find(record: bytes | Lent, size: int, number: int, type_: int, digest: bytes) -> tuple[int, int, int] | None:
@@ -63,7 +101,7 @@ def record_find(record: bytes | Lent, size: int, number: int, type_: int, digest
     status = _record_find(record, size, number, type_, digest, scratch.place)
     place = None
     if status == OK:
-        _type, _digest_at, content_at, content_size, total_size = unpack_numbers(scratch.numbers, 5)
+        _type, content_at, content_size, total_size = unpack_numbers(scratch.numbers, 4)
         place = (content_at, content_size, total_size)
     reuse(scratch)
     return place
@@ -74,26 +112,35 @@ def lend(record: bytes | memoryview) -> bytes | Lent:
     return record if type(record) is bytes else from_buffer("uint8_t[]", record)
 
 
-def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
-    """Find all nodes of a record: as ``record_node``, for each; they and the table fill the record.
+def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, int, int]]:
+    """Find all nodes of a record that are left, by number, ascending: as ``record_node``, for each.
 
-    Where nodes were vacuumed the envelope claims as many as it likes: each costs 8 bytes here.
+    Raises:
+        CorruptionError: they and the table do not fill the record.
     """
     whole = bytes(record)
-    capacity = len(whole) // _ROW_SIZE_MIN + 1
+    capacity = record_open(whole).row_count
     places = new("sl_node_place[]", capacity)
     counts = new("uint64_t[2]")
     status = _record_nodes(whole, len(whole), places, capacity, counts, counts + 1)
     if status != OK:
         fail(status, "node table")
-    numbers = iter(unpack_numbers(ffi.cast("uint64_t *", places), 6 * counts[1]) if counts[1] else ())
-    rows = [
-        (node_type, whole[digest_at : digest_at + 20], content_at, content_size, total_size)
-        for node_type, digest_at, content_at, content_size, total_size, _number in zip(*[numbers] * 6, strict=True)
-    ]
-    if counts[1] == counts[0]:
-        return rows
-    nodes = [VACUUMED] * counts[0]
-    for row, place in zip(rows, places[0 : counts[1]], strict=True):
-        nodes[place.number] = row
+    return {
+        number: (node_type, digest, content_at, content_size, total_size)
+        for node_type, content_at, content_size, total_size, number, digest in _PLACE.iter_unpack(ffi.buffer(places))
+    }
+
+
+def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
+    """Find all nodes of a record, as ``record_rows``, in a list that tells of vacuumed ones, too.
+
+    A short record claims as many of these as it likes: each costs 8 bytes here.
+    """
+    rows = record_rows(record)
+    count = next(reversed(rows), -1) + 1
+    if len(rows) == count:
+        return list(rows.values())
+    nodes = [VACUUMED] * count
+    for number, row in rows.items():
+        nodes[number] = row
     return nodes

@@ -69,26 +69,29 @@ class RecordVerifier:
         self._places_capacity = 1024
         self._places = new("sl_node_place[]", self._places_capacity)
 
-    def check(self, records: Sequence[memoryview]) -> list[RecordFacts | None]:
+    def check(self, records: Sequence[tuple[int, memoryview]]) -> list[RecordFacts | None]:
         """Check all nodes of records: digests, shape, and refs to nodes of the same record. The GIL is free meanwhile.
 
         Args:
-            records: whose LSNs ascend.
+            records: with their LSNs, which ascend.
 
         Returns:
             Facts of each; None where something does not hold, or the record is larger than this looks at: then check
             it node by node.
 
         """
-        capacity = min(max(map(len, records), default=0), _SIZE_BYTES_MAX) // _ROW_SIZE_MIN
+        lsns = [lsn for lsn, _data in records]
+        views = [data for _lsn, data in records]
+        capacity = min(max(map(len, views), default=0), _SIZE_BYTES_MAX) // _ROW_SIZE_MIN
         if capacity > self._places_capacity:
             self._places_capacity = capacity
             self._places = new("sl_node_place[]", capacity)
-        pointers = [from_buffer("uint8_t[]", record) for record in records]
+        pointers = [from_buffer("uint8_t[]", record) for record in views]
         facts = new("sl_record_facts[]", len(records))
         status = _records_verify(
             new("uint8_t *[]", pointers),
-            new("uint64_t[]", list(map(len, records))),
+            new("uint64_t[]", list(map(len, views))),
+            new("uint64_t[]", lsns),
             len(records),
             self._seen,
             self._places,
@@ -103,7 +106,7 @@ class RecordVerifier:
             fail(status, "record")
         found: list[RecordFacts | None] = []
         at = 0
-        for record, numbers in zip(records, _FACTS.iter_unpack(ffi.buffer(facts)), strict=True):
+        for record, numbers in zip(views, _FACTS.iter_unpack(ffi.buffer(facts)), strict=True):
             node_count, shared_count, ref_count, chain_digest, is_refused = numbers
             refs = self._foreign(record, at, ref_count) if ref_count else []
             at += ref_count

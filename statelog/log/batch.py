@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import (
-    FLAG_CONTINUES,
-    NO_DIGEST,
-    NO_NODES,
-    Nodes,
-    decode_record,
-    encode_record,
-    record_chain_digest,
-)
+from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, NO_NODES, Nodes, encode_record
+from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
@@ -82,12 +75,12 @@ def read_log_end(transaction: Transaction) -> LogEnd:
     lsn = transaction.last_lsn()
     if not lsn:
         return LogEnd(0, NO_DIGEST, 0)
-    data = transaction.get_log(lsn)
-    if data is None:
+    found = read_chained(transaction.get_log, lsn)
+    if found is None:
         message = f"record {lsn}, the last one, is missing"
         raise CorruptionError(message, lsn=lsn)
-    record = decode_record(data, lsn)
-    return LogEnd(lsn, record_chain_digest(data, record), record.time_us)
+    record, chain = found
+    return LogEnd(lsn, chain, record.time_us)
 
 
 class Memory:

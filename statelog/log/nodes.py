@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
-from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, NODE_COUNT_AT
 from statelog.tree.node import Node
 
 if TYPE_CHECKING:
@@ -145,8 +144,7 @@ def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview |
 def _missing_node(record: bytes, lsn: int, number: int) -> CorruptionError | ExpiredError:
     """Return why a record does not hold a node that is referred to."""
     try:
-        is_empty = record[FLAGS_AT] & FLAG_REDACTED and not any(record[NODE_COUNT_AT:ENVELOPE_SIZE_BYTES])
-        if is_empty or kernels.record_node(record, number) == kernels.VACUUMED:
+        if kernels.record_node(record, number) == kernels.VACUUMED:
             message = f"node {number} of record {lsn} went with the versions it belonged to"
             return ExpiredError(message, lsn=lsn, node=number)
     except CorruptionError as error:

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog.format import cbor
-from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, TYPE_NAMES, Record, decode_record, record_chain_digest
+from statelog.format.record import (
+    FLAG_CONTINUES,
+    FLAG_REDACTED,
+    TYPE_NAMES,
+    Record,
+    decode_record,
+    record_chain_digest,
+)
+from statelog.log.chain import read_chained
 from statelog.log.events import (
     DeleteEvent,
     Event,
@@ -65,6 +73,7 @@ class LogRecord:
 def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | None) -> Iterator[LogRecord]:
     """Yield records above `after`; see `Store.log`."""
     end: int | None = None
+    chain = b""
     while True:
         seen = engine.environment.last_transaction_id()
         with engine.read() as view:
@@ -72,7 +81,10 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             if not follow:  # what is committed while the caller works is not run after
                 end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)
-            page = [_log_record(view, lsn) for lsn in range(after + 1, stop + 1)]
+            page = []
+            for lsn in range(after + 1, stop + 1):
+                page.append(_log_record(view, lsn, chain))
+                chain = bytes.fromhex(page[-1].digest)
         yield from page
         after = max(stop, after)
         if after < last:
@@ -86,8 +98,9 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             return
 
 
-def _log_record(view: View, lsn: int) -> LogRecord:
-    record, digest = read_with_digest(view, lsn)
+def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
+    """Return a record; `before` is the chain digest of the one before, empty if it is not known."""
+    record, digest = _read_behind(view, lsn, before) if before else read_with_digest(view, lsn)
     if record.flags & FLAG_REDACTED:
         thread_id = None
         body: dict[str, Any] = {}
@@ -122,12 +135,20 @@ def _thread_id(view: View, event: Event) -> str | None:
 
 
 def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:
-    """Return a record and its chain digest."""
+    """Return a record, with the chain digest before it, and its own."""
+    found = read_chained(view.transaction.get_log, lsn)
+    if found is None:
+        raise missing("record", lsn)
+    return found
+
+
+def _read_behind(view: View, lsn: int, before: bytes) -> tuple[Record, bytes]:
     data = view.transaction.get_log(lsn)
     if data is None:
         raise missing("record", lsn)
     record = decode_record(data, lsn)
-    return record, record_chain_digest(data, record)
+    digest = record_chain_digest(data, record, before)
+    return record._replace(previous_chain=record.previous_chain or before), digest
 
 
 def describe_pattern(pattern: str | bytes) -> dict[str, str]:

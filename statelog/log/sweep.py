@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, NODE_COUNT_AT, decode_record
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, decode_record
 from statelog.log.events import CheckpointEvent, decode_event
 from statelog.log.index import TO_BE_ERASED
 from statelog.log.vacuum import RetentionReport, Rewritable, portions, rewrite
@@ -228,4 +228,4 @@ def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> arra
 
 def _node_count(transaction: Transaction, lsn: int) -> int:
     data = transaction.get_log(lsn)
-    return 0 if data is None else int.from_bytes(data[NODE_COUNT_AT : NODE_COUNT_AT + 4])
+    return 0 if data is None else kernels.record_open(data).node_count

@@ -84,13 +84,16 @@ class _Verifier:
         self._index: DerivedIndex | None = DerivedIndex(transaction)
         self.last_lsn = 0
         self._chain = NO_DIGEST
+        """Empty where it cannot be known: behind what is damaged, up to a record that says it."""
+        self._said_lsn = 1
+        """The last record that said the chain before it: all before have been found to be in it."""
         self._time_us = 0
 
     def check_nodes(self, batch: Batch) -> list[RecordFacts | None]:
         """Have the kernel look at the nodes of records; in any thread, batch after batch."""
         if self._kernel is None:
             return [None] * len(batch)
-        return self._kernel.check([data for _lsn, data in batch])
+        return self._kernel.check(batch)
 
     def visit(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
         """Check one record, whose nodes the kernel has looked at."""
@@ -125,14 +128,21 @@ class _Verifier:
                 facts = []
         self._check_order(record)
         is_redacted = bool(record.flags & FLAG_REDACTED)
-        self._chain = record_chain_digest(data, record) if found is None or is_redacted else found.chain_digest
+        if found is not None and not is_redacted:
+            self._chain = found.chain_digest
+        elif record.previous_chain or self._chain:
+            self._chain = record_chain_digest(data, record, self._chain)
         self._apply(record, node_facts(data) if facts is None else facts)
 
     def _check_order(self, record: Record) -> None:
         if record.time_us <= self._time_us:
             self.report.add("L2", record.lsn, f"record {record.lsn} is not later than the one before")
-        if self._chain and record.previous_chain != self._chain:
-            self.report.add("L3", record.lsn, f"record {record.lsn} does not continue the chain")
+        if record.previous_chain:
+            if self._chain and record.previous_chain != self._chain:
+                first, last = self._said_lsn, record.lsn - 1
+                between = f" of records {first} to {last}" if first < last else ""
+                self.report.add("L3", record.lsn, f"record {record.lsn} does not continue the chain{between}")
+            self._said_lsn = record.lsn
         self._time_us = record.time_us
 
     def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:

@@ -15,6 +15,7 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor
 from statelog.format.record import (
     DIGEST_SIZE_BYTES,
+    FLAG_CHAINED,
     FLAG_CONTINUES,
     FLAG_REDACTED,
     FLAG_VACUUMED,
@@ -60,7 +61,7 @@ _BORROWED_MAX = 1 << 20
 _LSN_MAX = 1 << 62
 _POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
 _NULL = b"\xf6"
-_FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
+_FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 
 
 class _WrongFieldError(Exception):

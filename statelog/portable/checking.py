@@ -71,11 +71,14 @@ class RecordChecker:
         self._checked = checked
         self._lsn = 0
         self._data: bytes = b""
+        self._here: dict[int, bytes] = {}
+        """Identities of the nodes of the record at hand: many refs may lead to one, and to tell it is to hash it."""
 
     def begin(self, lsn: int, data: bytes) -> None:
         """Turn to the next record."""
         self._lsn, self._data = lsn, data
         self.unsound = set()
+        self._here = {}
         self._checked.trim()
 
     def check(self, number: int, row: Row) -> None:
@@ -113,7 +116,12 @@ class RecordChecker:
     def identity(self, lsn: int, number: int) -> bytes:
         """Return type and digest of a node, empty if there is none, or none that holds."""
         if lsn == self._lsn:
-            return b"" if number in self.unsound else self._identity(lsn, number)
+            if number in self.unsound:
+                return b""
+            here = self._here.get(number)
+            if here is None:
+                here = self._here[number] = self._identity(lsn, number)
+            return here
         found = self._checked.identities.get((lsn, number))
         if found is None:
             found = self._checked.identities[(lsn, number)] = self._identity(lsn, number)

@@ -12,22 +12,30 @@ replaced (their event redacted, nodes vacuumed) and records of commits that neve
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.errors import StatelogError
+from statelog import kernels
+from statelog.errors import CorruptionError, StatelogError
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
+    FLAG_CHAINED,
+    FLAG_CONTINUES,
     FLAG_REDACTED,
     FLAG_VACUUMED,
+    FLAGS_AT,
+    RECORD_SIZE_BYTES_MIN,
+    TYPE_AT,
     TYPE_NAMES,
     Record,
     decode_record,
     record_chain_digest,
+    record_lsn,
 )
 from statelog.format.record import FORMAT_VERSION as RECORD_FORMAT
 from statelog.limits import RECORD_SIZE_BYTES_MAX
+from statelog.log.chain import read_chained
 from statelog.portable.bodies import read_event
+from statelog.portable.nodes import read_rows
 from statelog.portable.pages import LEAF, PAGE_HEAD_SIZE_BYTES, PageFile, page_kind
 from statelog.storage.creation import LOG_TABLE
 
@@ -40,10 +48,12 @@ IN_TREE = 0
 IN_OLD_TREE = 1
 ASTRAY = 2
 
-_ENVELOPE = struct.Struct(">QBBHIQQ20sI")
-_ROW_SIZE_BYTES = 29
-_NUMBERED_ROW_SIZE_BYTES = 33
+_VERSION_AT = 8
 _LSN_SIZE_BYTES = 8
+_FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
+_ORPHAN_SIZE_BYTES = 64 * 1024
+_ORPHAN_GROWTH = 8
+"""So much is read of a record whose size nothing tells, and so many times more until it is whole."""
 _PROGRESS_PAGES = 4096
 
 _LSNS_SHARE = 4
@@ -74,14 +84,14 @@ class Finder:
         self.committed_last: int | None = None
         self._pages = pages
         self._found: dict[int, tuple[Found, ...]] = {}
-        self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // ENVELOPE_SIZE_BYTES
+        self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
         """Pages of records with pages of their own: what seems to stand on them are contents."""
 
     def find(self, progress: Progress | None = None) -> None:
         """Look where the tree leads; and, where that is not everything, on every page."""
         for is_newest, table in self._pages.tables(LOG_TABLE):
-            if is_newest and table.entries * ENVELOPE_SIZE_BYTES <= self._pages.size_bytes:
+            if is_newest and table.entries * RECORD_SIZE_BYTES_MIN <= self._pages.size_bytes:
                 self.committed_last = table.entries
             self._take_entries(self._pages.entries(table.root), IN_TREE if is_newest else IN_OLD_TREE)
             if is_newest and self._is_complete():
@@ -103,7 +113,7 @@ class Finder:
         chosen: dict[int, Found] = {}
         for lsn in sorted(self._found):
             candidates = sorted(self._found[lsn]) if lsn <= last else []
-            fitting = next((each for each in candidates if self._fits(each, lsn, chosen.get(lsn - 1))), None)
+            fitting = next((each for each in candidates if self._fits(each, lsn, chosen)), None)
             if fitting is not None:
                 chosen[lsn] = fitting
         return chosen, last
@@ -123,16 +133,18 @@ class Finder:
 
     def _take(self, lsn: int, offset: int, size: int, trust: int) -> bool:
         """Keep a record if it is one."""
-        if not ENVELOPE_SIZE_BYTES <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
+        if not RECORD_SIZE_BYTES_MIN <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
             return False
         head = self._pages.read(offset, ENVELOPE_SIZE_BYTES)
-        if len(head) < ENVELOPE_SIZE_BYTES or _ENVELOPE.unpack(head)[5] != lsn:
+        if len(head) < ENVELOPE_SIZE_BYTES:
+            return False
+        if not head[FLAGS_AT] & FLAG_VACUUMED and record_lsn(head) != lsn:
             return False
         data = self._pages.read(offset, size)
         try:
             record = decode_record(data, lsn)
             read_event(record)
-            record_chain_digest(data, record)
+            read_rows(data, record)
         except StatelogError:
             return False
         found = Found(trust, _weight(record), size, offset)
@@ -145,20 +157,25 @@ class Finder:
         """Keep a record that begins on a page of its own, though nothing tells where it is."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
-        if len(head) < ENVELOPE_SIZE_BYTES:
+        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT or head[TYPE_AT] not in TYPE_NAMES:
             return
-        _checksum, version, type_, flags, body_size, lsn, _time, _previous, count = _ENVELOPE.unpack(head)
-        if version != RECORD_FORMAT or type_ not in TYPE_NAMES or not lsn:
+        if head[FLAGS_AT - 1] or head[FLAGS_AT] & ~_FLAGS:
             return
-        at = ENVELOPE_SIZE_BYTES + body_size
-        if flags & FLAG_VACUUMED and count:
-            rows = int.from_bytes(self._pages.read(offset + at, 4))
-            at += 4 + rows * _NUMBERED_ROW_SIZE_BYTES
-        else:
-            at += count * _ROW_SIZE_BYTES
-        end = int.from_bytes(self._pages.read(offset + at - 4, 4)) if count else 0
-        if self._take(lsn, offset, at + end, ASTRAY):
-            self._cover(number, at + end)
+        data = self._read_orphan(offset)
+        if self._take(record_lsn(data), offset, len(data), ASTRAY):
+            self._cover(number, len(data))
+
+    def _read_orphan(self, offset: int) -> bytes:
+        """Return what seems to be a record, as long as it says to be; the bytes there where it says nothing."""
+        size = _ORPHAN_SIZE_BYTES
+        while True:
+            data = self._pages.read(offset, size)
+            try:
+                return data[: kernels.record_open(data).size]
+            except CorruptionError:
+                if len(data) < size or size > RECORD_SIZE_BYTES_MAX:
+                    return data[:ENVELOPE_SIZE_BYTES]
+            size *= _ORPHAN_GROWTH
 
     def _cover(self, first_page: int, size: int) -> None:
         page_count = -(-(PAGE_HEAD_SIZE_BYTES + size) // self._pages.page_size_bytes)
@@ -179,21 +196,39 @@ class Finder:
             if not self._covered[number >> 3] & 1 << (number & 7):
                 yield number, self._pages.read(number * size, size)
 
-    def _fits(self, found: Found, lsn: int, before: Found | None) -> bool:
-        """Whether a record can be the one of its LSN."""
+    def _fits(self, found: Found, lsn: int, chosen: dict[int, Found]) -> bool:
+        """Whether a record can be the one of its LSN, given those chosen for the LSNs before."""
         if found.trust == IN_TREE:
             return True
-        previous, chain = self._chain(found, lsn)
-        if before is not None and self._chain(before, lsn - 1)[1] != previous:
+        before = self._chain_before(lsn, chosen)
+        record = decode_record(self.read(found), lsn)
+        if before and record.previous_chain not in (b"", before):
             return False
-        behind = [each for each in self._found.get(lsn + 1, ()) if each.trust == IN_TREE]
-        return not behind or any(self._chain(each, lsn + 1)[0] == chain for each in behind)
+        previous = record.previous_chain or before
+        return not previous or self._leads_on(found, lsn, previous)
 
-    def _chain(self, found: Found, lsn: int) -> tuple[bytes, bytes]:
-        """Return the chain digests before and with a record. Seldom asked for, so not kept."""
-        data = self.read(found)
-        record = decode_record(data, lsn)
-        return record.previous_chain, record_chain_digest(data, record)
+    def _chain_before(self, lsn: int, chosen: dict[int, Found]) -> bytes:
+        """Return the chain digest before an LSN, empty where what was chosen does not tell. Seldom asked for."""
+
+        def get_log(at: int) -> bytes | None:
+            each = chosen.get(at)
+            return None if each is None else self.read(each)
+
+        chained = read_chained(get_log, lsn - 1) if lsn > 1 else None
+        return b"" if chained is None else chained[1]
+
+    def _leads_on(self, found: Found, lsn: int, previous: bytes) -> bool:
+        """Whether a record is in the chain of the next one behind it that says it and that the tree leads to."""
+        behind = [found]
+        while behind:
+            data = self.read(behind[0])
+            previous = record_chain_digest(data, decode_record(data, lsn), previous)
+            lsn += 1
+            behind = [each for each in self._found.get(lsn, ()) if each.trust == IN_TREE]
+            said = [chain for each in behind if (chain := decode_record(self.read(each), lsn).previous_chain)]
+            if said:
+                return previous in said
+        return True
 
 
 def _weight(record: Record) -> int:

@@ -45,10 +45,10 @@ def export_log(
     for _ in range(_ROUNDS_MAX):
         for lsn, data in pages(engine, at, last):
             record = decode_record(data, lsn)
-            if record.previous_chain != chain:
+            if record.previous_chain not in (b"", chain):
                 message = f"record {lsn} does not continue the chain"
                 raise CorruptionError(message, lsn=lsn)
-            chain = record_chain_digest(data, record)
+            chain = record_chain_digest(data, record, chain)
             writer.put(RECORD, data)
             if progress is not None and (lsn % 256 == 0 or lsn == last):
                 progress(lsn - since, last - since)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import ConflictError, CorruptionError, FormatError
-from statelog.format.record import FLAG_CONTINUES, Record, Redacted, decode_record, record_chain_digest
+from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, Record, Redacted, decode_record, record_chain_digest
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.events import CheckpointEvent, Event
 from statelog.log.reader import read_with_digest
@@ -94,6 +94,8 @@ class LogImporter:
 
     def _check_start(self) -> None:
         header = self._reader.header
+        if not header.since and header.chain != NO_DIGEST:
+            self._reader.refuse(0, "there is no chain before its first record")
         if header.since > self._start.lsn:
             message = (
                 f"the export begins behind LSN {header.since}, the store ends at {self._start.lsn}:"
@@ -136,8 +138,8 @@ class LogImporter:
             record = decode_record(frame.payload, lsn)
             event = read_event(record)
             rows = read_rows(frame.payload, record)
-            chain = record_chain_digest(frame.payload, record)
-        if record.previous_chain != self._chain:
+            chain = record_chain_digest(frame.payload, record, self._chain)
+        if record.previous_chain not in (b"", self._chain):
             self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
         if not self._time_us < record.time_us <= TIME_US_MAX:
             self._reader.refuse(frame.offset, f"the time of record {lsn} cannot be")

@@ -7,13 +7,12 @@ every ref leads to something checked before, every value is whole by induction.
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.errors import CorruptionError
-from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_VACUUMED, varint
+from statelog.format.record import varint
 from statelog.limits import BLOB_SIZE_BYTES_MIN
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, PIECE, ROOT, Node, node_digest
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 _SEAMS_SIZE_BYTES_MAX = 16 * 1024 * 1024
 _OVERHEAD_BYTES = 300
-_ROW_SIZE_BYTES = 29
-_NUMBERED_ROW = struct.Struct(">IB20sII")
 _TYPES = range(1, 5)
 
 
@@ -66,43 +63,15 @@ class Seam(NamedTuple):
 def read_rows(data: bytes | memoryview, record: Record) -> dict[int, Row]:
     """Return the nodes of a record whose checksum holds, by number; vacuumed ones are not there.
 
-    A vacuumed record may claim millions of nodes in a few bytes: only those that are left count here.
-
     Raises:
         CorruptionError: table and nodes do not fill the record exactly.
 
     """
-    at = ENVELOPE_SIZE_BYTES + len(record.body)
-    if record.flags & FLAG_VACUUMED:
-        return _read_sparse(bytes(data[at:]), record, at)
-    if record.node_count * _ROW_SIZE_BYTES > record.size_bytes - at:
-        raise _table_error(record)
-    return {number: Row(*row) for number, row in enumerate(kernels.record_nodes(data))}
-
-
-def _read_sparse(rest: bytes, record: Record, at: int) -> dict[int, Row]:
-    """Return the nodes left in a vacuumed record, from the bytes behind its body (FORMAT.md 3)."""
-    if not record.node_count and not rest:
-        return {}
-    count = int.from_bytes(rest[:4])
-    first = 4 + count * _NUMBERED_ROW.size
-    if not 0 < count <= record.node_count or first > len(rest):
-        raise _table_error(record)
-    rows: dict[int, Row] = {}
-    before, start = -1, 0
-    for number, type_, digest, content_end, end in _NUMBERED_ROW.iter_unpack(rest[4:first]):
-        if not before < number < record.node_count or not start < content_end <= end <= len(rest) - first:
-            raise _table_error(record)
-        rows[number] = Row(type_, digest, at + first + start, content_end - start, end - start)
-        before, start = number, end
-    if start != len(rest) - first:
-        raise _table_error(record)
-    return rows
-
-
-def _table_error(record: Record) -> CorruptionError:
-    message = f"record {record.lsn}: damaged node table"
-    return CorruptionError(message, lsn=record.lsn)
+    try:
+        return {number: Row(*row) for number, row in kernels.record_rows(data).items()}
+    except CorruptionError:
+        message = f"record {record.lsn}: damaged node table"
+        raise CorruptionError(message, lsn=record.lsn) from None
 
 
 class Seams:

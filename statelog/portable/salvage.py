@@ -26,7 +26,6 @@ from statelog.format import cbor
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
     FLAG_REDACTED,
-    FLAG_VACUUMED,
     NO_DIGEST,
     TYPE_CHECKPOINT,
     TYPE_FORK,
@@ -35,9 +34,11 @@ from statelog.format.record import (
     Redacted,
     decode_record,
     encode_record,
+    encode_short_record,
     part_digest,
     record_chain_digest,
     redact_record,
+    with_previous_chain,
 )
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
@@ -72,7 +73,6 @@ _TOUCHED_SIZE_BYTES = 16_384
 
 _FLAGS = slice(10, 12)
 _BODY_SIZE = slice(12, 16)
-_PREVIOUS_CHAIN = slice(32, 52)
 _CHECKSUM = struct.Struct(">Q")
 _EMPTY_BODY = cbor.encode([0, NO_DIGEST, []])
 
@@ -213,7 +213,7 @@ class _Writer:
             piece = self._piece(overlay, checker, lsn, end, losses)
             piece = _chained(piece, end)
             overlay.stage(piece.data, piece.record, piece.event, read_rows(piece.data, piece.record))
-            end = LogEnd(lsn, record_chain_digest(piece.data, piece.record), piece.record.time_us)
+            end = LogEnd(lsn, record_chain_digest(piece.data, piece.record, end.chain), piece.record.time_us)
             if isinstance(piece.event, ThreadEvent):
                 names[lsn] = piece.event.thread_id
             size_bytes += len(piece.data)
@@ -237,13 +237,8 @@ class _Writer:
         if stand_in is not None:
             with contextlib.suppress(StatelogError):
                 return _stand_in(overlay, lsn, end, stand_in)
-        data, _chain = encode_record(
-            TYPE_CHECKPOINT,
-            lsn=lsn,
-            time_us=end.time_us + 1,
-            previous_chain=end.chain,
-            body=_EMPTY_BODY,
-            flags=FLAG_REDACTED | FLAG_VACUUMED,
+        data = encode_short_record(
+            TYPE_CHECKPOINT, 0, lsn, end.time_us + 1, previous_chain=end.chain, body=_EMPTY_BODY, nodes={}
         )
         return _decoded(data, lsn)
 
@@ -308,11 +303,9 @@ def _sealed(data: bytearray) -> bytes:
 
 def _chained(piece: _Piece, end: LogEnd) -> _Piece:
     """Return a record as the one behind `end`: its bytes as they are, if they follow."""
-    if piece.record.previous_chain == end.chain:
+    if piece.record.previous_chain in (b"", end.chain):
         return piece
-    data = bytearray(piece.data)
-    data[_PREVIOUS_CHAIN] = end.chain
-    return _decoded(_sealed(data), piece.record.lsn)
+    return _decoded(with_previous_chain(piece.data, end.chain), piece.record.lsn)
 
 
 def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent) -> _Piece:

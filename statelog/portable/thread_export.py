@@ -16,7 +16,11 @@ from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
     FLAG_CONTINUES,
     FLAG_REDACTED,
+    FLAG_VACUUMED,
+    FLAGS_AT,
     NO_DIGEST,
+    RECORD_SIZE_BYTES_MIN,
+    TYPE_AT,
     TYPE_DELETE,
     TYPE_ROLLBACK,
     TYPE_THREAD,
@@ -53,7 +57,6 @@ _TOUCHED_SIZE_BYTES = 4096
 """What looking at the head of a record touches."""
 
 _NUMBER = struct.Struct(">Q")
-_ENVELOPE = struct.Struct(">8xBBH")
 
 
 class _Ref(NamedTuple):
@@ -142,10 +145,12 @@ def _events(
 
 def _thread_of(data: memoryview, lsn: int) -> int:
     """Return the thread that a record is about, from its first bytes; 0 for one that has nothing to say."""
-    if len(data) < ENVELOPE_SIZE_BYTES:
-        message = f"record {lsn}: {len(data)} bytes are less than an envelope"
+    size = len(data)
+    flags = data[FLAGS_AT] if size > FLAGS_AT else 0
+    if size < (RECORD_SIZE_BYTES_MIN if flags & FLAG_VACUUMED else ENVELOPE_SIZE_BYTES):
+        message = f"record {lsn}: {size} bytes are less than an envelope"
         raise CorruptionError(message, lsn=lsn)
-    _version, type_, flags = _ENVELOPE.unpack_from(data)
+    type_ = data[TYPE_AT]
     if flags & FLAG_REDACTED or type_ == TYPE_DELETE:
         return 0
     if type_ == TYPE_THREAD:

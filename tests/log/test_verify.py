@@ -271,7 +271,7 @@ def test_digests_of_the_kernel_are_those_of_hashlib(size):
     body = cbor.encode([content[:size]])
     options = {"lsn": 1, "time_us": 1, "previous_chain": bytes(20), "body": body, "nodes": pack_nodes([row])}
     record, chain = encode_record(TYPE_CHECKPOINT, **options)
-    (found,) = kernels.RecordVerifier().check([memoryview(record)])
+    (found,) = kernels.RecordVerifier().check([(1, memoryview(record))])
     assert found == kernels.RecordFacts(1, int(len(leaf) >= 4096), chain, [])
 
 

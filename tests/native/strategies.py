@@ -120,25 +120,40 @@ def chunks(draw: st.DrawFn, kind: int, level: int) -> tuple[bytes, int]:
     return content + locs, len(content)
 
 
+node_contents = st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(max_size=20)), max_size=6)
+
+
 @st.composite
 def records(draw: st.DrawFn) -> bytes:
+    if draw(st.booleans()):
+        return draw(short_records())
     body = draw(st.binary(max_size=30))
-    is_vacuumed = draw(st.booleans())
     rows, nodes = [], b""
-    number = -1
-    for _ in range(draw(st.integers(0, 6))):
-        number += draw(st.integers(1, 3)) if is_vacuumed else 1
-        content, locs = draw(st.binary(min_size=1, max_size=200)), draw(st.binary(max_size=20))
+    for content, locs in draw(node_contents):
         ends = len(nodes) + len(content), len(nodes) + len(content) + len(locs)
-        row = bytes([draw(st.integers(1, 4))]) + draw(digests) + struct.pack(">II", *ends)
-        rows.append(struct.pack(">I", number) + row if is_vacuumed else row)
+        rows.append(bytes([draw(st.integers(1, 4))]) + draw(digests) + struct.pack(">II", *ends))
         nodes += content + locs
-    count = number + 1 + (draw(st.integers(0, 3)) if is_vacuumed else 0)
-    table = (struct.pack(">I", len(rows)) if is_vacuumed and count else b"") + b"".join(rows)
-    envelope = (
-        bytes(11) + bytes([2 * is_vacuumed]) + struct.pack(">I", len(body)) + bytes(36) + struct.pack(">I", count)
-    )
-    return envelope + body + table + nodes
+    envelope = bytes(12) + struct.pack(">I", len(body)) + bytes(36) + struct.pack(">I", len(rows))
+    return envelope + body + b"".join(rows) + nodes
+
+
+@st.composite
+def short_records(draw: st.DrawFn) -> bytes:
+    is_chained = draw(st.booleans())
+    numbered, nodes = [], b""
+    number = -1
+    for content, locs in draw(node_contents):
+        number += draw(st.sampled_from([1, 1, 2, 255, 70_000]))
+        ends = len(nodes) + len(content), len(nodes) + len(content) + len(locs)
+        numbered.append((number, draw(st.integers(1, 4)), *ends))
+        nodes += content + locs
+    width = max(1, -(-max(number, len(nodes)).bit_length() // 8))
+    rows = [
+        each.to_bytes(width) + bytes([kind]) + content_end.to_bytes(width) + end.to_bytes(width)
+        for each, kind, content_end, end in numbered
+    ]
+    head = bytes(11) + bytes([2 + 8 * is_chained]) + bytes(28 if is_chained else 8)
+    return head + draw(items) + varint(len(rows) << 2 | width - 1) + b"".join(rows) + nodes
 
 
 @st.composite

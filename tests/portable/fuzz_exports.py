@@ -24,6 +24,7 @@ from apart import Piece, join, split
 import statelog
 from statelog import reducers
 from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError, UsageError
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_VACUUMED, FLAGS_AT, record_lsn
 from statelog.portable.frames import RECORD
 from statelog.portable.streams import export_store, import_stream
 
@@ -57,6 +58,13 @@ def mutate_bytes(rng, data):
     return bytes(data)
 
 
+def sealed(payload, lsn):
+    """Return a record with the checksum that its form has under an LSN."""
+    is_short = len(payload) > FLAGS_AT and payload[FLAGS_AT] & FLAG_VACUUMED
+    checksum = xxhash.xxh3_64_intdigest(payload[8:]) + (lsn * 0x9E3779B97F4A7C15 if is_short else 0)
+    return (checksum % 2**64).to_bytes(8) + payload[8:]
+
+
 def mutate_export(rng, data):
     """Return an export that is wrong, mostly with right checksums: of frames, and of the records in them."""
     pieces = split(data)
@@ -66,8 +74,8 @@ def mutate_export(rng, data):
         if what < 7:
             kind, payload = pieces[index]
             payload = mutate_bytes(rng, payload)
-            if kind == RECORD and len(payload) > 8 and rng.random() < 0.8:
-                payload = xxhash.xxh3_64_digest(payload[8:]) + payload[8:]
+            if kind == RECORD and len(pieces[index].payload) >= ENVELOPE_SIZE_BYTES and rng.random() < 0.8:
+                payload = sealed(payload, record_lsn(pieces[index].payload))
             pieces[index] = Piece(kind, payload)
         elif what == 7 and len(pieces) > 2:
             del pieces[index]

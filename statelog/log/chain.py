@@ -1,0 +1,44 @@
+"""Chain digests of records, most short ones of which do not say the one before them (L3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.format.record import NO_DIGEST, Record, chain_digest, decode_record, record_contents_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    GetLog = Callable[[int], memoryview | bytes | None]
+
+
+def read_chained(get_log: GetLog, lsn: int) -> tuple[Record, bytes] | None:
+    """Return a record, with the chain digest before it, and its own.
+
+    Follows the chain from the nearest record that says it: one of the last `CHAINED_EVERY`.
+
+    Args:
+        get_log: returns the record of an LSN, None if it is not there.
+        lsn: above 0.
+
+    Returns:
+        None if a record that it takes is not there.
+
+    Raises:
+        CorruptionError, FormatError: one of them is damaged, or newer.
+
+    """
+    pending: list[tuple[Record, bytes]] = []
+    at = lsn
+    while at and not (pending and pending[-1][0].previous_chain):
+        data = get_log(at)
+        if data is None:
+            return None
+        record = decode_record(data, at)
+        pending.append((record, record_contents_digest(data, record)))
+        at -= 1
+    previous = chain = NO_DIGEST
+    for record, contents in reversed(pending):
+        previous = record.previous_chain or chain
+        chain = chain_digest(record.type, record.flags, record.lsn, record.time_us, previous, contents)
+    return pending[0][0]._replace(previous_chain=previous), chain
