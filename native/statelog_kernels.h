@@ -278,6 +278,9 @@ int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
                    uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,
                    uint64_t root_lsn);
+/* Fingerprints of items that a keyed list gets. SL_FALLBACK: one is among its `prints`, or twice among them. */
+int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
+                   const uint8_t *prints, size_t prints_size, sl_output *out);
 /* SL_ABSENT: the state stays the one with `state_digest`. */
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
                    uint64_t state_lsn, const uint8_t *state_digest);

@@ -177,6 +177,30 @@ static int put_fingerprint(const uint8_t *item, size_t size, const uint8_t *key,
     return SL_OK;
 }
 
+int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
+                   const uint8_t *prints, size_t prints_size, sl_output *out)
+{
+    sl_writer added = sl_writer_of(out);
+    sl_reader in = sl_reader_of(items, items_size);
+    while (in.at < items_size && !added.full) {
+        size_t at = in.at;
+        size_t before = added.at;
+        SL_REQUIRE(sl_item_skip(&in));
+        int status = put_fingerprint(items + at, in.at - at, key, key_size, &added);
+        if (status != SL_OK) {
+            return status;
+        }
+        if (!added.full) {
+            uint32_t fingerprint = (uint32_t)sl_load_be(added.bytes + before, 2);
+            if (sl_prints_find(prints, prints_size, fingerprint, 0) >= 0 ||
+                sl_prints_find(added.bytes, before, fingerprint, 0) >= 0) {
+                return SL_FALLBACK;
+            }
+        }
+    }
+    return sl_finish(&added, added.at, out);
+}
+
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
                    uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,
                    uint64_t root_lsn)

@@ -251,12 +251,12 @@ def _shape_upsert(reducer: Reducer, value: Any, path: str) -> list[tuple[bool, b
     operations: list[tuple[bool, bytes] | None] = []
     for index, item in enumerate(_as_items(value)):
         where = f"{path}[{index}]"
-        if item is REMOVE_ALL or item == REMOVE_ALL:
+        if type(item) is dict:
+            operations.append((False, cbor.encode(_identified(item, reducer.parameter), path=where)))
+        elif item == REMOVE_ALL:
             operations = [None]
         elif isinstance(item, Remove):
             operations.append((True, cbor.encode(item.id, path=where)))
-        elif type(item) is dict:
-            operations.append((False, cbor.encode(_identified(item, reducer.parameter), path=where)))
         else:
             raise _mismatch(reducer, item, where, "a dict or Remove")
     return operations

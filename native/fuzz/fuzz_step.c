@@ -58,6 +58,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = sl_step_finish(step, state.bytes, state.size, state_content_size, HOME_LSN, no_digest);
     }
     FUZZ_REQUIRE(status != SL_SPACE);
+    sl_output prints = fuzz_output(2 * items.size);
+    if (sl_step_prints(items.bytes, items.size, second, sizeof second, root.bytes, root.size, &prints) == SL_OK) {
+        FUZZ_REQUIRE(prints.size % 2 == 0);
+        FUZZ_REQUIRE(prints.size == 0 || sl_step_prints(items.bytes, items.size, second, sizeof second, prints.bytes,
+                                                        prints.size, &prints) == SL_FALLBACK);
+    }
+    free(prints.bytes);
     if (status == SL_OK) {
         sl_root_head head;
         check_rows(step);

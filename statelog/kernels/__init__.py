@@ -62,7 +62,7 @@ from statelog.kernels.record import (
     record_rows,
 )
 from statelog.kernels.reduce import add, compare, merge_maps, union
-from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step
+from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step, step_prints
 from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
 from statelog.kernels.version_page import (
     VersionEntry,
@@ -147,6 +147,7 @@ __all__ = [
     "record_rows",
     "root_read",
     "step",
+    "step_prints",
     "tail_append",
     "tail_merge",
     "union",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import ABSENT, OK, new, unpack_bytes, unpack_numbers
+from statelog.kernels.calling import ABSENT, OK, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ _put: Callable[..., int] = lib.sl_step_put
 _add: Callable[..., int] = lib.sl_step_add
 _append: Callable[..., int] = lib.sl_step_append
 _finish: Callable[..., int] = lib.sl_step_finish
+_prints: Callable[..., int] = lib.sl_step_prints
 
 _ROW_SIZE_BYTES: Final = 29
 
@@ -108,3 +109,23 @@ def step(state: tuple[bytes, int, int], digest: bytes, changes: Sequence[Change]
         stepped = _NOTHING
     _idle.append(room)
     return stepped
+
+
+def step_prints(items: bytes, key_item: bytes, prints: bytearray) -> bytes | None:
+    """Return the fingerprints of items that a keyed list gets, 2 bytes each.
+
+    Args:
+        items: one after another.
+        key_item: the list's key, encoded.
+        prints: the fingerprints it has.
+
+    Returns:
+        None where one is there already, or twice among them, so that an item may not be new; where an item is not one
+        of such a list; and where they are too many.
+    """
+    scratch = take()
+    output = scratch.output
+    status = _prints(items, len(items), key_item, len(key_item), from_buffer(prints), len(prints), output)
+    added = unpack_bytes(scratch.characters, output.size) if status == OK else None
+    reuse(scratch)
+    return added

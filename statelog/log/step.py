@@ -6,6 +6,8 @@ Where that path would do more, or refuse, there is no step, and it is taken.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from statelog import kernels
@@ -126,6 +128,7 @@ def _outcome(
 
 _PUTS = (STEP_PUT, STEP_ADD)
 _NO_ROOT = (b"", 0, 0)
+_is_removal, _item = itemgetter(0), itemgetter(1)
 
 
 def _append(
@@ -139,11 +142,13 @@ def _append(
     kind = kernels.KIND_LIST
     if operation == STEP_UPSERT:
         kind = kernels.KIND_KEYED
-        growth = _grow(batch, digest, root, parameter.encode(), payload)
+        if None in payload or any(map(_is_removal, payload)):
+            return None
+        payload = list(map(_item, payload))
+        growth = _grow(batch, digest, root, parameter, payload)
         if growth is None:
             return None
         grown[key] = growth
-        payload = [item for _is_removal, item in payload]
     return STEP_APPEND, key, b"".join(payload), len(payload), kind, root
 
 
@@ -170,14 +175,18 @@ def _find_list(batch: Batch, state: Node, key: bytes) -> tuple[bytes, Node] | No
 # --- keyed lists ------------------------------------------------------------------
 
 
-def _grow(
-    batch: Batch, digest: bytes, root: Node, key: bytes, operations: Sequence[tuple[bool, bytes] | None]
-) -> _Grown | None:
+@lru_cache(maxsize=256)
+def _encoded_key(key: str) -> tuple[bytes, bytes]:
+    """Return how the root of a list keyed so begins, and the key's item."""
+    encoded = key.encode()
+    return bytes((kernels.KIND_KEYED,)) + varint(len(encoded)) + encoded, text_item(encoded)
+
+
+def _grow(batch: Batch, digest: bytes, root: Node, key: str, items: Sequence[bytes]) -> _Grown | None:
     """Return how a keyed list grows by an upsert; None unless every item is new to it."""
-    named = varint(len(key)) + key
-    if root.data[0] != kernels.KIND_KEYED or root.data[1 : 1 + len(named)] != named:
+    begin, key_item = _encoded_key(key)
+    if not root.data.startswith(begin):
         return None
-    tree: Tree | None = None
     # Taken out: whoever extends it owns it, also where two channels hold the same list.
     prints = batch.memory.prints.pop(digest, None)
     is_known = prints is not None
@@ -186,13 +195,21 @@ def _grow(
         if 4 * tree.count > _PRINTS_SIZE_BYTES_MAX:
             return None
         prints = Identities(tree, batch.memory.identities).joined()
-    key_item = text_item(key)
+    added = kernels.step_prints(b"".join(items), key_item, prints)
+    if added is None:
+        added = _prints_of_new(batch, root, key_item, prints, items)
+    return None if added is None else _new(_Grown, (prints, added, is_known))
+
+
+def _prints_of_new(
+    batch: Batch, root: Node, key_item: bytes, prints: bytearray, items: Sequence[bytes]
+) -> bytes | None:
+    """Return the fingerprints of items whose identities are new to a keyed list, though their fingerprints are not."""
+    tree: Tree | None = None
     added: list[bytes] = []
-    for operation in operations:
-        if operation is None or operation[0]:
-            return None
+    for item in items:
         try:
-            identity = identity_of(operation[1], key_item)
+            identity = identity_of(item, key_item)
         except ReducerTypeError:
             return None  # which the general path says
         wanted = fingerprint(identity)
@@ -203,9 +220,7 @@ def _grow(
                 return None
             position = kernels.prints_find(prints, wanted, position + 1)
         added.append(wanted.to_bytes(2, "big"))
-    if len(set(added)) < len(added):
-        return None  # perhaps one item twice
-    return _Grown(prints, b"".join(added), is_known)
+    return None if len(set(added)) < len(added) else b"".join(added)  # perhaps one item twice
 
 
 def _remember(batch: Batch, grown: _Grown, digest: bytes) -> None:

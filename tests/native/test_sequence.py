@@ -11,6 +11,7 @@ from strategies import chunks, damaged, kinds, roots, runs, sequence_kinds
 
 from statelog import kernels
 from statelog.errors import CorruptionError, UsageError
+from statelog.format import cbor
 
 relaxed = settings(deadline=None)
 EMPTY_LIST = (b"\x00\x00\x00\x00", 4)
@@ -272,3 +273,18 @@ def test_fingerprints_in_a_row_are_found_where_they_first_are(prints, wanted, st
     data = b"".join(number.to_bytes(2, "big") for number in prints)
     expected = next((i for i in range(start, len(prints)) if prints[i] == wanted), -1)
     assert kernels.prints_find(data, wanted, start) == expected
+
+
+@relaxed
+@given(st.lists(st.integers(0, 60), max_size=5), st.lists(st.integers(0, 60), max_size=30))
+def test_fingerprints_of_new_items_are_those_of_their_identities(new, held):
+    def fingerprint(identity):
+        return (oracles.content_hash(cbor.encode(identity)) & 0xFFFF).to_bytes(2, "big")
+
+    items = b"".join(cbor.encode({"a": number, "id": number, "z": [number]}) for number in new)
+    prints = bytearray(b"".join(map(fingerprint, held)))
+    is_new = len(set(new)) == len(new) and not set(new) & set(held)
+    expected = b"".join(map(fingerprint, new)) if is_new else None
+    assert kernels.step_prints(items, cbor.encode("id"), prints) == expected
+    for strange in ({"a": 1}, [1], 1):
+        assert kernels.step_prints(items + cbor.encode(strange), cbor.encode("id"), prints) is None
