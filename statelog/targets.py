@@ -46,16 +46,16 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
     found: Head | None = None
     if isinstance(target, Checkpoint):
         return _find_itself(view, line, target)
-    if isinstance(target, bool) or not isinstance(target, int | str | datetime):
-        message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
-        raise UsageError(message)
-    if isinstance(target, int):
+    if isinstance(target, int) and not isinstance(target, bool):
         found = read_head(view, line.thread, line.branch, target) if target <= VERSIONS_MAX else None
     elif isinstance(target, datetime):
         version = view.version_at_time(line.thread, line.branch, to_time_us(target))
         found = read_head(view, line.thread, line.branch, version)
-    elif target:
-        found = _find_named(view, line.thread, target)
+    elif isinstance(target, str):
+        found = _find_named(view, line.thread, target) if target else None
+    else:
+        message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
+        raise UsageError(message)
     if found is None:
         last = view.head_version(line.thread, line.branch)
         shown = target.isoformat() if isinstance(target, datetime) else repr(target)

@@ -65,15 +65,17 @@ def _threads(bench: Bench) -> Iterator[tuple[Thread, Thread]]:
 @contextmanager
 def _rollbacks(bench: Bench) -> Iterator[dict[str, Operation]]:
     with _threads(bench) as (small, big):
-        operations = (_rollback(small), _rollback(big), lambda: big.commit({"step": 1}))
+        count = bench.repeats * _PER_REPEAT
+        operations = (_rollback(small, count), _rollback(big, count), lambda: big.commit({"step": 1}))
         yield dict(zip(_ROLLBACK_SIDES, operations, strict=True))
 
 
-def _rollback(thread: Thread) -> Operation:
-    """Return a rollback to any version there was, each time another."""
+def _rollback(thread: Thread, count: int) -> Operation:
+    """Return a rollback to any version there was, each time another; to choose it is no part of it."""
     corpus = Corpus()
     versions = thread.version
-    return lambda: thread.rollback(corpus.below(versions))
+    targets = itertools.cycle([corpus.below(versions) for _ in range(count)])
+    return lambda: thread.rollback(next(targets))
 
 
 @contextmanager

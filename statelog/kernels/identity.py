@@ -6,12 +6,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, give, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calling import OK, fail, from_buffer, give, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from statelog.kernels.record import Lent
 
 _node_digest: Callable[..., int] = lib.sl_node_digest
 _chain_digest: Callable[..., int] = lib.sl_chain_digest
@@ -123,12 +121,11 @@ def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
     return fields
 
 
-def checkpoint_read(record: bytes | Lent, size: int, lsn: int) -> tuple[list[int], bytes] | None:
+def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], bytes] | None:
     """Return where the fields of a checkpoint or rollback are in its record, and the checkpoint's digest.
 
     Args:
-        record: the record, its checksum checked; what `lend` gives for a view of one.
-        size: of the record.
+        record: the record, its checksum checked.
         lsn: its LSN.
 
     Returns:
@@ -136,7 +133,8 @@ def checkpoint_read(record: bytes | Lent, size: int, lsn: int) -> tuple[list[int
         microseconds; and the digest. None where this is another record, a redacted one or a damaged one.
     """
     scratch = take()
-    status = _checkpoint_read(record, size, lsn, scratch.checkpoint_record)
+    pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
+    status = _checkpoint_read(pointer, len(record), lsn, scratch.checkpoint_record)
     found = None
     if status == OK:
         found = (

@@ -86,7 +86,7 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 class Memory:
     """What a process remembers of its last commit: right as long as nobody else has committed."""
 
-    __slots__ = ("end", "events", "heads", "identities", "open_threads", "prints")
+    __slots__ = ("end", "events", "heads", "identities", "one_branch", "open_threads", "prints")
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
@@ -96,6 +96,8 @@ class Memory:
         """Of recent checkpoints, by thread, branch and version."""
         self.open_threads: set[int] = set()
         """Threads without a schema."""
+        self.one_branch: dict[int, bool] = {}
+        """Whether a thread has one branch alone."""
         self.identities: dict[bytes, bytes] = {}
         """As `tree.sequence.Identities` fills it; right for ever, as the next."""
         self.prints: dict[bytes, bytearray] = {}
@@ -106,6 +108,7 @@ class Memory:
         heads, events = self.heads, self.events
         if batch.changes_threads or len(heads) > HEADS_MAX:
             heads.clear()
+            self.one_branch.clear()
         if batch.changes_threads or len(events) > EVENTS_MAX:
             events.clear()
         self.end = batch.end()
@@ -223,6 +226,13 @@ class Batch:
             return found
         read = self.view.checkpoint_of(thread, branch, version)
         return None if read is None else read[0]
+
+    def has_one_branch(self, thread: int) -> bool:
+        """Whether a thread has one branch alone."""
+        known = self.memory.one_branch.get(thread)
+        if known is None:
+            known = self.memory.one_branch[thread] = self.view.thread(thread).branch_count == 1
+        return known
 
     # --- staging ---------------------------------------------------------------
 

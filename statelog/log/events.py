@@ -229,7 +229,7 @@ def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
     record = data if len(data) > COPIED_SIZE_BYTES_MAX else bytes(data)
     if xxh3_64_digest(record[8:]) != record[:8]:
         return None
-    found = kernels.checkpoint_read(kernels.lend(record), len(record), lsn)
+    found = kernels.checkpoint_read(record, lsn)
     if found is None:
         return None
     places, digest = found

@@ -171,7 +171,8 @@ class View:
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         """Return the entry of a version as `branch` sees it, None if there is none."""
-        branch = self.owner(thread, branch, version)
+        if branch:
+            branch = self.owner(thread, branch, version)
         payload = self.transaction.get_index(keys.encode_page_key(thread, branch, version))
         if payload is None:
             return None
@@ -269,8 +270,7 @@ class View:
         return None if entry is None else self._checked(thread, version, entry)
 
     def _checked(self, thread: int, version: int, entry: VersionEntry) -> Digested:
-        events = self._events
-        found = events.get(entry) if events else None
+        found = self._events.get(entry) if self._events else None
         if found is None:
             found = self._read_checkpoint(entry)
         event = found[0]

@@ -306,6 +306,9 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
 
     The jump pointer is that of a skew-binary list (Myers 1983): either the parent, or where the parent's leads on
     to. Where retention has broken that way, the parent serves: every pointer to an ancestor is a right one.
+
+    From one checkpoint to the next, versions of a thread of one branch grow as depths do, or by more in a rollback.
+    So where version and depth are equal they are equal in all ancestors, and which version is meant is known.
     """
     if parent is None:
         return None, None, 0, 0
@@ -313,6 +316,8 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
     depth = event.depth + 1
     jump_depth = kernels.jump_depth(depth)
     if jump_depth < event.depth and event.jump_branch is not None and event.jump_version is not None:
+        if event.jump_version == event.jump_depth and batch.has_one_branch(thread):
+            return event.jump_branch, jump_depth, depth, jump_depth
         far = batch.event(thread, event.jump_branch, event.jump_version)
         if far is not None and far.jump_branch is not None and far.jump_depth == jump_depth:
             return far.jump_branch, far.jump_version, depth, jump_depth
@@ -376,6 +381,7 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
         message = f"thread {thread_id!r} has a branch {name!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=name)
     number = batch.view.thread(thread).branch_count
+    batch.memory.one_branch.pop(thread, None)
     lsn = batch.next_lsn()
     event = ForkEvent(thread, number, name, base[0], base[1])
     batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)))

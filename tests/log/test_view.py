@@ -114,3 +114,47 @@ def test_every_version_jumps_as_far_as_its_depth_says(tangle, shared_store):
                     far, _digest = view.checkpoint_of(event.thread, event.jump_branch, event.jump_version)
                     assert far.depth == event.jump_depth == kernels.jump_depth(event.depth)
                     assert checkpoint.ancestor(event.depth - far.depth).lsn == far.lsn
+
+
+def jumps_are_right(checkpoint, view):
+    """Whether a checkpoint jumps where one comes to by parents, as far as its depth says."""
+    event = view.checkpoint(checkpoint.lsn)
+    far = checkpoint
+    for _ in range(event.depth - kernels.jump_depth(event.depth)):
+        far = far.parent
+    return event.jump_depth == kernels.jump_depth(event.depth) and (
+        not event.depth or view.entry(event.thread, event.jump_branch, event.jump_version).lsn == far.lsn
+    )
+
+
+def test_jumps_of_one_branch_are_right_whatever_was_rolled_back(store):
+    rng = random.Random(11)
+    thread = store.thread("t")
+    for number in range(200):
+        if rng.random() < 0.2 and number > 50:
+            thread.rollback(rng.randrange(number))
+        else:
+            thread.commit({"n": number})
+    with store.read() as view:
+        assert all(jumps_are_right(checkpoint, view) for checkpoint in thread.history())
+
+
+def test_versions_that_equal_depths_by_chance_are_not_taken_for_ancestors(store):
+    """As on a branch that was rolled back to a checkpoint of another branch, which has more ancestors."""
+    thread = store.thread("t")
+    for number in range(4):
+        thread.commit({"n": number})
+    side = thread.fork("side", at=2)
+    for number in range(48):
+        side.commit({"n": number})
+    deep = thread.rollback(side.head)
+    thread.rollback(0)
+    while thread.version < side.version + 1:
+        thread.commit({"n": thread.version})
+    thread.rollback(deep)
+    for number in range(80):
+        thread.commit({"n": number})
+    with store.read() as view:
+        event = view.checkpoint(thread.head.lsn)
+        assert event.version == event.depth
+        assert all(jumps_are_right(checkpoint, view) for checkpoint in thread.history(80))
