@@ -112,7 +112,7 @@ class Checkpoint:
         """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
             message = f"a number of generations from 0, not {generations!r}"
-            raise UsageError(message)
+            raise UsageError(message, argument="generations", value=generations)
         event = self._event
         place = Place(event.branch, event.version)
         with self._session.read() as view:
@@ -132,7 +132,7 @@ class Checkpoint:
         event, theirs = self._event, other._event
         if event.thread != theirs.thread or self.thread_id != other.thread_id:
             message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
-            raise UsageError(message)
+            raise UsageError(message, argument="other", value=other.id)
         with self._session.read() as view:
             found = common_ancestor(view, event.thread, event, theirs)
             if found is None:

@@ -40,13 +40,13 @@ def _rebuild_error(kind: type[StatelogError], message: str, facts: dict[str, Any
 
 
 class UsageError(StatelogError):
-    """The calling code is wrong; retrying cannot help."""
+    """The calling code is wrong; retrying cannot help. Facts, where it is one argument: argument, value."""
 
     exit_code = 2
 
 
 class ClosedError(UsageError):
-    """The store was closed."""
+    """The store was closed. Facts: path."""
 
 
 class ForkedError(UsageError):
@@ -126,7 +126,10 @@ class LimitError(StatelogError, ValueError):
 
 
 class StoreFullError(LimitError):
-    """The store's quota, or the disk, is used up; reading goes on. Facts: max_size_bytes."""
+    """The store's quota, or the disk, is used up; reading goes on.
+
+    Facts: path; full ("quota" or "disk"); of the quota: limit, max_size_bytes.
+    """
 
 
 class FormatError(StatelogError):

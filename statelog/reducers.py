@@ -354,7 +354,7 @@ def upsert(key: str = "id") -> Reducer:
     """
     if not isinstance(key, str) or not 0 < len(key.encode()) <= 255:
         message = f"the key of upsert is a text of 1 to 255 bytes, not {key!r}"
-        raise UsageError(message)
+        raise UsageError(message, argument="key", value=key)
     return Reducer("upsert", key, associative=True, idempotent=True)
 
 

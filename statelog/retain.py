@@ -35,12 +35,12 @@ def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, kee
         return None
     if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
         message = f"keep_last is a number from 1, not {keep_last!r}"
-        raise UsageError(message)
+        raise UsageError(message, argument="keep_last", value=keep_last)
     seconds = max_age.total_seconds() if isinstance(max_age, timedelta) else max_age
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and 0 <= seconds < math.inf):
         message = f"max_age is a timedelta or seconds, not {max_age!r}"
-        raise UsageError(message)
+        raise UsageError(message, argument="max_age", value=max_age)
     return Policy(keep_last, None if seconds is None else math.ceil(seconds), keep_tags)
 
 
@@ -56,7 +56,7 @@ def retain_threads(
     check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     if pinned and as_policy:
         message = "pinned= holds for once; for a policy tag the checkpoints"
-        raise UsageError(message)
+        raise UsageError(message, argument="pinned", value=pinned)
     engine.environment.check_writable()  # also where there is nothing to let go
     fields = {} if policy is None else policy.to_fields()
     if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
@@ -68,7 +68,7 @@ def retain_threads(
         rows = [row for row in rows if row.policy]
         if not rows and not has_policies:
             message = "retain needs keep_last= or max_age=: no thread has a policy of its own"
-            raise UsageError(message)
+            raise UsageError(message, argument="keep_last", value=None)
     report = erase_leftovers(engine)
     report.threads = 0
     for row in rows:

@@ -152,7 +152,7 @@ class Store:
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             message = f"an LSN is an int from 0, not {after!r}"
-            raise UsageError(message)
+            raise UsageError(message, argument="after", value=after)
         return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
 
     def wait(self, after: int, timeout_s: float) -> bool:

@@ -55,7 +55,7 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
         found = _find_named(view, line.thread, target) if target else None
     else:
         message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
-        raise UsageError(message)
+        raise UsageError(message, argument="target", value=target)
     if found is None:
         last = view.head_version(line.thread, line.branch)
         shown = target.isoformat() if isinstance(target, datetime) else repr(target)

@@ -393,10 +393,10 @@ class Thread:
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             message = f"a limit is an int from 0, not {limit!r}"
-            raise UsageError(message)
+            raise UsageError(message, argument="limit", value=limit)
         if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
             message = f"a version is an int, not {before!r}"
-            raise UsageError(message)
+            raise UsageError(message, argument="before", value=before)
         return self._history(limit, before)
 
     def _history(self, limit: int | None, before: int | None) -> Iterator[Checkpoint]:

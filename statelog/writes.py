@@ -29,7 +29,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
         return b"\xa0"
     if not isinstance(metadata, Mapping):
         message = f"metadata is a dict, not {type(metadata).__name__}"
-        raise UsageError(message)
+        raise UsageError(message, argument="metadata", value=metadata)
     item = cbor.encode(dict(metadata), path="metadata")
     if len(item) > METADATA_SIZE_BYTES_MAX:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"

@@ -41,6 +41,17 @@ def join_pool() -> None:
             thread.join(timeout=10)
 
 
+def test_a_closed_store_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await aio.open(tmp_path / "a.state")
+        await store.close()
+        with pytest.raises(ClosedError) as caught:
+            await store.last_lsn()
+        assert caught.value.facts == {"path": str(store.path)}
+
+    run(main())
+
+
 def test_surface_gives_what_the_sync_one_gives(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:

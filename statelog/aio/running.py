@@ -23,7 +23,9 @@ _PAGE = 64
 class Runner:
     """Runs calls on the pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """Of the store, for errors."""
         self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
         self._closing: Future[None] | None = None
         # Waiting for news must not keep commits waiting for a thread.
@@ -53,8 +55,8 @@ class Runner:
 
     def _check_open(self) -> None:
         if self._closing is not None:
-            message = "the store is closed"
-            raise ClosedError(message)
+            message = f"the store {self.path} is closed"
+            raise ClosedError(message, path=self.path)
 
 
 async def stream(runner: Runner, make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:

@@ -201,10 +201,12 @@ class _Opening:
         self._store: Store | None = None
 
     async def _open(self) -> Store:
-        runner = Runner()
+        runner = Runner(str(self._path))
         opening = runner.submit(statelog.open, self._path, **self._options)
         try:
-            self._store = Store(runner, await asyncio.wrap_future(opening))
+            opened = await asyncio.wrap_future(opening)
+            runner.path = str(opened.path)
+            self._store = Store(runner, opened)
         except BaseException:
             # Where the task was cancelled, the store may be open by now, or be so soon.
             runner.close(lambda: opening.result().close())

@@ -269,6 +269,9 @@ _encoders = _Encoders(
 )
 
 
+_PATH_CHARACTERS_MAX = 80
+
+
 def encode(value: object, *, path: str = "value") -> bytes:
     """Return the canonical bytes of `value`: equal values give equal bytes.
 
@@ -295,9 +298,14 @@ def encode(value: object, *, path: str = "value") -> bytes:
     return data
 
 
+def shorten_path(path: str) -> str:
+    """Return a path as a message shows it: without its middle where it is long, as that of a cycle is."""
+    return path if len(path) <= _PATH_CHARACTERS_MAX else f"{path[:40]}...{path[-20:]}"
+
+
 def _refuse(path: str, value: object, why: str) -> NoReturn:
     name = type(value).__name__
-    message = f"{path}: cannot store {name}{why}"
+    message = f"{shorten_path(path)}: cannot store {name}{why}"
     raise ValueTypeError(message, path=path, type=name) from None
 
 
@@ -308,8 +316,7 @@ def _locate(value: object, path: str, depth: int) -> None:
         _locate(_codecs_by_type[kind][1](value), f"{path}.<{_codecs_by_type[kind][0]}>", depth + 1)
     elif kind in (list, tuple, dict, set, frozenset):
         if depth >= DEPTH_MAX:
-            shown = path if len(path) < 80 else path[:77] + "..."
-            message = f"{shown}: nested deeper than {DEPTH_MAX} levels, or a cycle"
+            message = f"{shorten_path(path)}: nested deeper than {DEPTH_MAX} levels, or a cycle"
             raise LimitError(message, path=path, actual=depth + 1, limit=DEPTH_MAX)
         _locate_inside(value, path, depth)
     elif isinstance(value, datetime) and kind is datetime:

@@ -14,15 +14,15 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
     """Refuse a name that cannot be part of a key."""
     if not isinstance(name, str) or not name:
         message = f"a {what} is a text of at least one character, not {name!r}"
-        raise UsageError(message)
+        raise UsageError(message, argument=what, value=name)
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
         message = f"the {what} {name!r} holds a lone surrogate"
-        raise UsageError(message) from None
+        raise UsageError(message, argument=what, value=name) from None
     if size > size_bytes_max:
         message = f"a {what} of {size} bytes, at most {size_bytes_max} are allowed"
-        raise LimitError(message, actual=size, limit=size_bytes_max)
+        raise LimitError(message, argument=what, value=name, actual=size, limit=size_bytes_max)
 
 
 _channel_keys: dict[str, bytes] = {}

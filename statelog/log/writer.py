@@ -246,7 +246,7 @@ def check_version(thread_id: str, expected: int | None, actual: int) -> None:
         return
     if isinstance(expected, bool) or not isinstance(expected, int):
         message = f"thread {thread_id!r}: the version expected is an int, not {expected!r}"
-        raise UsageError(message)
+        raise UsageError(message, thread=thread_id, argument="expected_version", value=expected)
     if expected != actual:
         message = f"thread {thread_id!r} is at version {actual}, not at {expected}"
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
@@ -256,7 +256,7 @@ def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> 
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
         message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
-        raise UsageError(message)
+        raise UsageError(message, thread=thread_id, argument="id", value=checkpoint_id)
     if batch.get_index(keys.encode_checkpoint_id_key(thread, checkpoint_id)) is not None:
         message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
@@ -394,7 +394,7 @@ def tag(batch: Batch, thread: int, name: str, target: int) -> None:
     check_name("tag", name)
     if parse_default_id(name) is not None:
         message = f"tag {name!r}: names of this form are ids given by the store"
-        raise UsageError(message)
+        raise UsageError(message, argument="tag", value=name)
     event = TagEvent(thread, name, target)
     lsn = batch.next_lsn()
     batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)))

@@ -107,7 +107,7 @@ class FrameWriter:
         """
         if not callable(getattr(target, "write", None)) or isinstance(target, TextIOBase):
             message = f"an export is written to a file that is open in binary mode, not to {target!r}"
-            raise UsageError(message)
+            raise UsageError(message, argument="target", value=target)
         self.size_bytes = 0
         self._target = target
         self._frames = 0
@@ -176,7 +176,7 @@ class FrameReader:
         """
         if not callable(getattr(source, "read", None)):
             message = f"an export is read from a file that is open in binary mode, not from {source!r}"
-            raise UsageError(message)
+            raise UsageError(message, argument="source", value=source)
         self.offset = 0
         self.trailer: dict[str, Any] = {}
         self._source = source
@@ -252,7 +252,7 @@ class FrameReader:
             piece = self._source.read(min(left, _PIECE_SIZE_BYTES))
             if not isinstance(piece, bytes | bytearray | memoryview) or len(piece) > left:
                 message = "an export is read from a file that is open in binary mode"
-                raise UsageError(message)
+                raise UsageError(message, argument="source", value=self._source)
             if not piece:
                 if magic:
                     break

@@ -30,15 +30,15 @@ def export_store(
     """Write a store, or some of its threads, to a target; see `Store.export`."""
     if isinstance(since, bool) or not isinstance(since, int) or since < 0:
         message = f"an LSN is an int from 0, not {since!r}"
-        raise UsageError(message)
+        raise UsageError(message, argument="since", value=since)
     if threads is None:
         return export_log(engine, target, since=since, progress=progress)
     if since:
         message = "`since` is for the whole log: threads are exported whole, and imported as far as they are new"
-        raise UsageError(message)
+        raise UsageError(message, argument="since", value=since)
     if isinstance(threads, str):
         message = "`threads` is several thread ids, not one text"
-        raise UsageError(message)
+        raise UsageError(message, argument="threads", value=threads)
     return export_threads(engine, target, list(threads), progress=progress)
 
 

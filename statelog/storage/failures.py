@@ -79,9 +79,9 @@ def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFull
     """Return the error of a store without room, saying whether quota or disk is used up."""
     if disk_full:
         message = f"{path} cannot grow: the disk is full; reading, retention and deleting go on"
-    else:
-        message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading goes on"
-    return StoreFullError(message, path=str(path), max_size_bytes=max_size_bytes, limit=max_size_bytes)
+        return StoreFullError(message, path=str(path), full="disk")
+    message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading goes on"
+    return StoreFullError(message, path=str(path), full="quota", max_size_bytes=max_size_bytes, limit=max_size_bytes)
 
 
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
@@ -94,5 +94,5 @@ def translate_os(error: OSError, *, path: Path) -> StatelogError:
     if error.errno in _ACCESS_ERRNOS:
         return AccessError(f"no permission for {path}: {error.strerror}", **facts)
     if error.errno in DISK_FULL_ERRNOS:
-        return StoreFullError(f"no room for {path}: {error.strerror}", max_size_bytes=None, **facts)
+        return StoreFullError(f"no room for {path}: {error.strerror}", full="disk", **facts)
     return StorageError(f"{path}: {error.strerror}", **facts)

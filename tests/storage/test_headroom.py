@@ -81,8 +81,9 @@ def test_a_full_disk_refuses_commits_and_leaves_the_reserve_to_others(environmen
     disk["errno"] = errno.ENOSPC
     end = fill(environment, fill_to)
     assert end > fill_to
-    with pytest.raises(StoreFullError, match="disk is full"):
+    with pytest.raises(StoreFullError, match="disk is full") as caught:
         environment.committer.submit(put(end))
+    assert caught.value.facts == {"path": str(path), "full": "disk"}
     assert pages_beyond(environment, path) >= reserve_pages(fill_to) - 4
     with environment.headroom.reserve():
         for number in range(end):
@@ -116,8 +117,9 @@ def test_a_disk_with_room_again_is_used_again(environment, disk, path):
 def test_a_file_at_its_quota_needs_no_headroom(open_environment, path):
     environment = open_environment(max_size_bytes=1 << 20)
     end = fill(environment)
-    with pytest.raises(StoreFullError, match="quota"):
+    with pytest.raises(StoreFullError, match="quota") as caught:
         environment.committer.submit(put(end))
+    assert caught.value.facts == {"path": str(path), "full": "quota", "max_size_bytes": 1 << 20, "limit": 1 << 20}
     assert path.stat().st_size <= 1 << 20
 
 
