@@ -133,9 +133,15 @@ class StoreFullError(LimitError):
 
 
 class FormatError(StatelogError):
-    """Not a statelog file, or one of a newer format. Facts: path, needed, supported."""
+    """Not a statelog file, or one of another format. Facts: path, needed, supported."""
 
     exit_code = 6
+
+
+class NewerFormatError(FormatError):
+    """A file of a newer format than this release reads. Facts: needed, supported, path where known."""
+
+    exit_code = 12
 
 
 class CorruptionError(StatelogError):

@@ -6,6 +6,7 @@ keeps showing the version it was made of.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from itertools import islice
 from typing import Any, overload
@@ -219,7 +220,12 @@ class MapView(Mapping[str, Any]):
 
 
 def _copied(value: Any) -> Any:
-    return cbor.decode(cbor.encode(value)) if isinstance(value, list | dict | set | tuple | frozenset) else value
+    if not isinstance(value, list | dict | set | tuple | frozenset):
+        return value
+    try:
+        return cbor.decode(cbor.encode(value))
+    except ValueTypeError:  # a value of a codec that is not registered here, in `cbor.reading_unregistered`
+        return copy.deepcopy(value)
 
 
 def state_view(workspace: Workspace, digest: bytes, lsn: int, number: int) -> MapView:

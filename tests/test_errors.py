@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import os
 import pickle
 from datetime import UTC, datetime
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pydantic
 import pytest
+import xxhash
 
 import statelog
 from statelog import errors, reducers
+from statelog.format import cbor
 
 GROUPS = {
     errors.UsageError: 2,
@@ -166,6 +169,16 @@ def wrong_format(store):
     statelog.open(path)
 
 
+def newer_export():
+    header = cbor.encode({"magic": "statelog export", "format": 1000})
+    frame = b"H" + len(header).to_bytes(4) + header
+    return b"\x89STLGX\r\n" + frame + xxhash.xxh3_64_digest(frame)
+
+
+def newer_format(store):
+    store.import_(io.BytesIO(newer_export()))
+
+
 def corruption(store):
     store.thread("t").commit({"x": 1})
     path = store.path
@@ -205,6 +218,7 @@ RAISERS = {
     errors.LimitError: limit,
     errors.StoreFullError: store_full,
     errors.FormatError: wrong_format,
+    errors.NewerFormatError: newer_format,
     errors.CorruptionError: corruption,
     errors.StorageError: storage,
 }

@@ -23,6 +23,7 @@ from statelog.cli.retain import delete, retain
 from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
+from statelog.cli.values import dump_json, to_json
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ class _Application(click.Group):
             if TRACEBACK_VARIABLE in os.environ:
                 raise
             message, code = _explain(error)
+            as_json = "--json" in arguments
             if _flush_stdout():  # what was said before comes first
-                click.echo(exits.error_line(message), err=True)
+                line = _error_document(error, message, code) if as_json else exits.error_line(message)
+                click.echo(line, err=True)
             return code
         return 0
 
@@ -80,6 +83,14 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"{error.filename or 'output'}: {error.strerror or error}", code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
+
+
+def _error_document(error: Exception, message: str, code: int) -> str:
+    """Return an error as one line of JSON."""
+    facts = dict(error.facts) if isinstance(error, StatelogError) else {}
+    is_usage = isinstance(error, click.ClickException)
+    kind = facts.pop("kind", "UsageError" if is_usage else type(error).__name__)
+    return dump_json({"error": message, "kind": kind, "exit_code": code, "facts": to_json(facts)})
 
 
 def _usage_message(error: click.ClickException) -> str:
@@ -142,6 +153,7 @@ def main(context: click.Context) -> None:
     what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
     {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
     {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata.
+    An error is one object, too, on stderr: {"error", "kind", "exit_code", "facts"}.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

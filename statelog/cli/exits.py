@@ -24,7 +24,8 @@ _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
     (errors.StoreNotFoundError, "no such file"),
     (errors.ConflictError, "someone else was first, or a name is taken"),
     (errors.LimitError, "a limit was passed, or the store or disk is full"),
-    (errors.FormatError, "not a statelog file, or one of a newer format"),
+    (errors.FormatError, "not a statelog file"),
+    (errors.NewerFormatError, "a file of a newer format: it takes a newer statelog"),
     (errors.CorruptionError, "the file is damaged"),
     (errors.StorageError, "the disk or the operating system refused"),
     (errors.StoreLockedError, "another process holds the file"),
@@ -55,7 +56,7 @@ def error_line(message: str) -> str:
 
 
 class ChildError(errors.StatelogError):
-    """What a child process reported or died of; its exit code is that of the error there."""
+    """What a child process reported or died of; its exit code and kind are those of the error there."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message, exit_code=exit_code)
+    def __init__(self, message: str, exit_code: int, kind: str = "ChildError") -> None:
+        super().__init__(message, exit_code=exit_code, kind=kind)

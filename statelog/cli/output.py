@@ -69,6 +69,11 @@ class Output:
             sys.stdout.flush()
             self.messages.print(Text(escape(text), style="dim"), soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        """Tell what is to be known of the result, whoever reads it."""
+        sys.stdout.flush()
+        self.messages.print(Text(escape(text)), soft_wrap=True)
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
         """Write a table for a person, a line for each row; the last column is cut to what fits.
 

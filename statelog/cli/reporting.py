@@ -1,7 +1,7 @@
 """A child process that works on a file which may kill it, and reports to its parent.
 
 It writes one JSON object per line to stdout: `{"progress": [done, all]}` now and then, and at the end
-`{"report": ...}` or `{"error": message, "exit_code": number}`.
+`{"report": ...}` or `{"error": message, "kind": class, "exit_code": number}`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def report_of_child(
             report: dict[str, Any] = last["report"]
             return report
         if "error" in last:
-            raise ChildError(last["error"], last["exit_code"])
+            raise ChildError(last["error"], last["exit_code"], last["kind"])
         if child.returncode < 0:
             name = signal_name(child.returncode)
             message = f"{path} is damaged: reading it ended the {work} process with {name}"
@@ -97,7 +97,7 @@ def report_to_parent(work: Callable[[Callable[[int, int], None]], Mapping[str, A
         try:
             _say({"report": work(progress)})
         except StatelogError as error:
-            _say({"error": error.message, "exit_code": error.exit_code})
+            _say({"error": error.message, "kind": type(error).__name__, "exit_code": error.exit_code})
 
 
 def _say(message: Mapping[str, Any]) -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Let old versions go.")
 @STORE
-@click.option("--keep-last", type=int, metavar="N", help="Keep so many of the last versions of each branch.")
+@click.option(
+    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep so many of the last versions of each branch."
+)
 @click.option("--max-age", metavar="AGE", help="Keep versions younger than this: 90s, 15m, 12h, 30d, 8w.")
 @click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id fits.")
 @click.option("--keep-tags/--no-keep-tags", default=True, show_default=True, help="Whether a tag keeps its version.")
@@ -49,13 +51,16 @@ def retain(
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("retaining"):
-        report = opened.retain(
-            keep_last=keep_last,
-            max_age=_parse_age(max_age),
-            threads=threads,
-            keep_tags=keep_tags,
-            as_policy=as_policy,
-        )
+        age_s = _parse_age(max_age)
+        try:
+            report = opened.retain(
+                keep_last=keep_last, max_age=age_s, threads=threads, keep_tags=keep_tags, as_policy=as_policy
+            )
+        except UsageError as error:
+            if error.facts.get("argument") != "keep_last":
+                raise
+            message = f"retain needs --keep-last or --max-age: no thread of {store} has a policy of its own"
+            raise UsageError(message, **error.facts) from None
     _tell(output, store, report, as_json=as_json)
 
 

@@ -15,7 +15,7 @@ from statelog.cli.paths import follow_path, format_path
 from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading
 from statelog.cli.text import format_time_exactly
 from statelog.cli.values import describe, render, to_json
-from statelog.errors import UsageError
+from statelog.format.cbor import reading_unregistered
 from statelog.views import ListView
 
 if TYPE_CHECKING:
@@ -47,19 +47,26 @@ def show(
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
         checkpoint = find_checkpoint(find_thread(opened, thread, branch), at)
-        value = checkpoint.state if path is None else follow_path(checkpoint.state, path)
-        if as_json:
-            output.emit({"checkpoint": checkpoint_document(checkpoint), "path": path, "value": to_json(value)})
-            return
-        if path is None:
-            output.hint(
-                f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
-                f" {format_time_exactly(checkpoint.time)}"
-            )
-        if isinstance(value, Mapping | ListView | list | tuple):
-            _print_members(output, value, _first_position(path), limit=None if full else limit, full=full)
-        else:
-            _print_scalar(output, value, full=full)
+        with reading_unregistered() as unknown:
+            value = checkpoint.state if path is None else follow_path(checkpoint.state, path)
+            if as_json:
+                output.emit({"checkpoint": checkpoint_document(checkpoint), "path": path, "value": to_json(value)})
+            else:
+                if path is None:
+                    output.hint(
+                        f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
+                        f" {format_time_exactly(checkpoint.time)}"
+                    )
+                _print_value(output, value, path, limit=limit, full=full)
+        for name in sorted(unknown):  # it is registered where the agent runs, not here
+            output.note(f"values of codec {name!r} are shown as they are stored: it is not registered here")
+
+
+def _print_value(output: Output, value: Any, path: str | None, *, limit: int, full: bool) -> None:
+    if isinstance(value, Mapping | ListView | list | tuple):
+        _print_members(output, value, _first_position(path), limit=None if full else limit, full=full)
+    else:
+        _print_scalar(output, value, full=full)
 
 
 def _first_position(path: str | None) -> int:
@@ -74,8 +81,8 @@ def _print_members(output: Output, value: Any, first: int, *, limit: int | None,
         return
     characters_max = _FULL_CHARACTERS_MAX if full else _PREVIEW_CHARACTERS_MAX
     rows = [
-        (name, describe(member) if readable else "", render(member, characters_max) if readable else str(member))
-        for name, member, readable in islice(_members(value, first), limit)
+        (name, describe(member), render(member, characters_max))
+        for name, member in islice(_members(value, first), limit)
     ]
     if full:
         for name, kind, text in rows:
@@ -86,20 +93,14 @@ def _print_members(output: Output, value: Any, first: int, *, limit: int | None,
         output.hint(f"{len(value) - limit:,} more of {describe(value)}: --limit, --full, or --path")
 
 
-def _members(value: Any, first: int) -> Iterator[tuple[str, Any, bool]]:
-    """Yield (name, value, True) of each member, (name, why not, False) of one that cannot be read here."""
+def _members(value: Any, first: int) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of each member."""
     if not isinstance(value, Mapping):
         for position, item in enumerate(value, first):
-            yield str(position), item, True
+            yield str(position), item
         return
     for key in value:
-        name = format_path((key,))
-        try:
-            member = value[key]
-        except UsageError as error:  # its codec is registered where the agent runs, not here
-            yield name, error.message, False
-        else:
-            yield name, member, True
+        yield format_path((key,)), value[key]
 
 
 def _print_scalar(output: Output, value: object, *, full: bool) -> None:

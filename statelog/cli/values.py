@@ -8,6 +8,7 @@ with `$`, by which it can be told and read back:
     {"$float": "nan" | "inf" | "-inf"}  {"$int": hexadecimal, beyond 64 bits}
     {"$dict": {...}}  a dict that would itself look like one of these
     {"$repr": text}  an object of a registered codec: for reading only
+    {"$codec": name, "payload": ...}  one whose codec is not registered: what it was encoded to
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from uuid import UUID
 
 from statelog.cli.text import ELLIPSIS, count, escape
-from statelog.errors import UsageError
+from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor
 from statelog.views import ListView, MapView
 
@@ -54,6 +55,8 @@ def to_json(value: Any) -> Any:
     if isinstance(value, dict):
         plain = {key: to_json(item) for key, item in value.items()}
         return {"$dict": plain} if _looks_tagged(plain) else plain
+    if isinstance(value, cbor.Unregistered):
+        return {"$codec": value.codec, "payload": to_json(value.payload)}
     for kind, (tag, encode) in _ENCODERS.items():
         if type(value) is kind:
             return {tag: encode(value)}
@@ -66,7 +69,14 @@ def _looks_tagged(value: dict[str, Any]) -> bool:
 
 def _elements(value: set[Any] | frozenset[Any]) -> list[Any]:
     """Return the elements in the order in which they are stored."""
-    return sorted(value, key=cbor.encode)
+    return sorted(value, key=_order)
+
+
+def _order(element: object) -> bytes:
+    try:
+        return cbor.encode(element)
+    except ValueTypeError:  # of a codec that is not registered here
+        return repr(element).encode()
 
 
 _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
@@ -135,6 +145,8 @@ def describe(value: object) -> str:
         return f"list, {count(len(value), 'item')}"
     if isinstance(value, tuple | set | frozenset):
         return f"{type(value).__name__}, {count(len(value), 'item')}"
+    if isinstance(value, cbor.Unregistered):
+        return f"codec {value.codec}, not registered"
     return type(value).__name__.lower()
 
 
@@ -175,6 +187,10 @@ def _parts(value: object, characters_max: int) -> Iterator[str]:
     elif isinstance(value, datetime | UUID | Decimal):
         text = value.isoformat() if isinstance(value, datetime) else str(value)
         yield f"{type(value).__name__.lower()}({text})"
+    elif isinstance(value, cbor.Unregistered):
+        yield f"<{value.codec}: "
+        yield from _parts(value.payload, characters_max)
+        yield ">"
     else:
         yield repr(value)
 

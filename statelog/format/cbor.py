@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -377,6 +379,10 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
     name, payload = value
     decoder = _codecs_by_name.get(name)
     if decoder is None:
+        unknown = _unknown_codecs.get()
+        if unknown is not None:
+            unknown.add(name)
+            return Unregistered(name, payload)
         message = f"a value was stored with the codec {name!r}, which is not registered here"
         raise UsageError(message, codec=name)
     return decoder(payload)
@@ -392,6 +398,20 @@ class Unregistered:
     def __hash__(self) -> int:
         """By codec alone: what it encoded to may be a list."""
         return hash(self.codec)
+
+
+_unknown_codecs: ContextVar[set[str] | None] = ContextVar("unknown_codecs", default=None)
+
+
+@contextmanager
+def reading_unregistered() -> Iterator[set[str]]:
+    """Let `decode` return `Unregistered` where a codec is not registered; give the names of those it meets."""
+    unknown: set[str] = set()
+    token = _unknown_codecs.set(unknown)
+    try:
+        yield unknown
+    finally:
+        _unknown_codecs.reset(token)
 
 
 def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statelog.errors import CorruptionError, FormatError
+from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.format import cbor
 from statelog.format.seal import seal, unseal
 
@@ -49,7 +49,7 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
 
     Raises:
         CorruptionError: the seal does not hold, or a field is not what format 1 allows.
-        FormatError: a newer format, or not a store at all. Facts: needed, supported.
+        NewerFormatError: a newer format; FormatError: not a store at all. Facts: needed, supported.
     """
     header = cbor.decode(unseal(HEADER_KEY, value))
     if not isinstance(header, dict) or header.get("magic") != _MAGIC:
@@ -58,7 +58,7 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
     needed = header.get("format")
     if type(needed) is int and needed > FORMAT_VERSION:
         message = f"the store has format {needed}; this release reads up to format {FORMAT_VERSION}"
-        raise FormatError(message, needed=needed, supported=FORMAT_VERSION)
+        raise NewerFormatError(message, needed=needed, supported=FORMAT_VERSION)
     if not _is_format_1(header):
         message = f"the header is damaged: {header!r}"
         raise CorruptionError(message, header=header)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from statelog import kernels
-from statelog.errors import CorruptionError, FormatError, LimitError
+from statelog.errors import CorruptionError, LimitError, NewerFormatError
 from statelog.format import cbor
 from statelog.limits import RECORD_SIZE_BYTES_MAX
 
@@ -350,7 +350,7 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
         lsn: the key it was found under.
 
     Raises:
-        CorruptionError: checksum, LSN or sizes are wrong. FormatError: written by a newer statelog.
+        CorruptionError: checksum, LSN or sizes are wrong. NewerFormatError: written by a newer statelog.
 
     """
     size = len(data)
@@ -397,7 +397,7 @@ def _decode_short(data: memoryview | bytes, lsn: int) -> Record:
 def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None:
     if version > FORMAT_VERSION:
         message = f"record {lsn}: format {version}, this statelog reads up to {FORMAT_VERSION}"
-        raise FormatError(message, needed=version, supported=FORMAT_VERSION)
+        raise NewerFormatError(message, needed=version, supported=FORMAT_VERSION)
     if not is_known:
         message = f"record {lsn}: flags {flags:#06x} are not of format {version}"
         raise CorruptionError(message, lsn=lsn)

@@ -37,7 +37,7 @@ def damage_at(offset: int) -> Iterator[None]:
         if not is_of_content(error) or ("offset" in error.facts and "damaged at byte" in error.message):
             raise
         message = f"the export is damaged at byte {offset}: {error.message}"
-        kind = FormatError if isinstance(error, FormatError) else CorruptionError
+        kind = type(error) if isinstance(error, FormatError) else CorruptionError
         raise kind(message, **{**error.facts, "offset": offset}) from error
 
 

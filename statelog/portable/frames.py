@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from xxhash import xxh3_64
 
 from statelog import kernels
-from statelog.errors import CorruptionError, FormatError, UsageError
+from statelog.errors import CorruptionError, FormatError, NewerFormatError, UsageError
 from statelog.format import cbor
 from statelog.format.header import STORE_ID_SIZE_BYTES
 from statelog.format.record import DIGEST_SIZE_BYTES
@@ -294,4 +294,5 @@ def _check_format(frame: Frame) -> None:
     needed = fields.get("format")
     if type(needed) is int and needed != EXPORT_FORMAT:
         message = f"the export has format {needed}; this release reads format {EXPORT_FORMAT}"
-        raise FormatError(message, offset=frame.offset, needed=needed, supported=EXPORT_FORMAT)
+        kind = NewerFormatError if needed > EXPORT_FORMAT else FormatError
+        raise kind(message, offset=frame.offset, needed=needed, supported=EXPORT_FORMAT)

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from statelog.errors import CorruptionError, FormatError
+from statelog.errors import CorruptionError, FormatError, NewerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,7 +231,8 @@ def _parse_meta(pages: bytes, at: int, slot: int, path: Path) -> Meta:
         raise _damaged(path, f"meta page {slot} is not one")
     if version != _DATA_VERSION:
         message = f"{path} has LMDB data version {version}; this release reads version {_DATA_VERSION}"
-        raise FormatError(message, path=str(path), needed=version, supported=_DATA_VERSION)
+        kind = NewerFormatError if version > _DATA_VERSION else FormatError
+        raise kind(message, path=str(path), needed=version, supported=_DATA_VERSION)
     free = decode_database(pages, at)
     main = decode_database(pages, at + _DATABASE.size)
     last_page, transaction_id = _META_TAIL.unpack_from(pages, at + 2 * _DATABASE.size)

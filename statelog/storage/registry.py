@@ -65,6 +65,8 @@ def _make(real: Path, make: Callable[[Path, int], Environment], *, writable: boo
         os.close(descriptor)
         if is_replaced:
             return None
+        if isinstance(error, OSError):  # a file of the system's that cannot be read at its beginning
+            raise translate_os(error, path=real) from error
         raise
     if not is_same_file(real, descriptor):
         environment.shut()

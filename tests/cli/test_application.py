@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,6 +130,48 @@ def test_wrong_usage_is_one_line(run, arguments):
     answer = run(*arguments)
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert "--help)" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code"),
+    [
+        (["history", "STATE", "nobody"], "ThreadNotFoundError", 3),
+        (["threads", "none.state"], "StoreNotFoundError", 11),
+        (["log", "STATE", "--after", "-1"], "UsageError", 2),
+        (["retain", "STATE"], "UsageError", 2),
+        (["verify", "none.state"], "StoreNotFoundError", 11),
+        (["nonsense"], "UsageError", 2),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else str(part),
+)
+def test_with_json_an_error_is_one_object_on_stderr(run, state, arguments, kind, code):
+    answer = run(*(state if argument == "STATE" else argument for argument in arguments), "--json")
+    document = json.loads(answer.err)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
+    assert (document["kind"], document["exit_code"]) == (kind, code)
+    assert document["error"]
+    plain = run(*(state if argument == "STATE" else argument for argument in arguments))
+    assert (plain.code, plain.err) == (code, f"statelog: {document['error']}\n")
+
+
+def test_with_json_an_error_has_its_facts(run, state):
+    document = json.loads(run("show", state, "ticket-42", "--at", "77", "--json").err)
+    assert document["facts"] == {"thread": "ticket-42", "branch": "main", "target": 77}
+
+
+def test_a_newer_format_has_an_exit_code_of_its_own(run, state, monkeypatch):
+    monkeypatch.setattr("statelog.format.header.FORMAT_VERSION", 0)
+    answer = run("threads", state)
+    assert (answer.code, answer.out) == (12, "")
+    assert "has format 1" in answer.err
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file of Linux")
+@pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
+def test_a_file_that_cannot_be_read_is_named(run, command):
+    answer = run(*on("/proc/self/mem", command))
+    assert (answer.code, answer.out) == (8, "")
+    assert re.fullmatch(r"statelog: /proc/\d+/mem: Input/output error\n", answer.err)
 
 
 def test_without_a_command_there_is_help(run):

@@ -39,9 +39,17 @@ def test_retain_by_age_and_as_policy(filled):
     assert "14 versions expired" in run("retain", filled, "--max-age", "0s").output
 
 
-@pytest.mark.parametrize("options", [(), ("--max-age", "soon"), ("--keep-last", "0")])
-def test_retain_without_a_rule_is_refused(filled, options):
-    assert run("retain", filled, *options).exit_code == 2
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "retain needs --keep-last or --max-age: "),
+        (("--max-age", "soon"), "--max-age"),
+        (("--keep-last", "0"), "--keep-last"),
+    ],
+)
+def test_retain_without_a_rule_is_refused_in_the_words_of_the_command(filled, options, told):
+    answer = run("retain", filled, *options)
+    assert (answer.exit_code, told in answer.output, "keep_last" in answer.output) == (2, True, False)
 
 
 def test_delete_leaves_no_thread_and_says_so_the_second_time(filled):

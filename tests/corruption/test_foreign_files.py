@@ -8,7 +8,7 @@ import lmdb
 import pytest
 
 import statelog
-from statelog.errors import CorruptionError, FormatError
+from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.format import cbor
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.format.seal import seal, unseal
@@ -71,9 +71,9 @@ def rewrite_header(path):
 
 def test_a_store_of_a_later_format_is_refused_with_the_version_it_needs(path, rewrite_header):
     rewrite_header(format=1000)
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(NewerFormatError) as caught:
         statelog.open(path)
-    assert caught.value.needed == 1000
+    assert (caught.value.needed, caught.value.path) == (1000, str(path))
     assert "1000" in str(caught.value)
 
 
