@@ -1,5 +1,6 @@
 """The state machine that users run over their schemas passes over good ones, and finds a store that loses commits."""
 
+import importlib
 import operator
 from dataclasses import dataclass
 from typing import Annotated, TypedDict
@@ -11,7 +12,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from statelog import reducers
 from statelog.errors import SchemaError, UsageError
-from statelog.testing import crash_machine, machine
+from statelog.testing import Commit, crash_machine, machine
+from statelog.testing.powerloss.campaign import examine_recordings
+from statelog.testing.powerloss.recorder import record
+from statelog.testing.powerloss.shim import is_supported
+from statelog.testing.powerloss.workloads import Workload
 
 QUICK = settings(max_examples=1, stateful_step_count=8, deadline=None, derandomize=True, database=None)
 FINDING = settings(QUICK, phases=(Phase.generate,), max_examples=10, suppress_health_check=list(HealthCheck))
@@ -37,6 +42,19 @@ def longest(current, write):
 @pytest.mark.parametrize("schema", [Research, {"steps": reducers.append, "seen": reducers.union}])
 def test_a_schema_is_taken_through_kills_and_cuts(schema):
     run_state_machine_as_test(crash_machine(schema), settings=QUICK)
+
+
+@pytest.mark.skipif(not is_supported(), reason="nothing can be recorded here")
+def test_a_schema_of_a_module_that_pytest_alone_can_import_is_cut_off_too(tmp_path, monkeypatch):
+    """As those of users' test modules: their directory is on no other process's path."""
+    (tmp_path / "schema_of_a_user.py").write_text("def longest(a, b):\n    return max(a, b, key=len)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    schema = {"best": importlib.import_module("schema_of_a_user").longest}
+    history = (Commit("a", ({"best": "x"},)), Commit("a", ({"best": "xy"},)))
+    directory = tmp_path / "store"
+    directory.mkdir()
+    recording = record(Workload("history", (history,), schema=schema), directory)
+    assert examine_recordings([recording], images=20, thorough=False, workers=1).ok
 
 
 def test_a_store_that_acknowledges_too_early_is_found(monkeypatch):

@@ -33,10 +33,11 @@ _SIZE = struct.Struct("<Q")
 _WORDS_BYTES = 4000
 
 # -P and the order of sys.path: neither the working directory nor a neighbour of statelog
-# gets to stand in for a module of the library.
+# gets to stand in for a module of the library. What the parent can import comes behind: schemas of users' tests.
 _BOOT = """
 import sys
-sys.path.append(sys.argv.pop(1))
+sys.path += [entry for entry in sys.argv[1:] if entry not in sys.path]
+del sys.argv[1:]
 from statelog.testing.powerloss import workers
 workers.serve()
 """
@@ -137,7 +138,7 @@ class Worker:
         root = str(Path(statelog.__file__).resolve().parents[1])
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         return subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-P", "-c", _BOOT, root],
+            [sys.executable, "-P", "-c", _BOOT, root, *map(os.path.abspath, sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
