@@ -16,6 +16,8 @@ from statelog.limits import RECORD_SIZE_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    Rows = Mapping[int, tuple[int, bytes, int, int, int]]
+
 FORMAT_VERSION = 1
 DIGEST_SIZE_BYTES = 20
 NO_DIGEST = bytes(DIGEST_SIZE_BYTES)
@@ -189,7 +191,9 @@ def part_digest(data: bytes) -> bytes:
     return state.digest()
 
 
-def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Collection[int] | None) -> bytes:
+def redact_record(
+    data: bytes, lsn: int, thread: int, *, alive: Collection[int] | None, rows: Rows | None = None
+) -> bytes:
     """Return a record without its event, and without dead nodes; its place in the chain stays.
 
     Args:
@@ -197,14 +201,15 @@ def redact_record(data: bytes | memoryview, lsn: int, thread: int, *, alive: Col
         lsn: its LSN.
         thread: the thread it belongs to.
         alive: numbers of the nodes to keep; None keeps all that are there.
+        rows: its nodes, as `kernels.record_rows` gives them, if at hand.
 
     """
     record = decode_record(data, lsn)
-    rows = kernels.record_rows(data)
+    rows = kernels.record_rows(data) if rows is None else rows
     body_digest, contents = _digests(record, rows)
     borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record)
     left = {
-        number: NodeRow(type_, digest, bytes(data[at : at + total_size]), content_size)
+        number: NodeRow(type_, digest, data[at : at + total_size], content_size)
         for number, (type_, digest, at, content_size, total_size) in rows.items()
         if alive is None or number in alive
     }
@@ -423,7 +428,7 @@ def record_contents_digest(data: memoryview | bytes, record: Record) -> bytes:
     return _digests(record, {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data))[1]
 
 
-def _digests(record: Record, rows: Mapping[int, tuple[int, bytes, int, int, int]]) -> tuple[bytes, bytes]:
+def _digests(record: Record, rows: Rows) -> tuple[bytes, bytes]:
     """Return the part digest of a record's body, and its contents digest; only the latter where nodes were vacuumed.
 
     Args:

@@ -25,6 +25,10 @@ _record_find: Callable[..., int] = lib.sl_record_find
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
 class RecordParts(NamedTuple):
     """Where the parts of a record lie.
 
@@ -56,7 +60,7 @@ def record_open(record: bytes | memoryview) -> RecordParts:
     if status != OK:
         del pointer  # a traceback would keep the buffer lent out
         fail(status, "node table")
-    parts = RecordParts(*unpack_numbers(scratch.numbers, 5))
+    parts = _new(RecordParts, unpack_numbers(scratch.numbers, 5))
     reuse(scratch)
     return parts
 

@@ -126,11 +126,11 @@ def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks:
             continue
         old = bytes(data)
         flags = old[FLAGS_AT]
-        rows = [(number, row[1]) for number, row in enumerate(kernels.record_nodes(old)) if row[0]]
-        alive = {number for number, _digest in rows if marks.is_alive(lsn, number)}
+        rows = kernels.record_rows(old)
+        alive = {number for number in rows if marks.is_alive(lsn, number)}
         if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
-            new = rewritten[lsn] = redact_record(old, lsn, thread if heir is None else heir, alive=alive)
-            _forget_shared(index, lsn, [row for row in rows if row[0] not in alive])
+            new = rewritten[lsn] = redact_record(old, lsn, thread if heir is None else heir, alive=alive, rows=rows)
+            _forget_shared(index, lsn, [(number, row[1]) for number, row in rows.items() if number not in alive])
             report.vacuumed_nodes += len(rows) - len(alive)
             report.freed_bytes += len(old) - len(new)
             flags = new[FLAGS_AT]
@@ -138,7 +138,7 @@ def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks:
         states.setdefault(thread, {})[lsn] = state if heir is None else None
         if heir is not None:
             states.setdefault(heir, {})[lsn] = state
-            _give_shared(index, lsn, heir, [row for row in rows if row[0] in alive])
+            _give_shared(index, lsn, heir, [(number, rows[number][1]) for number in sorted(alive)])
     transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
