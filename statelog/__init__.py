@@ -8,6 +8,7 @@ from statelog.errors import (
     ConflictError,
     CorruptionError,
     FormatError,
+    JournalMissingError,
     LimitError,
     NotFoundError,
     StatelogError,
@@ -17,6 +18,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.cbor import register_codec
+from statelog.recover import RecoveryReport, recover
 from statelog.store import Store, open
 from statelog.thread import Thread
 
@@ -28,8 +30,10 @@ __all__ = [
     "CorruptionError",
     "Diff",
     "FormatError",
+    "JournalMissingError",
     "LimitError",
     "NotFoundError",
+    "RecoveryReport",
     "StatelogError",
     "StorageError",
     "Store",
@@ -40,6 +44,7 @@ __all__ = [
     "diff",
     "errors",
     "open",
+    "recover",
     "reducers",
     "register_codec",
 ]

@@ -150,6 +150,10 @@ class CorruptionError(StatelogError):
     exit_code = 7
 
 
+class JournalMissingError(CorruptionError):
+    """A store was not closed, and the journal beside it is gone. Facts: path, journal."""
+
+
 class StorageError(StatelogError):
     """The disk or the operating system refused; ``__cause__`` is what it said."""
 

@@ -32,6 +32,9 @@ class Session(Protocol):
     def write(self, work: Callable[[Batch], Head]) -> Outcome:
         """Run `work` and return what it made."""
 
+    def flush(self) -> None:
+        """Make what was written durable, where it is not yet."""
+
     def after_commit(self, head: Head) -> None:
         """Do what a commit of a thread with a retention policy calls for."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from statelog.errors import UsageError
-from statelog.limits import MAX_SIZE_BYTES_DEFAULT
+from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log import compact as compaction
 from statelog.log import rebuild, verify
 from statelog.log.engine import Engine
@@ -17,7 +17,6 @@ from statelog.portable import streams
 from statelog.retain import delete_thread, erase_leftovers, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.statistics import StoreStatistics, collect
-from statelog.storage.environment import Environment
 from statelog.thread import Thread
 from statelog.transaction import Transaction, transaction
 from statelog.tree.node import Workspace
@@ -98,8 +97,8 @@ class Store:
 
     @property
     def durability(self) -> str:
-        """`commit` or `batched`."""
-        return self._engine.environment.durability
+        """`commit` or `interval`."""
+        return self._engine.environment.options.durability
 
     def close(self) -> None:
         """Close the file. What was made of the store raises ClosedError from then on."""
@@ -222,6 +221,18 @@ class Store:
         """
         return delete_thread(self._engine, id)
 
+    def flush(self) -> None:
+        """Return when everything committed so far is on the disk: a barrier for a store in `interval` mode.
+
+        In `commit` mode it is, and this costs nothing.
+
+        Raises:
+            StorageError: the disk refuses: what was committed since the last flush may be lost when power fails. Close
+                the store and open it again.
+
+        """
+        self._engine.flush()
+
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy if it is its turn (internal)."""
         apply_policy(self._engine, head.event.thread, head.event.version)
@@ -327,7 +338,8 @@ def open(
     *,
     read_only: bool = False,
     create: bool = True,
-    durability: Literal["commit", "batched"] = "commit",
+    durability: Literal["commit", "interval", "batched"] = "commit",
+    interval_ms: float = INTERVAL_DEFAULT_MS,
     max_size_bytes: int | None = None,
     lock_timeout_s: float | None = None,
 ) -> Store:
@@ -337,9 +349,10 @@ def open(
         path: the file. LMDB keeps a second one beside it, its name with `-lock` added.
         read_only: refuse writes; the file must exist.
         create: whether a missing file is made.
-        durability: "commit": what was acknowledged survives a power cut. "batched": a power
-            cut may take the last commit, and corrupts nothing; one flush a commit instead of
-            two. A killed process loses nothing in either.
+        durability: "commit": what was acknowledged survives a power cut; one flush a commit. "interval": no flush in
+            the commit; a power cut may take what the last interval brought, and leaves the log as it was before.
+            A killed process loses nothing in either. "batched" is an older name for "commit".
+        interval_ms: the interval; by default 50.
         max_size_bytes: the file never grows beyond it (default 256 GiB). Where several processes
             give different ones, the largest counts.
         lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
@@ -353,12 +366,13 @@ def open(
 
     """
     options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
-    environment = Environment.open(
+    engine = Engine.open(
         path,
         read_only=read_only,
         create=create,
         durability=durability,
+        interval_ms=interval_ms,
         max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
         **options,
     )
-    return Store(Engine(environment))
+    return Store(engine)

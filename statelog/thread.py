@@ -193,6 +193,7 @@ class Thread:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
+        durable: bool = False,
     ) -> Checkpoint:
         """Merge writes into the head's channels and make that the new head.
 
@@ -204,6 +205,7 @@ class Thread:
             metadata: kept with the checkpoint.
             expected_version: the head's version the caller has seen, -1 for none.
             id: the checkpoint's id; one of the store's making if left out.
+            durable: in a store in `interval` mode, return when it is on the disk.
 
         Raises:
             ConflictError: the head is another than `expected_version`.
@@ -214,9 +216,15 @@ class Thread:
 
         In each case nothing was written.
 
+        Raises:
+            StorageError: `durable`, and the flush failed: it is committed, and may be lost when power fails.
+
         """
         prepared = prepare_writes(self._schema, writes)
-        return self.commit_writes(prepared, metadata, expected_version=expected_version, checkpoint_id=id)
+        made = self.commit_writes(prepared, metadata, expected_version=expected_version, checkpoint_id=id)
+        if durable:
+            self._session.flush()
+        return made
 
     def commit_writes(
         self,

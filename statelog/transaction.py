@@ -89,6 +89,7 @@ class Transaction:
         end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
         self._snapshot = _Snapshot(engine)
         self._rehearsal = Batch(self._snapshot, NodeCache(), Memory(end))
+        self._is_durable = False
 
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
         """Return a thread whose writes belong to this transaction."""
@@ -135,6 +136,10 @@ class Transaction:
     def after_commit(self, head: Head) -> None:
         """Nothing yet: the end of the transaction sees to it."""
 
+    def flush(self) -> None:
+        """Flush at the end (internal)."""
+        self._is_durable = True
+
     def act(self, work: Callable[[Batch], T]) -> T:
         """Rehearse, and do it again at the end."""
         self._check_open()
@@ -155,6 +160,8 @@ class Transaction:
             return [operation(batch) for operation, _outcome in self._operations]
 
         results = self._engine.write(work)
+        if self._is_durable:
+            self._engine.flush()
         for (_operation, outcome), result in zip(self._operations, results, strict=True):
             if outcome is not None:
                 outcome.settle(result)

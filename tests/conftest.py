@@ -63,7 +63,7 @@ def store(path):
 @pytest.fixture(scope="module")
 def shared_store(tmp_path_factory):
     """One store for all examples of a module's properties, each on threads of its own; verified at the end."""
-    with statelog.open(tmp_path_factory.mktemp("shared") / "agent.state", durability="batched") as opened:
+    with statelog.open(tmp_path_factory.mktemp("shared") / "agent.state", durability="interval") as opened:
         yield opened
         assert opened.verify().problems == []
 

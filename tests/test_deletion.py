@@ -20,7 +20,7 @@ SCHEMA = {"log": operator.add, "value": reducers.replace}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[statelog.Store]:
-    with statelog.open(tmp_path / "a.state", durability="batched") as opened:
+    with statelog.open(tmp_path / "a.state", durability="interval") as opened:
         yield opened
         assert opened.verify().problems == []
 

@@ -115,7 +115,7 @@ def test_a_reader_sees_the_last_commit_while_another_goes_on(store: statelog.Sto
 @given(value=values())
 def test_values_come_back_from_the_file_exactly(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     path = tmp_path_factory.mktemp("values") / "a.state"
-    with statelog.open(path, durability="batched") as store:
+    with statelog.open(path, durability="interval") as store:
         store.thread("t").commit({"value": value, "nested": {"list": [value]}})
     with statelog.open(path, read_only=True) as store:
         assert identical(store.thread("t").state, {"value": value, "nested": {"list": [value]}})

@@ -60,7 +60,7 @@ def test_two_openings_in_one_process_are_one_store(path):
 
 def test_openings_that_disagree_are_refused(path):
     with statelog.open(path), pytest.raises(UsageError, match="besides"):
-        statelog.open(path, durability="batched")
+        statelog.open(path, durability="interval")
 
 
 @pytest.mark.parametrize("options", [{"durability": "none"}, {"max_size_bytes": 1000}])
@@ -69,7 +69,7 @@ def test_options_that_cannot_be_are_refused(path, options):
         statelog.open(path, **options)
 
 
-@pytest.mark.parametrize("durability", ["commit", "batched"])
+@pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_a_store_says_how_durable_it_is(path, durability):
     with statelog.open(path, durability=durability) as store:
         assert store.durability == durability
@@ -209,7 +209,7 @@ def test_commits_while_the_log_is_read_leave_no_gap(store):
 # --- several OS threads -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["commit", "batched"])
+@pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_many_threads_commit_at_once_and_lose_nothing(path, durability):
     schema = {"total": reducers.add, "log": reducers.append}
     with statelog.open(path, durability=durability) as store, ThreadPoolExecutor(16) as pool:
@@ -276,7 +276,7 @@ def test_care_reports_progress(store):
 @settings(max_examples=settings.default.max_examples // 3)
 @given(histories(max_size=15))
 def test_a_rebuilt_index_is_the_index_byte_for_byte(tmp_path_factory, history):
-    with statelog.open(tmp_path_factory.mktemp("rebuild") / "a.state", durability="batched") as store:
+    with statelog.open(tmp_path_factory.mktemp("rebuild") / "a.state", durability="interval") as store:
         perform_all(history, store, schema=SCHEMA)
         before = dump_index(store)
         assert store.rebuild_index() == store.last_lsn

@@ -49,7 +49,7 @@ def found(path: Path, value: str | bytes) -> int:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[statelog.Store]:
-    with statelog.open(tmp_path / "a.state", durability="batched") as opened:
+    with statelog.open(tmp_path / "a.state", durability="interval") as opened:
         yield opened
         assert opened.verify().problems == []
         opened.rebuild_index()  # L4: nothing of the index depends on what is gone
@@ -254,7 +254,7 @@ STEPS = st.lists(
 def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     path = tmp_path_factory.mktemp("sweep") / "a.state"
     alive = {"a", "b", "c"}
-    with statelog.open(path, durability="batched") as store:
+    with statelog.open(path, durability="interval") as store:
         expected: dict[tuple[str, int], Any] = {}
         for kind, name, number in steps:
             if name not in alive:

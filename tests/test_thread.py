@@ -431,7 +431,7 @@ def test_any_history_leaves_what_its_model_says(tmp_path_factory, history, reope
     path = tmp_path_factory.mktemp("history") / "a.state"
     model = StoreModel()
     perform_all(history, model, schema=SCHEMA)
-    with statelog.open(path, durability="batched") as store:
+    with statelog.open(path, durability="interval") as store:
         perform_all(history, store, schema=SCHEMA)
         if not reopen:
             assert_matches(store, model)

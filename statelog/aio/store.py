@@ -74,7 +74,7 @@ class Store:
 
     @property
     def durability(self) -> str:
-        """`commit` or `batched`."""
+        """`commit` or `interval`."""
         return self._store.durability
 
     async def close(self) -> None:
@@ -119,6 +119,10 @@ class Store:
             if not follow or left_s <= 0:
                 return
             await self._runner.wait(self._store.wait, after, min(left_s, _FOLLOW_SLICE_S))
+
+    async def flush(self) -> None:
+        """See `statelog.Store.flush`."""
+        await self._runner.run(self._store.flush)
 
     async def wait(self, after: int, timeout_s: float) -> bool:
         """See `statelog.Store.wait`."""

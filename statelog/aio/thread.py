@@ -87,10 +87,11 @@ class Thread:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
+        durable: bool = False,
     ) -> Checkpoint:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
         made: Checkpoint = await self._call(
-            "commit", *writes, metadata=metadata, expected_version=expected_version, id=id
+            "commit", *writes, metadata=metadata, expected_version=expected_version, id=id, durable=durable
         )
         return made
 

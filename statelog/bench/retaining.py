@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from statelog.bench.live import Live
     from statelog.bench.measure import Operation
     from statelog.bench.stores import Opened
-    from statelog.storage.environment import Durability
+    from statelog.storage.options import Durability
     from statelog.thread import Thread
 
 _TURNS = 10_000
@@ -119,7 +119,7 @@ def _run(path: Path, shape: _Shape, turns: int, *, is_policy: bool) -> _Found:
     messages = Corpus().endless(_TURN_BYTES)
     samples = Samples()
     looks = []
-    with opened(path, durability="batched") as store:
+    with opened(path, durability="interval") as store:
         threads = [store.thread(f"chat {number}", schema=shape.schema) for number in range(shape.threads)]
         for thread in threads:
             shape.take(thread, next(messages))
@@ -176,7 +176,7 @@ def _told(name: str, found: _Found) -> str:
 _NO_POLICY = "no policy"
 _COST_SIDES = (_NO_POLICY, f"keep_last={_KEEP_LAST}")
 _COST_MAX = 1.25
-_DURABILITIES: tuple[Durability, ...] = ("commit", "batched")
+_DURABILITIES: tuple[Durability, ...] = ("commit", "interval")
 
 
 @contextmanager
@@ -230,10 +230,10 @@ def _mean_us(samples: Samples) -> float:
     return sum(samples.durations_ns) / len(samples.durations_ns) / 1000
 
 
-SIZE = Workload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "batched", _measure_size)
+SIZE = Workload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "interval", _measure_size)
 COST = Workload(
     "retention-cost",
     "Commit under a retention policy, beside one without",
-    "commit, and batched",
+    "commit, and interval",
     _measure_cost,
 )

@@ -1,4 +1,4 @@
-"""The same logical work in SQLite: WAL, `synchronous=FULL`, of the standard library.
+"""The same logical work in SQLite: WAL, `synchronous=FULL` or `NORMAL`, of the standard library.
 
 A commit here is what an agent's own table of messages would be: one row for the message and
 one for the new version, in one transaction. Nothing else is kept (no state to go back to, no
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 NAME = "SQLite"
 DURABILITY = "WAL, synchronous=FULL"
+FULL = "FULL"
+"""Nothing acknowledged is lost with the power, as with `commit`."""
+NORMAL = "NORMAL"
+"""What was acknowledged since the last checkpoint is lost with the power: more than with `interval`."""
+
 BUSY_TIMEOUT_S = 60.0
 
 _TABLES = """
@@ -32,9 +37,9 @@ CREATE TABLE state (thread TEXT, channel TEXT, value TEXT, PRIMARY KEY (thread, 
 class Peer:
     """One connection, for one thread of execution. Statements are prepared once: sqlite3 keeps them."""
 
-    def __init__(self, path: Path, thread: str) -> None:
+    def __init__(self, path: Path, thread: str, synchronous: str) -> None:
         self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA synchronous=FULL")
+        self._connection.execute(f"PRAGMA synchronous={synchronous}")
         self._thread = thread
         self._version = -1
 
@@ -83,11 +88,11 @@ def create(path: Path) -> None:
 
 
 @contextmanager
-def connected(path: Path, thread: str = "agent") -> Iterator[Peer]:
+def connected(path: Path, thread: str = "agent", *, synchronous: str = FULL) -> Iterator[Peer]:
     """Open a connection to a database, made if need be."""
     if not path.exists():
         create(path)
-    peer = Peer(path, thread)
+    peer = Peer(path, thread, synchronous)
     try:
         yield peer
     finally:

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from statelog.log.engine import Engine
-from statelog.storage.environment import Environment
 from statelog.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from statelog.storage.environment import Durability
+    from statelog.storage.options import Durability
 
 WITHOUT_FLUSH = "no flush"
 """What the tables call a store whose commits are handed to the system and not flushed: for measuring only."""
@@ -30,6 +29,6 @@ class Opened(Store):
 @contextmanager
 def opened(path: Path, *, durability: Durability = "commit", flush: bool = True) -> Iterator[Opened]:
     """Open a store as `statelog.open` does, or, for measuring and for building in haste, without flushes."""
-    store = Opened(Engine(Environment.open(path, durability=durability, _flush=flush)))
+    store = Opened(Engine.open(path, durability=durability, flush=flush))
     with store:
         yield store

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statelog.bench import (
     care,
     committers,
+    durability,
     growth,
     length,
     overhead,
@@ -26,7 +27,8 @@ WORKLOADS = {
         time_travel.FORK,
         committers.ONE,
         committers.SIXTEEN,
-        overhead.BATCHED,
+        durability.DURABILITY,
+        overhead.INTERVAL,
         overhead.PROCESSOR,
         reading.LAST_ITEMS,
         reducing.REDUCERS,

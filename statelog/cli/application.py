@@ -19,6 +19,7 @@ from statelog.cli.demo import demo
 from statelog.cli.diffs import diff
 from statelog.cli.logs import log
 from statelog.cli.portable import export, import_
+from statelog.cli.recover import recover
 from statelog.cli.retain import delete, retain
 from statelog.cli.salvage import salvage
 from statelog.cli.states import show
@@ -161,6 +162,6 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, diff, log, rollback, fork, tag, stat, verify, rebuild_index, bench,
-    retain, delete, compact, export, import_, salvage, crashtest,
+    retain, delete, compact, export, import_, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
+from statelog.log.replay import Replay
 from statelog.log.view import View
+from statelog.storage.environment import Environment
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.events import Digested
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
-    from statelog.storage.environment import Environment
     from statelog.storage.transactions import WriteTransaction
     from statelog.tree.node import Node
 
@@ -58,6 +60,11 @@ class Engine:
         self.is_closed = False
         self.collectors: dict[int, Collector] = {}
         """Retention at work in this process, by thread."""
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Engine:
+        """Open a file; options and errors are those of `Environment.open`."""
+        return cls(Environment.open(path, replay=Replay(), **options))
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -102,12 +109,18 @@ class Engine:
         run = partial(self._run, work)
         return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
 
+    def flush(self) -> None:
+        """Make everything committed so far durable. Raises StorageError."""
+        self._check_open()
+        self.environment.flush_journal()
+
     def write_raw(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
         """Run `work` on a write transaction and commit it: for the care of the store, or records made elsewhere."""
         self._check_open()
 
         def run(transaction: WriteTransaction) -> T:
             self._last = None
+            transaction.is_steady = True
             return work(transaction)
 
         return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.events import Event
-    from statelog.log.index import NodeFacts
+    from statelog.log.index import IndexWriter, NodeFacts
     from statelog.log.view import Transaction
     from statelog.storage.transactions import ReadTransaction, WriteTransaction
 
@@ -77,7 +77,7 @@ def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | 
     return index
 
 
-def apply_record(index: DerivedIndex, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
+def apply_record(index: IndexWriter, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
     """Bring an index up to date with one record. Of a redacted one, without event, only shared nodes are left.
 
     Args:

@@ -89,10 +89,13 @@ class Finder:
         """Pages of records with pages of their own: what seems to stand on them are contents."""
 
     def find(self, progress: Progress | None = None) -> None:
-        """Look where the tree leads; and, where that is not everything, on every page."""
+        """Look where the tree leads, and into the journal; and, where that is not everything, on every page."""
+        for lsn, offset, size in self._pages.journaled:
+            self._take(lsn, offset, size, IN_TREE)
+        journaled_last = max(self._found, default=0)
         for is_newest, table in self._pages.tables(LOG_TABLE):
             if is_newest and table.entries * RECORD_SIZE_BYTES_MIN <= self._pages.size_bytes:
-                self.committed_last = table.entries
+                self.committed_last = max(table.entries, journaled_last)
             self._take_entries(self._pages.entries(table.root), IN_TREE if is_newest else IN_OLD_TREE)
             if is_newest and self._is_complete():
                 return

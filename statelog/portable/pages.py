@@ -15,6 +15,8 @@ import struct
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog.portable.unflushed import NOTHING, Unflushed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -30,6 +32,8 @@ _DATABASE = struct.Struct("=IHHQQQQQ")
 _TAIL = struct.Struct("=QQ")
 _NODE = struct.Struct("=HHHH")
 _NUMBER = struct.Struct("=Q")
+_RECORDS_AT = 1 << 62
+_RECORD_BITS = 32
 PAGE_HEAD_SIZE_BYTES = _PAGE.size
 _META_SIZE_BYTES = _PAGE.size + _META.size + 2 * _DATABASE.size + _TAIL.size
 
@@ -61,16 +65,26 @@ class PageFile:
 
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, unflushed: Unflushed = NOTHING) -> None:
+        """Begin with the meta pages, or with that of the steady snapshot if the store was not closed."""
         self._descriptor = descriptor
+        self._records = list(unflushed.records.values())
+        self.journaled = [
+            (lsn, _RECORDS_AT + (number << _RECORD_BITS), len(record))
+            for number, (lsn, record) in enumerate(unflushed.records.items())
+        ]
+        """LSN, offset and size of records in the journal, which are read as if they lay beyond the end of the file."""
         self.size_bytes = os.fstat(descriptor).st_size
         self.page_size_bytes = _PAGE_SIZE_BYTES_DEFAULT
         self._has_both_metas = False
-        self._mains = self._read_metas()
+        self._mains = self._read_metas(unflushed.meta)
         self.page_count = -(-self.size_bytes // self.page_size_bytes)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file, fewer at its end."""
+        if offset >= _RECORDS_AT:
+            number, start = divmod(offset - _RECORDS_AT, 1 << _RECORD_BITS)
+            return self._records[number][start : start + size] if number < len(self._records) else b""
         if not 0 <= offset <= self.size_bytes:
             return b""
         try:
@@ -125,11 +139,14 @@ class PageFile:
         for low, high, flags, _key_size, _at in _nodes(page):
             yield low | high << 16 | flags << 32
 
-    def _read_metas(self) -> list[int]:
-        """Return the roots of the main tables, that of the newest meta page first."""
+    def _read_metas(self, steady: bytes) -> list[int]:
+        """Return the roots of the main tables, that of the newest meta page first.
+
+        Of a store that was not closed, the steady snapshot's alone: the others may lead anywhere.
+        """
         metas: list[tuple[int, int]] = []
         for at in (0, *_PAGE_SIZES_BYTES):
-            page = self.read(at, _META_SIZE_BYTES)
+            page = steady or self.read(at, _META_SIZE_BYTES)
             if len(page) < _META_SIZE_BYTES or _META.unpack_from(page, _PAGE.size)[0] != _MAGIC:
                 continue
             free = _DATABASE.unpack_from(page, _PAGE.size + _META.size)

@@ -53,8 +53,8 @@ from statelog.portable.overlay import Overlay
 from statelog.portable.pages import PageFile
 from statelog.portable.salvage_plan import Plan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
+from statelog.portable.unflushed import read_unflushed
 from statelog.storage.creation import sync_directory
-from statelog.storage.environment import Environment
 from statelog.storage.failures import translate_os
 from statelog.storage.locks import FileLocks
 from statelog.storage.residency import MappedPages
@@ -115,7 +115,7 @@ def salvage(
         raise AlreadyExistsError(message, path=str(new))
     try:
         with _opened(damaged) as descriptor:
-            pages = PageFile(descriptor)
+            pages = PageFile(descriptor, read_unflushed(damaged, descriptor))
             finder = Finder(pages)
             finder.find(progress)
             chosen, last = finder.choose()
@@ -159,7 +159,7 @@ def _write(
     report = SalvageReport(str(damaged), str(new), plan.last)
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
     try:
-        engine = Engine(Environment.open(temporary, max_size_bytes=max_size_bytes))
+        engine = Engine.open(temporary, max_size_bytes=max_size_bytes)
         try:
             _Writer(engine, finder, chosen, plan, report).run(progress)
         finally:

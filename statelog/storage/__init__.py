@@ -5,7 +5,8 @@ the one way to write; `faults` and `Wake` serve tests and those who wait.
 """
 
 from statelog.storage.commit import Committer
-from statelog.storage.environment import Durability, Environment
+from statelog.storage.environment import Environment
+from statelog.storage.options import Durability
 from statelog.storage.statistics import EnvironmentStatistics, TableStatistics
 from statelog.storage.transactions import ReadTransaction, WriteTransaction
 from statelog.storage.wake import Wake

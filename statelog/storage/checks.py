@@ -107,6 +107,30 @@ def read_live_meta(descriptor: int, path: Path) -> Meta:
     return max(_read_metas(descriptor, path), key=lambda meta: meta.transaction_id)
 
 
+def read_live_meta_bytes(descriptor: int) -> bytes:
+    """Return what LMDB wrote of its meta page at the last commit, of a file known to be good."""
+    first = os.pread(descriptor, _META_SIZE_BYTES, 0)
+    second = os.pread(descriptor, _META_SIZE_BYTES, _page_size_bytes(first))
+    return max(first, second, key=_transaction_id)
+
+
+def restore_meta(descriptor: int, meta: bytes) -> None:
+    """Write a meta page into both slots, flushed: the file is what it was at that commit. Raises OSError."""
+    for slot in (0, 1):
+        os.pwrite(descriptor, _PAGE_NUMBER.pack(slot) + meta[_PAGE_NUMBER.size :], slot * _page_size_bytes(meta))
+    os.fdatasync(descriptor)
+
+
+def _page_size_bytes(meta: bytes) -> int:
+    size: int = _DATABASE.unpack_from(meta, _PAGE_HEADER.size + _META_HEAD.size)[0]
+    return size
+
+
+def _transaction_id(meta: bytes) -> int:
+    number: int = _META_TAIL.unpack_from(meta, _META_SIZE_BYTES - _META_TAIL.size)[1]
+    return number
+
+
 def read_meta_of(descriptor: int, path: Path, transaction_id: int) -> Meta | None:
     """Return the meta page of a commit, None if it was written over: of the last two commits, those are kept."""
     for meta in _read_metas(descriptor, path):
@@ -189,7 +213,7 @@ def _read_metas(descriptor: int, path: Path) -> tuple[Meta, Meta]:
     start = os.pread(descriptor, _META_SIZE_BYTES, 0)
     if len(start) < _META_SIZE_BYTES or _magic(start) != _MAGIC:
         _refuse_foreign(descriptor, path, start)
-    page_size_bytes = _DATABASE.unpack_from(start, _PAGE_HEADER.size + _META_HEAD.size)[0]
+    page_size_bytes = _page_size_bytes(start)
     if page_size_bytes not in _PAGE_SIZES_BYTES:
         raise _damaged(path, f"its page size reads {page_size_bytes}")
     both = os.pread(descriptor, page_size_bytes + _META_SIZE_BYTES, 0)

@@ -301,10 +301,13 @@ class Committer:
     ) -> None:
         """End a failed transaction, and settle `group` by what became of it."""
         transaction.abort()
-        if attempts and (self._environment.headroom.adapt(error) or self._ripen(error)):
+        if transaction.stage is Stage.COMMITTING and not isinstance(error, lmdb.MapFullError):
+            self._settle_by_looking(transaction, group, error)
+            return
+        if attempts and (self._let_go_of_pages(error) or self._environment.headroom.adapt(error) or self._ripen(error)):
             self._execute(group, attempts - 1)
             return
-        if transaction.stage is Stage.COMMITTING and not isinstance(error, lmdb.MapFullError):
+        if transaction.stage is Stage.COMMITTING:  # no page for the free list: but the journal may have it
             self._settle_by_looking(transaction, group, error)
         elif not isinstance(error, Exception):
             return
@@ -315,6 +318,16 @@ class Committer:
         else:
             for request in group:
                 self._execute([request])
+
+    def _let_go_of_pages(self, error: BaseException) -> bool:
+        """After a transaction found no page, tell whether there are some now that were held for the steady snapshot."""
+        environment = self._environment
+        if not (isinstance(error, lmdb.MapFullError) and environment.steady.is_unsteady):
+            return False
+        with contextlib.suppress(StatelogError):
+            environment.make_steady()
+            return True
+        return False
 
     def ripen(self) -> None:
         """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
@@ -362,21 +375,19 @@ class Committer:
         commit would come back after a power cut, and the next one would reuse its pages.
         """
         environment = self._environment
-        environment.must_sync = True
         try:
             if reopen:
                 environment.reopen()
-            is_there = self._is_in_store(transaction)
-            environment.flush_after_failure()
+            environment.make_steady()
+            return self._is_in_store(transaction)
         except (StatelogError, lmdb.Error):
             return None
-        return is_there
 
     def _is_in_store(self, transaction: WriteTransaction) -> bool | None:
         with self._environment.read() as snapshot:
-            if transaction.last_put is None:
+            if not transaction.appended:
                 return False if snapshot.id < transaction.number else None
-            lsn, record = transaction.last_put
+            lsn, record = transaction.appended[-1]
             found = snapshot.get_log(lsn)
             return found is not None and found == record
 

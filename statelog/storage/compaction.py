@@ -6,7 +6,7 @@ old file or to the new one, both whole and of the same contents.
 
 Nobody commits to the new file before the rename is durable: the environment takes its
 name for volatile until the directory has been flushed, also if the rename reported an
-error and happened, and so does whoever opens a file (`Environment._open_handles`).
+error and happened, and so does whoever opens a file (`Environment.open_handles`).
 
 While it runs, no other process has the store open (exclusive presence), and commits
 of this process wait; reading goes on, but for the moment of the swap.
@@ -139,6 +139,7 @@ def compact_file(
     temporary = _temporary_path(environment.path)
     with environment.write_lock:
         try:
+            environment.steady.retire()
             descriptor = _create(temporary, environment)
             try:
                 compacted = _fill(environment, temporary, descriptor, check_record, progress)
@@ -371,9 +372,9 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
             if is_same_file(environment.path, descriptor):
                 _adopt(environment, locks)
             else:
-                environment._open_handles()  # noqa: SLF001
+                environment.open_handles()
         point("compaction.after_rename")
-        environment._open_handles()  # noqa: SLF001 - this flushes the directory first
+        environment.open_handles()
         point("compaction.after_directory_sync")
 
 

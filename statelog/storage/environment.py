@@ -13,11 +13,12 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
 from statelog.errors import (
+    AccessError,
     ClosedError,
     ForkedError,
     ReadOnlyError,
@@ -25,26 +26,24 @@ from statelog.errors import (
     StorageError,
     UsageError,
 )
-from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
 from statelog.storage import registry
 from statelog.storage.commit import Committer
 from statelog.storage.failures import error_code, translate_lmdb
-from statelog.storage.flushing import flush_anew, make_name_durable
+from statelog.storage.flushing import make_name_durable
 from statelog.storage.headroom import Headroom
+from statelog.storage.keeper import Keeper
 from statelog.storage.locks import FileLocks
 from statelog.storage.opening import Handles, open_handles
+from statelog.storage.options import Options
+from statelog.storage.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
 from statelog.storage.statistics import collect_statistics
-from statelog.storage.transactions import ReadTransaction
+from statelog.storage.steady import Steady
+from statelog.storage.transactions import ReadTransaction, WriteTransaction
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
+    from statelog.storage.recovery import Replay
     from statelog.storage.statistics import EnvironmentStatistics
-    from statelog.storage.transactions import WriteTransaction
-
-Durability: TypeAlias = Literal["commit", "batched"]
-
-LOCK_TIMEOUT_DEFAULT_S = 10.0
-"""How long to wait for another process's commit: far above any flush, below a person's patience."""
 
 _DRAIN_TIMEOUT_S = 5.0
 """Reads are short by contract; one that outlives this is held by whoever waits for it."""
@@ -69,24 +68,13 @@ class Environment:
         wake: tells other processes of commits, and waits for theirs.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        descriptor: int,
-        *,
-        read_only: bool,
-        durability: str,
-        max_size_bytes: int,
-        lock_timeout_s: float,
-        flush: bool,
-    ) -> None:
+    def __init__(self, path: Path, descriptor: int, options: Options, replay: Replay) -> None:
         """Use `open`: it keeps one environment per file."""
         self.path = path
-        self.read_only = read_only
-        self.durability = durability
-        self.max_size_bytes = max_size_bytes
-        self.lock_timeout_s = lock_timeout_s
-        self.flush = flush
+        self.options = options
+        self.read_only = options.read_only
+        self.max_size_bytes = options.max_size_bytes
+        self.lock_timeout_s = options.lock_timeout_s
         self.process_id = os.getpid()
         self.inode = (0, 0)
         """Device and inode, by which the registry knows the file."""
@@ -95,11 +83,11 @@ class Environment:
         self.gated = True
         """Nobody may begin: the environment is being reopened or resized, or is closed."""
         self.closed = False
-        self.must_sync = False
-        """Whether a commit failed since the last flush: nothing is written before the next one."""
         self.is_name_durable = False
         """Whether the directory was flushed since the file took its name. Its creation or compaction may have
         been killed, or have failed, just before: nothing is written before."""
+        self.replayed = 0
+        """Records put back from the journal when this was opened."""
         self.references = 0
         self.is_forked = False
         """This is the copy that a child has of its parent's environment."""
@@ -109,13 +97,14 @@ class Environment:
         self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
         self.write_lock = threading.RLock()
         self.headroom = Headroom(self)
+        self.steady = Steady(self)
+        self.keeper = Keeper(self)
         self._gate = threading.RLock()
         self._writer_thread = 0
         self.header: dict[str, Any] = {}
         self.store_id = b""
-        with self._gate:
-            self.locks.acquire_presence(lock_timeout_s)
-            self._open_handles()
+        with self._gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
+            recover(self, replay)
         self.committer = Committer(self)
         self.wake = Wake(self)
 
@@ -124,24 +113,19 @@ class Environment:
         cls,
         path: str | os.PathLike[str],
         *,
-        read_only: bool = False,
         create: bool = True,
-        durability: Durability = "commit",
-        max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT,
-        lock_timeout_s: float = LOCK_TIMEOUT_DEFAULT_S,
-        _flush: bool = True,
+        replay: Replay = put_records,
+        **options: Any,
     ) -> Environment:
         """Open the store at `path`, or share it with whoever in this process has it open.
 
         Args:
             path: of the data file; symbolic links are followed.
-            read_only: never write; the store must exist.
             create: make a new store where there is none.
-            durability: "commit" loses nothing acknowledged when power fails, "batched" at most
-                the last commit.
-            max_size_bytes: the quota: the file never grows beyond it.
-            lock_timeout_s: how long to wait for another process that writes. Of several openings
-                in one process, the first one's counts.
+            replay: puts records of a journal back, if the store was not closed. By default it puts them and nothing
+                else: the index is the log's.
+            options: those of `Options`. Of several openings in one process, the first one's interval and time-out
+                count.
 
         Raises:
             UsageError: options that cannot be, or differ from those of the open store.
@@ -152,39 +136,34 @@ class Environment:
             StoreLockedError: another process holds it. Facts: path, timeout_s.
             StorageError: whatever else the operating system refuses. Facts: path.
         """
-        if durability not in {"commit", "batched"}:
-            message = f"durability is 'commit' or 'batched', not {durability!r}"
-            raise UsageError(message, durability=durability)
-        if max_size_bytes < MAX_SIZE_BYTES_MIN:
-            message = f"max_size_bytes is at least {MAX_SIZE_BYTES_MIN}, not {max_size_bytes}"
-            raise UsageError(message, max_size_bytes=max_size_bytes, limit=MAX_SIZE_BYTES_MIN)
+        given = Options(**options).check()
 
         def make(real: Path, descriptor: int) -> Environment:
-            return cls(
-                real,
-                descriptor,
-                read_only=read_only,
-                durability=durability,
-                max_size_bytes=max_size_bytes,
-                lock_timeout_s=lock_timeout_s,
-                flush=_flush,
-            )
+            while True:
+                if given.read_only and waits_for_recovery(real, descriptor):
+                    cls._recover_first(real, given, replay)
+                with contextlib.suppress(UnrecoveredError):  # whoever was about to do it is gone
+                    return cls(real, descriptor, given, replay)
 
-        environment = registry.acquire(Path(path), make, writable=not read_only, create=create and not read_only)
-        options = (read_only, durability, max_size_bytes, _flush)
-        if (open_with := environment.options) != options:
+        may_write = not given.read_only
+        environment = registry.acquire(Path(path), make, writable=may_write, create=create and may_write)
+        if (open_with := environment.options.shared) != given.shared:
             registry.release(environment)
             message = (
                 f"{environment.path} is open in this process with (read_only, durability, max_size_bytes) = "
-                f"{open_with[:3]}; it cannot be opened with {options[:3]} besides"
+                f"{open_with[:3]}; it cannot be opened with {given.shared[:3]} besides"
             )
-            raise UsageError(message, path=str(environment.path), open_with=open_with[:3], given=options[:3])
+            raise UsageError(message, path=str(environment.path), open_with=open_with[:3], given=given.shared[:3])
         return environment
 
-    @property
-    def options(self) -> tuple[bool, str, int, bool]:
-        """What all openings of one file in one process must agree on."""
-        return (self.read_only, self.durability, self.max_size_bytes, self.flush)
+    @classmethod
+    def _recover_first(cls, path: Path, options: Options, replay: Replay) -> None:
+        """Have a store that was not closed recovered before it is opened read-only."""
+        try:
+            cls.open(path, create=False, replay=replay, **options._replace(read_only=False)._asdict()).close()
+        except AccessError as error:
+            message = f"{path} was not closed: who may write to it must open it once before it can be read"
+            raise AccessError(message, path=str(path)) from error
 
     def read(self) -> ReadTransaction:
         """Return a read transaction for a `with` statement; short, never held across user code."""
@@ -205,16 +184,41 @@ class Environment:
         """Return sizes, pages per table, free pages and readers, all of one moment."""
         return collect_statistics(self)
 
+    def count_pages(self) -> tuple[int, int]:
+        """Return how many pages are in use, and how many are free or held by readers."""
+        statistics = collect_statistics(self)
+        return statistics.pages_used, statistics.pages_free
+
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many."""
         cleared: int = self.handles.raw.reader_check()
         return cleared
 
-    def sync(self) -> None:
-        """Flush what LMDB has committed, whatever the durability."""
-        if self.flush:
-            self.handles.raw.sync(True)
-        self.must_sync = False
+    def make_steady(self) -> None:
+        """Flush all that was committed where it lies, whatever the durability: the journal is empty then.
+
+        Raises:
+            StorageError: it cannot be done. Facts: path.
+            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+        """
+        with self.write_lock:
+            transaction = WriteTransaction(self)
+            transaction.begin()
+            try:
+                if self.steady.is_unsteady:
+                    self.steady.advance()
+            except lmdb.Error as error:
+                raise self.translate(error) from error
+            finally:
+                transaction.abort()
+
+    def flush_journal(self) -> None:
+        """Make durable what was committed without a flush.
+
+        Raises:
+            StorageError: it cannot be done. Facts: path.
+        """
+        self.steady.flush()
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.
@@ -233,10 +237,11 @@ class Environment:
         with self._gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
+            self.steady.unpin()
             if self.handles is not None:
                 self.handles.raw.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
-            self._open_handles()
+            self.open_handles()
 
     # --- for transactions -----------------------------------------------------
 
@@ -256,9 +261,8 @@ class Environment:
             if self.gated:
                 self.pass_gate(transaction)
             self.locks.acquire_writer(self.lock_timeout_s)
-            if self.must_sync:
-                self._sync_first()
             try:
+                self.steady.prepare()
                 raw = self.handles.begin(None, None, True, True)
             except lmdb.Error as error:
                 raw = self._begin_again(transaction, error, write=True)
@@ -273,36 +277,6 @@ class Environment:
         if self.read_only:
             message = f"{self.path} is open read-only"
             raise ReadOnlyError(message, path=str(self.path))
-
-    def _sync_first(self) -> None:
-        """After a failed commit, flush before anything is written again. Raises StorageError."""
-        try:
-            self._flush_anew()
-        except (lmdb.Error, OSError) as error:
-            self.locks.release_writer()
-            message = f"{self.path}: a commit failed, and so does the flush that must come before the next: {error}"
-            raise StorageError(message, path=str(self.path)) from error
-
-    def flush_after_failure(self) -> None:
-        """Bring what the file now says to the disk, whatever a failed write or flush has left there.
-
-        Raises:
-            StorageError: it cannot be done; nothing is written before it can.
-        """
-        self.must_sync = True
-        self.locks.acquire_writer(self.lock_timeout_s)
-        try:
-            self._flush_anew()
-        except (lmdb.Error, OSError) as error:
-            message = f"{self.path}: cannot be flushed: {error}"
-            raise StorageError(message, path=str(self.path)) from error
-        finally:
-            self.locks.release_writer()
-
-    def _flush_anew(self) -> None:
-        if self.flush:
-            flush_anew(self.locks.descriptor, self.handles.raw.stat()["psize"])
-        self.sync()
 
     def end_write(self, transaction: WriteTransaction) -> None:
         """Release the writer lock; harmless when repeated."""
@@ -333,7 +307,7 @@ class Environment:
             with self._gate:
                 self._check_open()
                 if self.handles is None:
-                    self._open_handles()
+                    self.open_handles()
             active.add(transaction)
             if not self.gated:
                 return
@@ -351,23 +325,50 @@ class Environment:
 
     def shut(self) -> None:
         """Close for good; the registry calls it with the last reference."""
+        if not self.write_lock.acquire(timeout=_DRAIN_TIMEOUT_S):
+            message = f"{self.path}: a transaction is still open"
+            raise UsageError(message, path=str(self.path))
+        try:
+            self._shut()
+        finally:
+            self.write_lock.release()
+
+    def _shut(self) -> None:
         with self._gate:
             self._shut_gate(_DRAIN_TIMEOUT_S)
             self.closed = True
+            self.keeper.stop()
             if self.handles is not None:
+                self._leave()
                 self.handles.raw.close()
             self.wake.close()
             if not self.read_only and self.locks.try_exclusive():
                 remove_wake_file(self.store_id)
             os.close(self.locks.descriptor)
 
+    def _leave(self) -> None:
+        """Remove the journal, if nobody else writes; else what was committed stays in it."""
+        if self.read_only:
+            return
+        with self.locks.closing() as is_alone:
+            if is_alone:
+                with contextlib.suppress(OSError, lmdb.Error, StatelogError):
+                    self.steady.retire()
+        self.steady.leave()
+
     def rest_for_fork(self) -> None:
         """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""
         self._gate.acquire()
         self._is_at_rest = False
-        with contextlib.suppress(UsageError):
-            self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
-            self._is_at_rest = True
+        if not self.write_lock.acquire(timeout=_FORK_TIMEOUT_S):
+            return
+        try:
+            with contextlib.suppress(UsageError):
+                self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
+                self.steady.unpin()  # else the child, closing its copy, would free the parent's slot
+                self._is_at_rest = True
+        finally:
+            self.write_lock.release()
 
     def go_on_after_fork(self) -> None:
         """After a fork, in the parent: all as before."""
@@ -386,6 +387,7 @@ class Environment:
         self.locks.supported = False
         os.close(self.locks.descriptor)
         self._gate.release()
+        self.steady.leave_after_fork()
         if self._is_at_rest:
             if self.handles is not None:
                 self.handles.raw.close()
@@ -441,6 +443,8 @@ class Environment:
                 raise self.translate(error) from error
             self.pass_gate(transaction)
             try:
+                if write:
+                    self.steady.prepare()
                 return self.handles.begin(None, None, write, True)
             except lmdb.Error as again:
                 error = again
@@ -456,7 +460,7 @@ class Environment:
             self.handles.raw.set_mapsize(0)
             self.gated = False
 
-    def _open_handles(self) -> None:
+    def open_handles(self) -> None:
         """Open LMDB's environment, and the gate. Holds under `_gate`."""
         if not self.read_only:
             from statelog.storage.compaction import finish_leftovers
@@ -470,8 +474,6 @@ class Environment:
             self.locks,
             self.path,
             read_only=self.read_only,
-            metasync=self.durability == "commit",
-            sync=self.flush,
             max_size_bytes=self.headroom.commit_size_bytes_max,
             lock_timeout_s=self.lock_timeout_s,
         )

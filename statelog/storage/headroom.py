@@ -176,6 +176,16 @@ class Headroom:
             return False
         return True
 
+    def lend(self, size_bytes: int) -> bool:
+        """Give blocks of the reserve back to a disk that is full; False if there are none. The caller is the writer."""
+        page_size_bytes, end, size = self._measure()
+        wanted = size - size_bytes // page_size_bytes
+        if wanted < end:
+            return False
+        os.ftruncate(self._environment.locks.descriptor, wanted * page_size_bytes)
+        self._end_max = 0
+        return True
+
     def is_worth_ripening(self) -> bool:
         """Tell whether much was freed of late, or before, and is not yet, or never was, given out again."""
         environment = self._environment

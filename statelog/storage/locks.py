@@ -7,11 +7,13 @@ who writes, and one is shared by those who wait to. They are locks of the open f
 the process, and closing another descriptor of the file does not drop them, as it
 does with plain POSIX locks.
 
-Where the system has no such locks (`supported` turns False), LMDB's own remain.
+Where the system has no such locks (`supported` turns False), LMDB's own remain, and one of the whole file
+that tells who has it open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -22,11 +24,14 @@ from typing import TYPE_CHECKING
 from statelog.errors import StoreLockedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _PRESENCE_AT = 2**62
 _WRITER_AT = 2**62 + 1
 _WAITING_AT = 2**62 + 2
+_OPENING_AT = 2**62 + 3
+_WRITABLE_AT = 2**62 + 4
 _FLOCK = struct.Struct("hhqqi")
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
@@ -35,6 +40,9 @@ _MISSING_ERRNOS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENO
 _TURN_S = 0.005
 _YIELD_S = 0.001
 """Who writes without end looks once a turn whether others wait, and stands back for that long, some polls of theirs."""
+
+_CLOSING_TIMEOUT_S = 1.0
+"""How long who closes a store waits for those who are just opening it."""
 
 _PAUSE_S_MIN = 0.00005
 _PAUSE_S_MAX = 0.00025
@@ -46,6 +54,12 @@ def _range_lock(kind: int, at: int) -> bytes:
 
 _PRESENCE_SHARED = _range_lock(fcntl.F_RDLCK, _PRESENCE_AT)
 _PRESENCE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _PRESENCE_AT)
+_PRESENCE_FREE = _range_lock(fcntl.F_UNLCK, _PRESENCE_AT)
+_OPENING_SHARED = _range_lock(fcntl.F_RDLCK, _OPENING_AT)
+_OPENING_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _OPENING_AT)
+_OPENING_FREE = _range_lock(fcntl.F_UNLCK, _OPENING_AT)
+_WRITABLE_SHARED = _range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
+_WRITABLE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
 _WRITER_TAKEN = _range_lock(fcntl.F_WRLCK, _WRITER_AT)
 _WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
 _WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
@@ -76,10 +90,58 @@ class FileLocks:
             StoreLockedError: another holds it for itself alone. Facts: path, timeout_s.
         """
         self._acquire(_PRESENCE_SHARED, timeout_s)
+        if not self.supported:
+            self._flock(fcntl.LOCK_SH)
+
+    @contextlib.contextmanager
+    def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
+        """Say that this process has the store open, and keep others from opening it while the `with` block runs.
+
+        Raises:
+            StoreLockedError: another opens it, or holds it for itself alone. Facts: path, timeout_s.
+        """
+        self._acquire(_OPENING_SHARED if read_only else _OPENING_EXCLUSIVE, timeout_s)
+        try:
+            self.acquire_presence(timeout_s)
+            if not read_only:
+                self._acquire(_WRITABLE_SHARED, timeout_s)
+            yield
+        except BaseException:
+            self._try(_PRESENCE_FREE)
+            raise
+        finally:
+            if self.supported:
+                fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[bool]:
+        """Keep others from opening the store while the `with` block runs; tell whether nobody else can write to it."""
+        if not self.supported:
+            yield self._flock(fcntl.LOCK_EX)
+            return
+        is_alone = False
+        with contextlib.suppress(StoreLockedError):
+            self._acquire(_OPENING_EXCLUSIVE, _CLOSING_TIMEOUT_S)
+            is_alone = self._try(_WRITABLE_EXCLUSIVE)
+        try:
+            yield is_alone
+        finally:
+            if self.supported:
+                fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
+
+    def is_open_for_writing(self) -> bool:
+        """Tell whether another process has the store open for writing."""
+        return self._is_held(_WRITABLE_EXCLUSIVE)
+
+    def is_open_elsewhere(self) -> bool:
+        """Tell whether another process has the store open; where there are no such locks, one may."""
+        return not self.supported or self._is_held(_PRESENCE_EXCLUSIVE)
 
     def try_exclusive(self) -> bool:
         """Turn presence into exclusive presence; False if any other process has the store open."""
-        return self.supported and self._try(_PRESENCE_EXCLUSIVE) and self.supported
+        if self.supported and not self._try(_PRESENCE_EXCLUSIVE):
+            return False
+        return self.supported or self._flock(fcntl.LOCK_EX)
 
     def acquire_writer(self, timeout_s: float) -> None:
         """Become the one process that writes.
@@ -117,9 +179,20 @@ class FileLocks:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
-    def _is_awaited(self) -> bool:
+    def _flock(self, kind: int) -> bool:
+        """Take a lock of the whole file, where there are none of bytes: only presence is told by it."""
         try:
-            lock = fcntl.fcntl(self.descriptor, _GET_LOCK, _WAITING_ANY)
+            fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def _is_awaited(self) -> bool:
+        return self._is_held(_WAITING_ANY)
+
+    def _is_held(self, lock: bytes) -> bool:
+        try:
+            lock = fcntl.fcntl(self.descriptor, _GET_LOCK, lock)
         except OSError:
             return False
         kind: int = _FLOCK.unpack(lock)[0]

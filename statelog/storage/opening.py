@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lmdb
@@ -14,7 +15,7 @@ from statelog.storage.checks import check_file
 from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.failures import translate_lmdb
 from statelog.storage.locks import is_same_file
-from statelog.storage.upgrading import upgrade_if_older
+from statelog.storage.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +40,7 @@ class Handles(NamedTuple):
 
 
 def open_handles(
-    locks: FileLocks,
-    path: Path,
-    *,
-    read_only: bool,
-    metasync: bool,
-    sync: bool,
-    max_size_bytes: int,
-    lock_timeout_s: float,
+    locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float
 ) -> tuple[Handles, dict[str, Any]]:
     """Check the file, open LMDB and the tables, and return them with the header.
 
@@ -60,6 +54,26 @@ def open_handles(
     if not is_same_file(path, locks.descriptor):  # LMDB would make a file where there is none
         message = f"{path} was replaced or removed"
         raise StorageError(message, path=str(path))
+    open_lmdb = partial(_open_lmdb, locks, path, read_only=read_only, max_size_bytes=max_size_bytes)
+    handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
+    try:
+        if is_older(handles):  # in a transaction that LMDB itself flushes: there is no journal of another format
+            handles.raw.close()
+            handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=True)
+            upgrade(handles, locks, path, read_only=read_only, lock_timeout_s=lock_timeout_s)
+            handles.raw.close()
+            handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
+        return handles, _read_header(handles, path)
+    except BaseException as error:
+        handles.raw.close()
+        if isinstance(error, lmdb.Error):
+            raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
+        raise
+
+
+def _open_lmdb(
+    locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float, sync: bool
+) -> Handles:
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
     raw: lmdb.Environment | None = None
     try:
@@ -70,8 +84,7 @@ def open_handles(
             readonly=read_only,
             create=False,
             mode=os.fstat(locks.descriptor).st_mode & 0o666,  # of the lock file: as the data file's
-            metasync=metasync,
-            sync=sync,
+            sync=sync,  # by itself it flushes nothing: see `steady`
             max_readers=READERS_MAX,
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,
@@ -80,12 +93,10 @@ def open_handles(
         if not read_only:  # then LMDB wants a write transaction, even to open what is there
             locks.acquire_writer(lock_timeout_s)
         try:
-            handles = _open_tables(raw, path)
+            return _open_tables(raw, path)
         finally:
             if not read_only:
                 locks.release_writer()
-        upgrade_if_older(handles, locks, path, read_only=read_only, lock_timeout_s=lock_timeout_s)
-        return handles, _read_header(handles, path)
     except BaseException as error:
         if raw is not None:
             raw.close()

@@ -7,6 +7,8 @@ known by device and inode as well as by real path: a hard link is the same file.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import stat
 import threading
@@ -133,6 +135,15 @@ def _open_file(real: Path, *, writable: bool, create: bool) -> int:
     return descriptor
 
 
+def _close_at_exit() -> None:
+    """Close what is still open when the interpreter ends, so that one file is left of each store."""
+    with _lock:
+        for environment in list(_by_path.values()):
+            if environment.process_id == os.getpid():
+                with contextlib.suppress(Exception):
+                    environment.shut()
+
+
 def _before_fork() -> None:
     """Bring every environment to rest, so that the child can close its copy without touching the parent's."""
     _lock.acquire()
@@ -156,4 +167,5 @@ def _after_fork_in_child() -> None:
     _lock.release()
 
 
+atexit.register(_close_at_exit)
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -318,7 +318,7 @@ class WriteTransaction(ReadTransaction):
     Only `commit.Committer` begins and ends one.
     """
 
-    __slots__ = ("_callbacks", "changes", "last_put", "number", "size_bytes", "stage")
+    __slots__ = ("_callbacks", "appended", "changes", "is_flushed", "is_steady", "number", "size_bytes", "stage")
 
     _may_own_pages = True
 
@@ -331,8 +331,12 @@ class WriteTransaction(ReadTransaction):
         self.number = 0
         """Its id, once it has begun."""
         self.stage = Stage.NEW
-        self.last_put: tuple[int, bytes] | None = None
-        """LSN and bytes of the last record put: by it a commit of unknown outcome is recognised."""
+        self.appended: list[tuple[int, bytes]] = []
+        """LSN and bytes of the records put: they go into the journal."""
+        self.is_flushed = environment.options.durability == "commit"
+        """Whether it is durable when `commit` returns."""
+        self.is_steady = False
+        """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
         self._callbacks: list[Callable[[], None]] = []
 
     @property
@@ -356,7 +360,7 @@ class WriteTransaction(ReadTransaction):
         if self._borrowed:
             self._take_back()
         self.stage = Stage.COMMITTING
-        self._raw.commit()
+        self._environment.steady.commit(self, self._raw)
         for callback in self._callbacks:
             callback()
         self._environment.end_write(self)
@@ -393,7 +397,7 @@ class WriteTransaction(ReadTransaction):
         if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):
             message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
             raise StorageError(message, lsn=lsn)
-        self.last_put = (lsn, record)
+        self.appended.append((lsn, record))
         if armed:
             point("commit.after_put_log")
 
@@ -425,6 +429,7 @@ class WriteTransaction(ReadTransaction):
                 message = f"record {lsn} was not replaced: there is none"
                 raise StorageError(message, lsn=lsn)
         self.changes += 1
+        self.is_steady = True
         self.size_bytes += sum(map(len, records.values()))
         for key in keys.values():
             self._raw.delete(key, b"", self._log)
@@ -445,6 +450,7 @@ class WriteTransaction(ReadTransaction):
     def write_header_again(self) -> None:
         """Write the header as it is: a transaction that changes nothing, and counts."""
         self.changes += 1
+        self.is_steady = True
         meta = self._environment.handles.meta
         self._raw.put(HEADER_KEY, bytes(self._raw.get(HEADER_KEY, None, meta)), True, True, False, meta)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import FormatError, StoreLockedError
+from statelog.format import upgrades
 from statelog.format.header import FORMAT_VERSION, HEADER_KEY
-from statelog.format.upgrades import INDEX, LOG, META, stored_version, upgrade
+from statelog.format.upgrades import INDEX, LOG, META, stored_version
 from statelog.storage.faults import point
 
 if TYPE_CHECKING:
@@ -45,7 +46,18 @@ class _Tables:
             found = cursor.set_range(key + b"\0")
 
 
-def upgrade_if_older(handles: Handles, locks: FileLocks, path: Path, *, read_only: bool, lock_timeout_s: float) -> None:
+def is_older(handles: Handles) -> bool:
+    """Tell whether a store has a format that this release has a way from, or cannot know."""
+    return _stored_version(handles) != FORMAT_VERSION
+
+
+def _stored_version(handles: Handles) -> int:
+    with handles.begin() as transaction:
+        value = transaction.get(HEADER_KEY, db=handles.meta)
+    return FORMAT_VERSION if value is None else stored_version(bytes(value))
+
+
+def upgrade(handles: Handles, locks: FileLocks, path: Path, *, read_only: bool, lock_timeout_s: float) -> None:
     """Bring a store that is older than this release up to its format, in one transaction.
 
     Raises:
@@ -53,11 +65,7 @@ def upgrade_if_older(handles: Handles, locks: FileLocks, path: Path, *, read_onl
             path, needed, supported.
         StoreLockedError: it is older, and open in another process. Facts: path.
     """
-    with handles.begin() as transaction:
-        value = transaction.get(HEADER_KEY, db=handles.meta)
-    version = FORMAT_VERSION if value is None else stored_version(bytes(value))
-    if version == FORMAT_VERSION:
-        return
+    version = _stored_version(handles)
     facts = {"path": str(path), "needed": version, "supported": FORMAT_VERSION}
     if read_only:
         message = f"{path} has format {version}: open it once for writing, and it becomes format {FORMAT_VERSION}"
@@ -69,7 +77,7 @@ def upgrade_if_older(handles: Handles, locks: FileLocks, path: Path, *, read_onl
         locks.acquire_writer(lock_timeout_s)
         try:
             with handles.begin(write=True) as transaction:
-                upgrade(_Tables(transaction, handles), version)
+                upgrades.upgrade(_Tables(transaction, handles), version)
                 point("upgrade.before_lmdb_commit")
             handles.raw.sync(True)
             point("upgrade.after_lmdb_commit")

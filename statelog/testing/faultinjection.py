@@ -24,6 +24,7 @@ from statelog.testing.powerloss.workloads import (
     STORE_NAME,
     Compact,
     DeleteThread,
+    Flush,
     Reopen,
     Retain,
     Session,
@@ -138,7 +139,8 @@ def standard_workloads() -> tuple[Workload, ...]:
     return (
         Workload("creation", ((commit("a", 1), commit("a", 2), Reopen(), commit("b", 3)),)),
         Workload("commits", ((*mixed, Reopen(), commit("a", 9)),), before),
-        Workload("batched", (mixed,), before, durability="batched"),
+        Workload("interval", ((*mixed, Flush(), commit("a", 9), Flush()),), before, durability="interval"),
+        Workload("journal growth", ((commit("a", 1, 40_000), commit("a", 2, 40_000)),), before),
         Workload("group commit", tuple((commit(name, 1), commit(name, 2)) for name in "pqrs"), before),
         Workload("retention and deletion", (maintenance,), before),
         Workload("compaction", ((Compact(), commit("a", 6), Compact(), commit("a", 7)),), before),

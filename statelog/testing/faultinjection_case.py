@@ -182,7 +182,7 @@ class _Run:
             ending = self._do(session, step, lane)
             if ending is Ending.UNKNOWN:
                 return
-            mark(f"done 0 {position}".encode())
+            mark(f"{'done' if ending is Ending.DONE else 'refused'} 0 {position}".encode())
             self._note(session, position)
             self._check_step(step, ending, before, self._contents[-1], expected)
 
@@ -235,7 +235,9 @@ class _Run:
             return None
         with own_log().paused(), tempfile.TemporaryDirectory(dir=log_directory()) as temporary:
             copy = Path(temporary) / STORE_NAME
-            shutil.copyfile(session.store.path, copy)
+            for suffix in ("", "-journal"):
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(f"{session.store.path}{suffix}", f"{copy}{suffix}")
             other = Session(copy, {}, self._case.workload.schema)
             other.do(step)
             contents = read_contents(other.store)
@@ -316,11 +318,13 @@ class _Run:
         if self._struck_at < 0 or None in self._contents:
             return
         trace = read_trace(own_log().records(), self._case.base)
-        told = f"done 0 {self._struck_at}".encode() if self._struck_at else b"begin 0 1"
-        start = next((at for at, event in enumerate(trace.events, 1) if event == Mark(told)), len(trace.events))
+        step = self._struck_at
+        words = ("done", "refused") if step else ("begin",)
+        told = [Mark(f"{word} 0 {step or 1}".encode()) for word in words]
+        start = next((at for at, event in enumerate(trace.events, 1) if event in told), len(trace.events))
         steps = tuple(contents for contents in self._contents if contents is not None)
         workload = self._case.workload
-        expectation = Expectation((Lane(None, steps),), None, workload.durability == "batched", ignored=_MINE)
+        expectation = Expectation((Lane(None, steps),), None, ignored=_MINE)
         task = Task(Path(), start, len(trace.events) + 1, 0, 3, self._case.rounds, 0, None)
         tally = Examiner(Recording(workload, trace, expectation), depth=1).run(task)
         self._result.images = len(tally.digests)

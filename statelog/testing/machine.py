@@ -40,7 +40,7 @@ def crash_machine(
     schema: object,
     *,
     writes: SearchStrategy[Mapping[str, Any]] | None = None,
-    durability: Literal["commit", "batched"] = "commit",
+    durability: Literal["commit", "interval"] = "commit",
 ) -> type[RuleBasedStateMachine]:
     """Return a state machine that does things to stores of a schema, kills those who do them, and cuts the power.
 

@@ -14,7 +14,7 @@ import pytest
 import statelog
 from statelog import errors
 from statelog.cli import exits, main
-from statelog.storage.environment import Environment
+from statelog.storage.options import Options
 
 READERS = [
     ["threads"],
@@ -73,7 +73,8 @@ def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
     )
     with holder:
         assert holder.stdout.readline() == b"held\n"
-        monkeypatch.setitem(Environment.open.__func__.__kwdefaults__, "lock_timeout_s", 0.05)
+        monkeypatch.setitem(Options._field_defaults, "lock_timeout_s", 0.05)
+        monkeypatch.setattr(Options.__new__, "__defaults__", tuple(Options._field_defaults.values()))
         answer = run("tag", state, "ticket-42", "name")
         holder.stdin.close()
     assert (answer.code, answer.out) == (9, "")

@@ -56,10 +56,12 @@ def test_a_failing_call_ends_in_one_of_three_ways(show):
     assert report.faults > 20
 
 
+# The first commit of a session: zeros of a new journal, its slot, the mark, headroom, the group, the pages. It flushes
+# the directory (at opening), the data file, the slot, the directory, the mark, the group.
 @pytest.mark.parametrize(
     ("call", "nth"),
-    [(Call.WRITE, 1), (Call.WRITE, 2), (Call.FLUSH, 2)],
-    ids=["headroom", "pages", "flush"],  # the first flush is that of the directory, at opening
+    [(Call.WRITE, 1), (Call.WRITE, 5), (Call.WRITE, 6), (Call.FLUSH, 5), (Call.FLUSH, 6)],
+    ids=["zeros", "group", "pages", "flush of the mark", "flush of the group"],
 )
 def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(run_case, call, nth):
     result = run_case(WORKLOADS["commits"], Fault(call, error=errno.EIO, nth=nth))
@@ -69,9 +71,17 @@ def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(r
     assert not result.closed
 
 
+@pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
+def test_after_a_failed_flush_of_a_steady_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
+    """What the page cache holds is not to be believed then; the workload opens the store again before its last step."""
+    result = run_case(WORKLOADS["commits"], Fault(Call.FLUSH, error=errno.EIO, nth=nth))
+    assert result.problem == ""
+    assert {ending.value: count for ending, count in result.endings.items()} == {"refused": 5, "done": 2}
+
+
 def test_writes_that_are_silently_dropped_are_caught(run_case):
     """Negative control: a disk that says it wrote, and did not."""
-    result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.IGNORE, nth=3))
+    result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.IGNORE, nth=6))
     assert result.problem
 
 

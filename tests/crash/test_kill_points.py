@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import statelog
 from statelog import reducers
 from statelog.errors import UsageError
 from statelog.testing import (
@@ -26,6 +27,8 @@ from statelog.testing import (
 )
 
 COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
+JOURNAL_POINTS = [point for point in POINTS if point.startswith(("journal.", "steady."))]
+RECOVERY_POINTS = [point for point in POINTS if point.startswith("recovery.")]
 CREATION_POINTS = [point for point in POINTS if point.startswith("creation.")]
 
 
@@ -54,9 +57,48 @@ def test_a_kill_in_a_commit_loses_nothing_acknowledged(path, point, occurrence):
     assert result.killed
 
 
+@pytest.mark.parametrize("durability", ["commit", "interval"])
+@pytest.mark.parametrize("point", JOURNAL_POINTS)
+def test_a_kill_at_any_point_of_the_journal_loses_nothing_acknowledged(path, point, durability):
+    occurrence = 4 if point in {"journal.before_append", "journal.after_append"} else 1
+    result = crash_at(path, HISTORY, point=point, occurrence=occurrence, schema=SCHEMA, durability=durability)
+    assert result.killed == (durability == "commit" or point != "journal.after_flush")
+    assert {entry.name for entry in path.parent.iterdir()} == {path.name, f"{path.name}-lock"}
+
+
+@pytest.mark.parametrize("again", RECOVERY_POINTS)
+@pytest.mark.parametrize("point", RECOVERY_POINTS)
+def test_a_kill_in_a_recovery_of_a_killed_recovery_loses_nothing(path, point, again):
+    with Child(path, HISTORY, schema=SCHEMA, fault="commit.after_delivery:6") as child:
+        assert child.wait() is True
+    for where in (point, again):
+        with Child(path, (), schema=SCHEMA, fault=f"{where}:1") as recovering:
+            killed = recovering.wait()
+        assert killed or point == "recovery.before_unlink"  # which clears the mark: nothing is left to recover
+    assert assert_recovered(path, HISTORY, child.acknowledged, schema=SCHEMA) == child.acknowledged + 1
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+@pytest.mark.parametrize("point", ["commit.before_begin", "commit.before_lmdb_commit", *JOURNAL_POINTS])
+def test_a_pin_holder_killed_anywhere_disturbs_nobody(path, point, count):
+    """Two processes commit in turn; one dies, and its pin with it; the other goes on, and is killed, too."""
+    mine = tuple(Commit("mine", (step(number),)) for number in range(12))
+    theirs = tuple(Commit("theirs", (step(number),)) for number in range(12))
+    with Child(path, mine, schema=SCHEMA, fault="commit.after_delivery:12") as other:
+        other.await_acknowledged(2)
+        with Child(path, theirs, schema=SCHEMA, fault=f"{point}:{count}") as child:
+            child.wait()
+        assert other.wait() is True
+    with statelog.open(path) as store:
+        assert store.verify().problems == []
+        assert len(list(store.thread("mine").history())) == len(mine)
+        found = len(list(store.thread("theirs").history())) if "theirs" in {each.id for each in store.threads()} else 0
+        assert child.acknowledged <= found <= child.acknowledged + 1
+
+
 @pytest.mark.parametrize("point", ["commit.after_put_log", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
-def test_a_kill_in_a_batched_commit_loses_nothing_acknowledged(path, point):
-    result = crash_at(path, HISTORY, point=point, occurrence=4, schema=SCHEMA, durability="batched")
+def test_a_kill_in_a_commit_without_a_flush_loses_nothing_acknowledged(path, point):
+    result = crash_at(path, HISTORY, point=point, occurrence=4, schema=SCHEMA, durability="interval")
     assert result.killed
 
 
@@ -100,7 +142,7 @@ def test_killed_again_and_again_a_store_goes_on(path):
     history=histories(min_size=3),
     point=st.sampled_from(COMMIT_POINTS),
     occurrence=st.integers(1, 6),
-    durability=st.sampled_from(["commit", "batched"]),
+    durability=st.sampled_from(["commit", "interval"]),
 )
 def test_any_history_survives_a_kill_anywhere(tmp_path_factory, history, point, occurrence, durability):
     path = tmp_path_factory.mktemp("crash") / "agent.state"

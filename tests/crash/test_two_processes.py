@@ -28,7 +28,7 @@ def assert_dense_chain(store):
     assert store.verify().problems == []
 
 
-@pytest.mark.parametrize("durability", ["commit", "batched"])
+@pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_two_writers_lose_no_update(path, durability):
     with (
         Child(path, increments("first"), schema=SCHEMA, durability=durability) as first,

@@ -29,7 +29,7 @@ TURNS = 150
 @pytest.fixture
 def told(path):
     """A long chat of which retention has left the messages; and what its log said of the chain before."""
-    with statelog.open(path, durability="batched") as store:
+    with statelog.open(path, durability="interval") as store:
         thread = store.thread("chat", schema={"messages": reducers.extend})
         for turn in range(TURNS):
             thread.commit({"messages": [f"message {turn} " * 20, f"reply {turn} " * 20]})

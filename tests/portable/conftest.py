@@ -89,8 +89,8 @@ def performed(directory, history):
     model = StoreModel()
     perform_all(history, model, schema=MODEL_SCHEMA)
     with (
-        statelog.open(directory / "old", durability="batched") as old,
-        statelog.open(directory / "new", durability="batched") as new,
+        statelog.open(directory / "old", durability="interval") as old,
+        statelog.open(directory / "new", durability="interval") as new,
     ):
         perform_all(history, old, schema=MODEL_SCHEMA)
         yield old, model, new

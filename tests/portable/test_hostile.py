@@ -442,6 +442,7 @@ def test_a_thread_named_like_a_path_is_a_thread_and_no_file(forge, open_store, t
     store = open_store()
     take(store, forge(THREADS, frames))
     assert [info.id for info in store.threads()] == ["../../etc/passwd"]
+    store.close()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["new.state", "new.state-lock"]
 
 

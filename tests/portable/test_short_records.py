@@ -25,7 +25,7 @@ def chat(store, size=300, turns=TURNS):
 
 @pytest.fixture
 def retained(open_store):
-    store = open_store("retained.state", durability="batched")
+    store = open_store("retained.state", durability="interval")
     chat(store)
     assert len(short(store)) > TURNS - 10
     return store
@@ -120,7 +120,7 @@ def test_short_records_are_found_without_the_tree(retained, rescue):
 def long_messages(tmp_path):
     """A closed store whose short records have pages of their own; as bytes, and its records."""
     path = tmp_path / "long.state"
-    with statelog.open(path, durability="batched") as store:
+    with statelog.open(path, durability="interval") as store:
         chat(store, size=5000, turns=80)
         held = records(store)
     return path.read_bytes(), held

@@ -56,7 +56,7 @@ def test_what_is_kept_is_what_it_was_and_the_rest_is_gone(tmp_path_factory, roun
     model = StoreModel()
     perform_all(history, model, schema=SCHEMA)
     path = tmp_path_factory.mktemp("retention") / "a.state"
-    store = statelog.open(path, durability="batched")
+    store = statelog.open(path, durability="interval")
     try:
         perform_all(history, store, schema=SCHEMA)
         chain = [record.digest for record in store.log()]

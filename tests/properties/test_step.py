@@ -92,8 +92,8 @@ def commit_both(pair, thread_id, commits):
 def pair(tmp_path_factory):
     directory = tmp_path_factory.mktemp("step")
     with (
-        statelog.open(directory / "a", durability="batched") as a,
-        statelog.open(directory / "b", durability="batched") as b,
+        statelog.open(directory / "a", durability="interval") as a,
+        statelog.open(directory / "b", durability="interval") as b,
     ):
         yield a, b
         assert a.verify().problems == b.verify().problems == []

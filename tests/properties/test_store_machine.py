@@ -32,7 +32,7 @@ def outcome(act):
 
 
 class StoreMachine(RuleBasedStateMachine):
-    durability = "batched"
+    durability = "interval"
 
     @initialize()
     def create(self):

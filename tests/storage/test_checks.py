@@ -222,15 +222,16 @@ def test_a_short_file_that_lacks_free_pages_only_is_good(open_environment, appen
     for _ in range(5):
         environment.committer.submit(append)
 
-    def take_and_drop(transaction):
-        for number in range(300):
-            transaction.put_index(b"big%d" % number, bytes(50_000))
-        for number in range(300):
-            transaction.delete_index(b"big%d" % number)
-
-    environment.committer.submit(take_and_drop)
-    last_page = environment.handles.raw.info()["last_pgno"]
     environment.close()
+    raw = lmdb.open(str(path), subdir=False, lock=False, map_size=2**26, max_dbs=4)
+    index = raw.open_db(b"index")
+    with raw.begin(write=True) as transaction:
+        for number in range(300):
+            transaction.put(b"big%d" % number, bytes(50_000), db=index)
+        for number in range(300):
+            transaction.delete(b"big%d" % number, db=index)
+    last_page = raw.info()["last_pgno"]
+    raw.close()
     assert path.stat().st_size < (last_page + 1) * PAGE
     environment = open_environment()
     assert check_whole(environment) == 5
@@ -240,7 +241,7 @@ def test_a_short_file_that_lacks_free_pages_only_is_good(open_environment, appen
 
 def test_the_free_list_is_the_one_lmdb_keeps(open_environment, path):
     """Also where it takes several levels and overflow pages."""
-    environment = open_environment(max_size_bytes=2**28, _flush=False)
+    environment = open_environment(max_size_bytes=2**28, flush=False)
     for number in range(60):
         environment.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(3_000_000)))
     with environment.read():  # keeps LMDB from reusing what is freed meanwhile: one entry for each commit

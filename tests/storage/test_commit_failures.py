@@ -21,7 +21,7 @@ from statelog.storage import faults
 
 @pytest.fixture
 def small(open_environment):
-    return open_environment(max_size_bytes=1024 * 1024, _flush=False)  # nothing here is of flushes, and there are many
+    return open_environment(max_size_bytes=1024 * 1024, flush=False)  # nothing here is of flushes, and there are many
 
 
 def fill(environment, append):
@@ -46,13 +46,13 @@ def test_a_full_quota_refuses_writes_and_leaves_the_store_readable(small, append
 def test_a_full_store_opens_and_reads(small, open_environment, append, check_whole):
     count, _ = fill(small, append)
     small.close()
-    assert check_whole(open_environment(max_size_bytes=1024 * 1024, _flush=False)) == count
+    assert check_whole(open_environment(max_size_bytes=1024 * 1024, flush=False)) == count
 
 
 def test_a_full_store_goes_on_under_a_larger_quota(small, open_environment, append, check_whole):
     count, _ = fill(small, append)
     small.close()
-    environment = open_environment(max_size_bytes=2 * 1024 * 1024, _flush=False)
+    environment = open_environment(max_size_bytes=2 * 1024 * 1024, flush=False)
     assert environment.committer.submit(append) == count + 1
     assert check_whole(environment) == count + 1
 
@@ -99,9 +99,9 @@ def descriptors_of(path):
 def break_descriptor(environment):
     """Put another file in the place of LMDB's own, so that its real writes really fail."""
 
-    def break_it(*, meta, by):
+    def break_it(*, by):
         found = descriptors_of(environment.path)
-        (descriptor,) = found[meta] - {environment.locks.descriptor}
+        (descriptor,) = found[False] - {environment.locks.descriptor}
         other = os.open(by, os.O_RDONLY if by == os.devnull else os.O_RDWR)
         os.dup2(other, descriptor, inheritable=False)
         os.close(other)
@@ -113,7 +113,7 @@ def test_a_full_disk_refuses_the_commit_and_the_store_goes_on(
     environment, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
-    break_descriptor(meta=False, by="/dev/full")
+    break_descriptor(by="/dev/full")
     with pytest.raises(StoreFullError) as caught:
         committer.submit(append)
     assert caught.value.__cause__.code == errno.ENOSPC
@@ -126,7 +126,7 @@ def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
     environment, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
-    break_descriptor(meta=False, by=os.devnull)
+    break_descriptor(by=os.devnull)
     with pytest.raises(StorageError) as caught:
         committer.submit(append)
     assert not isinstance(caught.value, CommitOutcomeUnknownError)
@@ -135,47 +135,20 @@ def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
     assert check_whole(environment) == 2
 
 
-@pytest.mark.parametrize(("by", "expected"), [("/dev/full", StoreFullError), (os.devnull, StorageError)])
-def test_a_failed_meta_write_poisons_lmdb_and_is_cured(
-    environment, committer, append, check_whole, break_descriptor, by, expected
-):
-    committer.submit(append)
-    raw = environment.handles.raw
-    break_descriptor(meta=True, by=by)
-    with pytest.raises(expected):
-        committer.submit(append)
-    assert environment.handles.raw is not raw
-    assert check_whole(environment) == 1
-    assert committer.submit(append) == 2
-
-
-def test_a_failed_meta_write_does_poison_lmdb(environment, committer, append, break_descriptor):
-    """Negative control: without the reopening every transaction would fail."""
-    committer.submit(append)
-    break_descriptor(meta=True, by="/dev/full")
-    begin = environment.handles.begin
-    transaction = begin(write=True)
-    transaction.put(b"k", b"v", db=environment.handles.index)
-    with pytest.raises(lmdb.Error):
-        transaction.commit()
-    with pytest.raises(lmdb.PanicError):
-        begin()
-    assert committer.submit(append) == 2
-
-
 def test_others_of_a_group_whose_commit_failed_get_the_error_each(
     environment, committer, append, check_whole, break_descriptor
 ):
+    committer.submit(append)
     holder = Holder(committer)
     callers = [Caller(committer, append) for _ in range(3)]
-    break_descriptor(meta=False, by="/dev/full")
+    break_descriptor(by="/dev/full")
     holder.release()
     for caller in callers:
         caller.join()
     assert [type(caller.error) for caller in callers] == [StoreFullError] * 3
     assert len({id(caller.error) for caller in callers}) == 3
-    assert committer.submit(append) == 1
-    assert check_whole(environment) == 1
+    assert committer.submit(append) == 2
+    assert check_whole(environment) == 2
 
 
 # --- unknown outcomes -------------------------------------------------------------

@@ -221,6 +221,7 @@ def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, c
 
 def test_no_locks_means_no_compaction(open_environment, monkeypatch):
     monkeypatch.setattr("statelog.storage.locks._SET_LOCK", 9999)
+    monkeypatch.setattr("statelog.storage.locks.FileLocks._flock", lambda _self, _kind: False)
     with pytest.raises(StorageError, match="no locks"):
         compact(open_environment())
 
@@ -357,10 +358,11 @@ def test_an_error_anywhere_leaves_a_store_that_goes_on(
 
 
 @pytest.fixture
-def happened(monkeypatch):
+def happened(filled, monkeypatch):
     """Flushes and renames, in order, by name."""
     log = []
     fsync, rename = os.fsync, Path.rename
+    filled.steady.retire()  # what a compaction begins with
 
     def record_fsync(descriptor):
         fsync(descriptor)

@@ -26,7 +26,7 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize("durability", ["commit", "batched"])
+@pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("point", COMMIT_POINTS)
 def test_a_kill_at_any_point_leaves_the_acknowledged_commits_and_nothing_else(
     run_child, open_environment, append, check_whole, point, durability
@@ -66,8 +66,8 @@ def test_half_a_commit_would_be_noticed(run_child, open_environment, check_whole
     """Negative control: record and index entry in two transactions, killed between them."""
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-    environment.committer.submit(lambda transaction: transaction.put_log(1, b"record 1 " * 50))
     environment.committer.submit(lambda transaction: transaction.put_index(b"n00000001", b"index 1"))
+    environment.committer.submit(lambda transaction: transaction.put_log(1, b"record 1 " * 50))
     """
     assert run_child(script, fault="commit.before_lmdb_commit:2:kill") == (-9, [])
     with pytest.raises(AssertionError):

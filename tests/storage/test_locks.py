@@ -92,14 +92,17 @@ def test_closing_another_descriptor_of_the_file_keeps_the_locks(two_locks, tmp_p
         other.acquire_writer(0)
 
 
-def test_where_there_are_no_such_locks_all_are_granted_and_nobody_is_exclusive(two_locks, monkeypatch):
+def test_where_there_are_no_such_locks_a_lock_of_the_file_tells_who_is_alone(two_locks, monkeypatch):
     monkeypatch.setattr("statelog.storage.locks._SET_LOCK", 9999)
     for locks in two_locks:
         locks.acquire_presence(0)
         locks.acquire_writer(0)
         locks.release_writer()
         assert not locks.supported
-        assert not locks.try_exclusive()
+    one, other = two_locks
+    assert not one.try_exclusive()
+    fcntl.flock(other.descriptor, fcntl.LOCK_UN)
+    assert one.try_exclusive()
 
 
 def test_a_store_works_where_there_are_no_such_locks(open_environment, append, check_whole, monkeypatch):

@@ -40,7 +40,7 @@ def test_a_dangling_symlink_creates_its_target(open_environment, path, tmp_path)
 
 @pytest.mark.parametrize(
     "options",
-    [{"read_only": True}, {"durability": "batched"}, {"max_size_bytes": 2**27}],
+    [{"read_only": True}, {"durability": "interval"}, {"max_size_bytes": 2**27}],
     ids=lambda options: next(iter(options)),
 )
 def test_differing_options_are_a_usage_error_that_shows_both(open_environment, environment, append, options):
@@ -57,7 +57,13 @@ def test_other_options_are_fine_once_all_have_closed(open_environment):
     first, second = open_environment(), open_environment()
     first.close()
     second.close()
-    assert open_environment(durability="batched").durability == "batched"
+    assert open_environment(durability="interval").options.durability == "interval"
+
+
+def test_an_older_name_of_the_default_mode_is_taken(open_environment):
+    first = open_environment(durability="batched")
+    assert open_environment() is first
+    assert first.options.durability == "commit"
 
 
 def test_different_files_are_different_environments(open_environment, environment, tmp_path):

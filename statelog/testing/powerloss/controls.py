@@ -5,15 +5,19 @@ Each control is a recording of a process, or of a disk, that forgets a flush. `r
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.engine import Engine
-from statelog.storage.environment import Environment
+from statelog.storage import journal, recovery
+from statelog.storage.steady import Steady
 from statelog.store import Store
+from statelog.testing.powerloss import openings
 from statelog.testing.powerloss.campaign import examine_recordings
 from statelog.testing.powerloss.recorder import Recording, log_directory, record
 from statelog.testing.powerloss.trace import (
@@ -25,18 +29,111 @@ from statelog.testing.powerloss.trace import (
     Trace,
     WriteFlushed,
 )
-from statelog.testing.powerloss.workloads import Workload, standard_workloads
+from statelog.testing.powerloss.workloads import STORE_NAME, Workload, standard_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.testing.powerloss.campaign import PowerLossReport
     from statelog.testing.powerloss.trace import Event
 
 
+# --- stores: called by name in the processes that are recorded -----------------------
+
+
 def open_without_flush(path: Path, **options: Any) -> Store:
-    """Open a store that never flushes: LMDB with `sync=False`."""
+    """Open a store that never flushes, and has no journal."""
     options["max_size_bytes"] = options.get("max_size_bytes") or MAX_SIZE_BYTES_DEFAULT
-    return Store(Engine(Environment.open(path, _flush=False, **options)))
+    return Store(Engine.open(path, flush=False, **options))
+
+
+class _NoPin:
+    def abort(self) -> None:
+        """Do nothing: what this stands for is gone."""
+
+
+def open_without_pin(path: Path, **options: Any) -> Store:
+    """Open a store that lets LMDB reuse the pages of the steady snapshot."""
+    advance = Steady.advance
+
+    def advance_and_let_go(self: Steady) -> None:
+        advance(self)
+        self.unpin()
+        self._pin = _NoPin()  # type: ignore[assignment]
+
+    Steady.advance = advance_and_let_go  # type: ignore[method-assign]
+    return statelog.open(path, **options)
+
+
+class _Unflushed:
+    """An LMDB environment whose flush does nothing."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def sync(self, _force: bool) -> None:  # noqa: FBT001 - as LMDB's
+        """Do nothing."""
+
+
+def open_slot_first(path: Path, **options: Any) -> Store:
+    """Open a store that writes the slot of a steady snapshot before it flushes the data file."""
+    openings.be_small()
+    advance = Steady.advance
+
+    def advance_early(self: Steady) -> None:
+        environment = self._environment
+        handles = environment.handles
+        environment.handles = handles._replace(raw=_Unflushed(handles.raw))  # type: ignore[arg-type]
+        try:
+            advance(self)
+        finally:
+            environment.handles = handles
+        handles.raw.sync(True)  # noqa: FBT003 - LMDB's
+
+    Steady.advance = advance_early  # type: ignore[method-assign]
+    return statelog.open(path, **options)
+
+
+def open_without_following(path: Path, **options: Any) -> Store:
+    """Open a store that goes on in another process's epoch without flushing its slot."""
+    flushed = os.fdatasync
+    follow = Steady._follow  # noqa: SLF001 - it is to be broken
+
+    def follow_at_once(self: Steady, epoch: int) -> None:
+        setattr(os, "fdatasync", lambda _descriptor: None)  # noqa: B010 - mypy wants the names of its arguments
+        try:
+            follow(self, epoch)
+        finally:
+            os.fdatasync = flushed
+
+    Steady._follow = follow_at_once  # type: ignore[method-assign]  # noqa: SLF001
+    return statelog.open(path, **options)
+
+
+# --- recoveries: set up in the processes that look at images --------------------------
+
+
+def restore_nothing() -> None:
+    """Let this process, a worker, recover from whatever meta pages there are."""
+    setattr(recovery, "restore_meta", lambda _descriptor, _meta: None)  # noqa: B010 - as above
+
+
+def ask_no_epoch() -> None:
+    """Let this process, a worker, take groups of any epoch for the present one's."""
+    decode = journal._decode_group  # noqa: SLF001 - it is to be broken
+
+    def decode_any(data: bytes, start: int, session: bytes, epoch: int) -> Any:
+        del epoch
+        at = start + journal._GROUP_EPOCH_AT  # noqa: SLF001
+        return decode(data, start, session, int.from_bytes(data[at : at + 8]))
+
+    journal._decode_group = decode_any  # noqa: SLF001
+
+
+# --- disks ----------------------------------------------------------------------------
 
 
 def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recording:
@@ -52,10 +149,27 @@ def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recordin
     return replace(recording, trace=Trace(trace.base, trace.files, events, trace.unspecified))
 
 
+def flushes_of(recording: Recording, *, of_journal: bool) -> list[Event]:
+    """Return the flushes of the data file, or those of the journal."""
+    journals = {
+        event.file
+        for event in recording.trace.events
+        if isinstance(event, Create) and event.name == f"{STORE_NAME}-journal"
+    }
+    flushes = (event for event in recording.trace.events if isinstance(event, FlushEnd))
+    return [event for event in flushes if (event.file in journals) == of_journal]
+
+
+def forget_flushes(recording: Recording, *, of_journal: bool) -> Recording:
+    """Return the recording without flushes of the data file, or of the journal."""
+    flushes = {id(event) for event in flushes_of(recording, of_journal=of_journal)}
+    return forget(recording, lambda event: id(event) in flushes)
+
+
 def forget_one_flush(recording: Recording, nth: int) -> Recording:
-    """Return the recording without its `nth` flush of a file; 1 is the first."""
-    flushes = [event for event in recording.trace.events if isinstance(event, FlushEnd | WriteFlushed)]
-    return forget(recording, lambda event: event is flushes[nth - 1])
+    """Return the recording without the `nth` flush of the journal; 1 is the first."""
+    flush = flushes_of(recording, of_journal=True)[nth - 1]
+    return forget(recording, lambda event: event is flush)
 
 
 def forget_compaction_flush(recording: Recording) -> Recording:
@@ -80,10 +194,6 @@ def _is_data_flush(event: Event) -> bool:
     return isinstance(event, FlushEnd)
 
 
-def _is_meta_flush(event: Event) -> bool:
-    return isinstance(event, WriteFlushed)
-
-
 def _is_directory_flush(event: Event) -> bool:
     return isinstance(event, DirectoryFlushEnd)
 
@@ -91,17 +201,31 @@ def _is_directory_flush(event: Event) -> bool:
 def control_recordings(directory: Path) -> dict[str, Recording]:
     """Record every control; each must be found out."""
 
-    def recorded(name: str, opener: str = "statelog:open") -> Recording:
+    def recorded(name: str, opener: str = "statelog:open", times: int = 1) -> Recording:
+        workload = _named(name)
+        workload = replace(workload, lanes=tuple(lane * times for lane in workload.lanes))
         with tempfile.TemporaryDirectory(dir=directory) as temporary:
-            return record(_named(name), Path(temporary), opener=opener)
+            return record(workload, Path(temporary), opener=opener)
+
+    def recovering(name: str, setup: Callable[[], None]) -> Recording:
+        recording = recorded(name)
+        return replace(recording, workload=replace(recording.workload, setup=f"{__name__}:{setup.__name__}"))
 
     commit, creation, compaction = recorded("commit"), recorded("creation"), recorded("compaction")
-    salvage, upgrade = recorded("salvage"), recorded("upgrade")
+    epochs, salvage, upgrade = recorded("epochs"), recorded("salvage"), recorded("upgrade")
     made = {
-        "data never flushed": forget(commit, _is_data_flush),
-        "meta page never flushed": forget(commit, _is_meta_flush),
-        "one flush dropped": forget_one_flush(commit, 3),
-        "LMDB with sync=False": recorded("commit", f"{__name__}:open_without_flush"),
+        "journal never flushed": forget_flushes(commit, of_journal=True),
+        "one flush of the journal dropped": forget_one_flush(commit, 6),
+        "interval without its flushes": forget_flushes(recorded("interval"), of_journal=True),
+        "data never flushed": forget_flushes(epochs, of_journal=False),
+        "slot written before the flush": recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
+        "no pin": recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=4),
+        "slot of a killed process not flushed": recorded(
+            "killed processes", f"{__name__}:{open_without_following.__name__}"
+        ),
+        "meta pages not restored": recovering("epochs", restore_nothing),
+        "epoch not asked for": recovering("refused commits", ask_no_epoch),
+        "nothing ever flushed": recorded("commit", f"{__name__}:{open_without_flush.__name__}"),
         "creation without directory sync": forget(creation, _is_directory_flush),
         "creation without data flush": forget(creation, _is_data_flush),
         "compaction without fsync": forget_compaction_flush(compaction),
@@ -110,6 +234,13 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         "upgrade without data flush": forget(upgrade, _is_data_flush),
     }
     return {name: renamed(recording, name) for name, recording in made.items()}
+
+
+def examine_controls(recordings: dict[str, Recording], **options: Any) -> list[PowerLossReport]:
+    """Look at controls, at each that breaks the recovery by itself: it breaks the process that looks at it."""
+    alone = [[each] for each in recordings.values() if each.workload.setup.startswith(__name__)]
+    others = [each for each in recordings.values() if not each.workload.setup.startswith(__name__)]
+    return [examine_recordings(group, images=1, thorough=False, **options) for group in (others, *alone)]
 
 
 def renamed(recording: Recording, name: str) -> Recording:
@@ -129,5 +260,7 @@ def run_controls(
     """
     where = directory or log_directory()
     recordings = control_recordings(where or Path(tempfile.gettempdir()))
-    report = examine_recordings(list(recordings.values()), images=1, thorough=False, directory=where, progress=progress)
-    return {name: report.bad_by_workload[name] > 0 for name in recordings}
+    caught: dict[str, bool] = {}
+    for report in examine_controls(recordings, directory=where, progress=progress):
+        caught |= {name: bad > 0 for name, bad in report.bad_by_workload.items()}
+    return {name: caught[name] for name in recordings}

@@ -234,7 +234,7 @@ class Examiner:
         if finding.problem:
             return finding
         trace = read_trace(log.records(), image.as_base())
-        expectation = Expectation((Lane(None, tuple(steps)),), None, recording.expectation.may_lose_last)
+        expectation = Expectation((Lane(None, tuple(steps)),), None)
         workload = Workload(f"{recording.workload.name}, second cut", ((),), durability=recording.workload.durability)
         again = Task(task.recording, 0, len(trace.events) + 1, generator.randrange(2**32), *_SECOND, task.evidence)
         found = Examiner(Recording(workload, trace, expectation), depth=self._depth + 1).run(again)

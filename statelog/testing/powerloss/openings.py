@@ -1,4 +1,4 @@
-"""Other ways to open a store than `statelog.open`, that write a file of their own: salvage, and upgrade of a format.
+"""Other ways to open a store than `statelog.open`: salvage, upgrade of a format, small limits, a process that dies.
 
 They are called by name in the processes that are recorded.
 """
@@ -6,6 +6,7 @@ They are called by name in the processes that are recorded.
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,12 @@ import statelog
 from statelog.format import cbor, upgrades
 from statelog.format.header import FORMAT_VERSION, HEADER_KEY
 from statelog.format.seal import seal, unseal
+from statelog.limits import INTERVAL_MAX_MS
+from statelog.log.engine import Engine
 from statelog.portable.salvage import salvage
-from statelog.storage.environment import Environment
+from statelog.storage import keeper, steady
+from statelog.testing.crash import Child
+from statelog.testing.history import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,12 +56,50 @@ def open_salvaged(path: Path, **options: Any) -> Store:
     return statelog.open(path, **options)
 
 
+# --- the journal ------------------------------------------------------------------
+
+
+KILLED = "killed"
+"""Thread of a process that is killed: what it committed last may be there or not."""
+
+_REST_S = 0.02
+
+
+def open_unhurried(path: Path, **options: Any) -> Store:
+    """Open a store that leaves what is committed without a flush alone for as long as it may."""
+    return statelog.open(path, **options, interval_ms=INTERVAL_MAX_MS)
+
+
+def be_small() -> None:
+    """Let this process, a worker, advance the steady snapshot every few commits, and rest soon."""
+    for module, name, value in (
+        (steady, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
+        (steady, "HELD_PAGES_MAX", 6),
+        (steady, "INTERVAL_HELD_PAGES_MAX", 6),
+        (keeper, "IDLE_S", _REST_S),
+    ):
+        assert hasattr(module, name)
+        setattr(module, name, value)
+
+
+def rest() -> None:
+    """Wait until a store that is idle has come to rest."""
+    time.sleep(10 * _REST_S)
+
+
+def run_killed(path: Path, fault: str, durability: str) -> None:
+    """Let another process commit to a store until it is killed at a fault point; with it goes its pin."""
+    commits = tuple(Commit(KILLED, ({"findings": ["x" * 300], "total": number},)) for number in range(5))
+    with Child(path, commits, durability=durability, fault=fault) as child:
+        assert child.wait(), fault
+
+
 # --- upgrades ---------------------------------------------------------------------
 
 
 def make_older(path: Path) -> None:
     """Make a store one of a format that never was: the one before the present, with other keys in the index."""
-    environment = Environment.open(path)
+    environment = Engine.open(path).environment
     handles = environment.handles
     with handles.begin(write=True) as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)

@@ -34,12 +34,14 @@ class Lane:
         threads: their ids; None: all there are.
         steps: their contents when opened, and after each step.
         gradual: numbers of the steps that may be found half done.
+        refused: numbers of the steps in the midst of which a commit may be found that is refused at their end.
 
     """
 
     threads: frozenset[str] | None
     steps: tuple[Contents, ...]
     gradual: frozenset[int] = frozenset()
+    refused: frozenset[int] = frozenset()
 
     def find(self, found: Contents) -> tuple[frozenset[int], frozenset[int]]:
         """Return the steps after which the threads looked so, and those in the middle of which."""
@@ -49,15 +51,6 @@ class Lane:
         )
         return after, amid
 
-    def earliest(self, acknowledged: int, *, may_lose_last: bool) -> int:
-        """Return the first step that may be found when so many are done."""
-        if not may_lose_last or acknowledged < 0:
-            return acknowledged
-        number = acknowledged
-        while number > 0 and self.steps[number] == self.steps[acknowledged]:
-            number -= 1
-        return number
-
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
@@ -66,14 +59,12 @@ class Expectation:
     Attributes:
         lanes: of the recording.
         chain: digest of the chain of records by LSN, from the end of the recording; None if it is not known.
-        may_lose_last: whether a cut may take the last commit of each lane ("batched").
         ignored: threads that may be there or not.
 
     """
 
     lanes: tuple[Lane, ...]
     chain: Mapping[int, str] | None
-    may_lose_last: bool
     ignored: frozenset[str] = frozenset()
 
 
@@ -99,10 +90,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far each lane was when the power went: the last step done and the last begun; -1: not open yet."""
+    """How far each lane was when the power went; -1: not open yet.
+
+    Attributes:
+        done: the last step done.
+        begun: the last step begun.
+        durable: the last step that must be there: the last one done, or done before a flush if they are not flushed.
+
+    """
 
     done: tuple[int, ...]
     begun: tuple[int, ...]
+    durable: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +114,20 @@ class Verdict:
 
 def judge(finding: Finding, progress: Progress, expectation: Expectation) -> Verdict | None:
     """Return what is wrong with an image at one cut, None if nothing is."""
-    if not finding.exists and max(progress.done) >= 0:
-        return Verdict(lost=True, message=f"{max(progress.done)} steps were acknowledged, and there is no store")
+    if not finding.exists and max(progress.durable) >= 0:
+        return Verdict(lost=True, message=f"{max(progress.durable)} steps were acknowledged, and there is no store")
     if finding.problem:
         return Verdict(lost=False, message=finding.problem)
     if not finding.exists:
         return None
     for number, lane in enumerate(expectation.lanes):
-        done, begun = progress.done[number], progress.begun[number]
-        first = lane.earliest(done, may_lose_last=expectation.may_lose_last)
+        done, begun, first = progress.done[number], progress.begun[number], progress.durable[number]
         after, amid = finding.after[number], finding.amid[number]
-        if any(max(first, 0) <= step <= max(begun, 0) for step in after) or any(done < step <= begun for step in amid):
+        if any(max(first, 0) <= step <= max(begun, 0) for step in after) or any(first < step <= begun for step in amid):
             continue
-        where = f"lane {number}: {done} steps done, {begun} begun"
+        if begun > done and begun in lane.refused and not after:
+            continue
+        where = f"lane {number}: {first} steps durable, {done} done, {begun} begun"
         if after and max(after) < first:
             return Verdict(lost=True, message=f"{where}, found as after step {max(after)}")
         how = f"found as after step {min(after)}" if after else f"found as after no step: {finding.difference}"

@@ -19,16 +19,28 @@ from statelog.testing.comparing import assert_matches, compare_checkpoint
 from statelog.testing.history import Operation, perform
 from statelog.testing.model import StoreModel
 from statelog.testing.powerloss.contents import read_contents
-from statelog.testing.powerloss.oracle import Expectation, Lane, Progress
+from statelog.testing.powerloss.openings import KILLED
+from statelog.testing.powerloss.oracle import Expectation, Lane, Progress, without_threads
 from statelog.testing.powerloss.shim import ShimLog, mark
 from statelog.testing.powerloss.trace import Mark, Trace, read_trace
 from statelog.testing.powerloss.workers import Died, Worker, find_function
-from statelog.testing.powerloss.workloads import GRADUAL, STORE_NAME, DeleteThread, Session, Workload, thread_ids
+from statelog.testing.powerloss.workloads import (
+    FLUSHED,
+    GRADUAL,
+    STORE_NAME,
+    DeleteThread,
+    Killed,
+    Refused,
+    Session,
+    Workload,
+    thread_ids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.store import Store
+    from statelog.testing.powerloss.contents import Contents
     from statelog.testing.powerloss.workloads import Step
 
 LOG_DIRECTORY = Path("/dev/shm")  # noqa: S108 - memory; the file in it has a name that nobody can know
@@ -53,16 +65,31 @@ class Recording:
     def progress(self) -> Iterator[Progress]:
         """Yield how far the lanes were before the first event and after each one."""
         start = 0 if STORE_NAME in self.trace.base else -1
-        done = [start] * len(self.expectation.lanes)
-        begun = list(done)
-        current = Progress(tuple(done), tuple(begun))
+        lanes = range(len(self.expectation.lanes))
+        done, begun, durable = ([start for _ in lanes] for _ in range(3))
+        before: dict[int, list[int]] = {}
+        current = Progress(tuple(done), tuple(begun), tuple(durable))
         yield current
         for event in self.trace.events:
             if isinstance(event, Mark) and event.data:
-                word, lane, step = event.data.split()
-                (begun if word == b"begin" else done)[int(lane)] = int(step)
-                current = Progress(tuple(done), tuple(begun))
+                word, lane, step = event.data.split()[0], *map(int, event.data.split()[1:])
+                if word == b"begin":
+                    begun[lane] = step
+                    before[lane] = list(done)
+                else:
+                    done[lane] = step
+                    if word == b"done" and self._flushes(lane, step):
+                        durable[lane] = step
+                        if not self.workload.processes:  # what was done before by others in this process, too
+                            durable = list(map(max, durable, before[lane]))
+                current = Progress(tuple(done), tuple(begun), tuple(durable))
             yield current
+
+    def _flushes(self, lane: int, step: int) -> bool:
+        """Tell whether a step, once done, is durable; 0 is the opening of the store."""
+        steps = self.workload.lanes[lane]
+        flushed = step == 0 or (step <= len(steps) and isinstance(steps[step - 1], FLUSHED))
+        return self.workload.durability == "commit" or flushed
 
 
 def log_directory() -> Path | None:
@@ -106,7 +133,10 @@ def record(workload: Workload, directory: Path, *, opener: str = "") -> Recordin
             raise AssertionError(message)  # noqa: TRY004 - it was the child that failed
         trace = read_trace(log.records(), base)
     lanes, chain = answer
-    return Recording(workload, trace, Expectation(lanes, chain, workload.durability == "batched"))
+    steps = [step for lane in workload.lanes for step in lane]
+    ignored = frozenset({KILLED} if any(isinstance(step, Killed) for step in steps) else ())
+    is_known = not any(isinstance(step, Killed | Refused) for step in steps)  # else a record may have been another
+    return Recording(workload, trace, Expectation(lanes, chain if is_known else None, ignored))
 
 
 def _prepare(workload: Workload, path: Path) -> None:
@@ -150,7 +180,7 @@ def _mark_all(workload: Workload, word: str, step: int) -> None:
 def _model(workload: Workload) -> StoreModel | None:
     """Return the model at the beginning of the recording; None if the workload does what models cannot."""
     steps = (*(workload.before or ()), *workload.lanes[0])
-    if workload.files or any(isinstance(step, GRADUAL) for step in steps):
+    if workload.files or any(isinstance(step, (*GRADUAL, Killed)) for step in steps):
         return None
     model = StoreModel()
     for step in workload.before or ():
@@ -164,19 +194,25 @@ def _do_lane(
 ) -> Lane:
     """Do the steps of one lane, and return what the store was like after each."""
     steps = workload.lanes[number]
-    contents = [read_contents(session.store, threads=threads)]
+    ignored = frozenset({KILLED})
+
+    def read() -> Contents:
+        return without_threads(read_contents(session.store, threads=threads), ignored)
+
+    contents = [read()]
     for position, step in enumerate(steps, 1):
         mark(f"begin {number} {position}".encode())
         refused = session.do(step)
         mark(f"done {number} {position}".encode())
         assert refused is None or isinstance(step, Operation), refused
-        contents.append(read_contents(session.store, threads=threads))
+        contents.append(read())
         if model is not None:
             model = _do_to_model(step, model, workload)
         if model is not None:
             assert_matches(session.store, model)
     gradual = frozenset(position for position, step in enumerate(steps, 1) if isinstance(step, GRADUAL))
-    return Lane(threads, tuple(contents), gradual)
+    refused_steps = frozenset(position for position, step in enumerate(steps, 1) if isinstance(step, Refused))
+    return Lane(threads, tuple(contents), gradual, refused_steps)
 
 
 def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreModel | None:
@@ -240,6 +276,8 @@ def _do_in_processes(session: Session, workload: Workload, path: Path) -> list[L
 
 def run_lane(path: Path, workload: Workload, number: int) -> Lane:
     """Do one lane in this process."""
+    if workload.setup:
+        find_function(workload.setup)()
     session = Session(path, workload.options, workload.schema)
     lane = _do_lane(session, workload, number, _lane_threads(workload)[number], None)
     session.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import random
 import tempfile
@@ -11,20 +12,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import statelog
 from statelog import reducers
-from statelog.errors import StatelogError
+from statelog.errors import StatelogError, StorageError
+from statelog.storage import faults
 from statelog.testing.history import Commit, Fork, Operation, Rollback, Tag, Together, Untag, perform
 from statelog.testing.powerloss import openings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from statelog.store import Store
 
 STORE_NAME = "agent.state"
 
-Durability = Literal["commit", "batched"]
+Durability = Literal["commit", "interval"]
 
 MIB = 1 << 20
+
+_SMALL = f"{openings.__name__}:{openings.be_small.__name__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,38 @@ class Import:
         return f"Import({len(self.stream)} bytes, {sorted(self.threads)})"
 
 
-Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Import
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Make durable what was committed without a flush."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Do nothing for so long that the store comes to rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """Have another process commit, and be killed at a fault point ("name:count")."""
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A commit that the journal refuses after it was written there: not flushed, for all that is known."""
+
+    commit: Commit
+
+
+Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Import | Flush | Rest | Killed | Refused
 """One thing done. All but those of `GRADUAL` are there whole or not at all."""
 
 GRADUAL = (Retain, Import)
 """Steps in several transactions; cut short, they are done again, and then there whole."""
+
+FLUSHED = (Flush, Reopen, Compact)
+"""Steps after which all that was committed before is durable, whatever the durability."""
 
 MAINTENANCE = (Retain, DeleteThread, RebuildIndex, Compact, Import)
 """Steps that come to the same whenever they are done to equal stores."""
@@ -181,10 +212,29 @@ class Session:
                 self.store.compact()
             case Import():
                 self.store.import_(io.BytesIO(step.stream))
+            case _:
+                self._use_journal(step)
+
+    def _use_journal(self, step: Step) -> None:
+        match step:
+            case Flush():
+                self.store.flush()
+            case Rest():
+                openings.rest()
+            case Killed():
+                openings.run_killed(self._path, step.fault, self._options.get("durability", "commit"))
+            case Refused():
+                faults.arm("journal.after_append", action=_fail)
+                refused = perform(step.commit, self.store, schema=self._schema)
+                assert refused is StorageError, refused
 
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+
+def _fail() -> None:
+    raise OSError(errno.EIO, "as if the journal could not be flushed")
 
 
 def thread_ids(steps: tuple[Step, ...]) -> set[str]:
@@ -193,6 +243,8 @@ def thread_ids(steps: tuple[Step, ...]) -> set[str]:
     for step in steps:
         if isinstance(step, Together):
             ids |= thread_ids(step.operations)
+        elif isinstance(step, Refused):
+            ids.add(step.commit.thread)
         elif isinstance(step, Operation | DeleteThread):
             ids.add(step.thread)
         elif isinstance(step, Import):
@@ -241,7 +293,8 @@ def standard_workloads() -> tuple[Workload, ...]:
         Workload("rollback", ((Rollback("a", 0), Rollback("a", 11), _commit("a", 60), Rollback("a", 5)),), old),
         Workload("fork", (forks,), old),
         Workload("transaction", (together,), old),
-        Workload("batched", ((*_commits("a", 6, start=200), Rollback("b", 2), *forks),), old, durability="batched"),
+        *_interval(old, forks),
+        *_journal(old),
         Workload("retention", (_retention(),), (*old, Tag("a", "kept", 4), Fork("a", "side", at=6))),
         Workload("deletion", ((DeleteThread("b"), _commit("a", 70), DeleteThread("a")),), old),
         Workload("index", ((RebuildIndex(), _commit("a", 80)),), old),
@@ -252,6 +305,65 @@ def standard_workloads() -> tuple[Workload, ...]:
         _salvage(old),
         _upgrade(old),
     )
+
+
+def _interval(old: tuple[Step, ...], forks: tuple[Step, ...]) -> Iterator[Workload]:
+    """Commits without a flush, and flushes now and then."""
+    steps: tuple[Step, ...] = (
+        *_commits("a", 4, start=200),
+        Flush(),
+        *_commits("a", 2, start=210),
+        Rollback("b", 2),
+        Flush(),
+        *forks,
+    )
+    yield Workload("interval", (steps,), old, durability="interval")
+    reopened: tuple[Step, ...] = (
+        _commit("a", 220),
+        Reopen(),
+        *_commits("a", 2, start=221),
+        Compact(),
+        _commit("a", 224),
+        Rest(),
+    )
+    yield Workload("interval reopened", (reopened,), old, durability="interval", setup=_SMALL)
+    lanes: tuple[tuple[Step, ...], ...] = tuple(
+        (*_commits(f"t{n}", 3, start=10 * n), Flush(), _commit(f"t{n}", 10 * n + 5)) for n in range(3)
+    )
+    yield Workload("interval group", lanes, old, durability="interval")
+    yield Workload("interval processes", lanes[:2], old, durability="interval", processes=True, setup=_SMALL)
+
+
+def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
+    """What the journal adds: epochs, growth, rest, large commits, processes that are killed, commits refused."""
+    yield Workload("epochs", ((*_commits("a", 14, start=500, size=900), Rollback("b", 3)),), before, setup=_SMALL)
+    lanes = tuple(_commits(f"p{n}", 6, start=20 * n, size=900) for n in range(2))
+    yield Workload("epochs of two processes", lanes, before, processes=True, setup=_SMALL)
+    yield Workload("journal growth", (_commits("a", 6, start=520, size=40_000),), before)
+    rested: tuple[Step, ...] = (
+        _commit("a", 530),
+        Rest(),
+        *_commits("a", 2, start=531),
+        Rest(),
+        _commit("b", 533),
+        Reopen(),
+        _commit("b", 534),
+    )
+    yield Workload("rest", (rested,), before, setup=_SMALL)
+    large = Commit("a", ({"notes": {"large": _text(1_300_000, 1)}},))
+    yield Workload("large commit", ((_commit("a", 540), large, _commit("a", 541)),), before)
+    refused: tuple[Step, ...] = tuple(
+        step for n in range(3) for step in (Refused(_commit("a", 560 + n)), _commit("a", 570 + n))
+    )
+    yield Workload("refused commits", (refused,), before)
+    deaths = (
+        *("steady.after_sync:1", "steady.before_slot_flush:1", "steady.after_slot:1", "journal.after_append:2"),
+        *("journal.after_flush:3", "commit.after_lmdb_commit:2", "commit.after_delivery:4"),
+    )
+    killed: tuple[Step, ...] = tuple(
+        step for n, death in enumerate(deaths) for step in (_commit("a", 550 + n), Killed(death))
+    )
+    yield Workload("killed processes", ((Killed("steady.before_mark_flush:1"), *killed),), before)
 
 
 def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:

@@ -1,0 +1,53 @@
+"""`statelog recover`: bring a store that was not closed to the state of its last commit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.care import describe_verification
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.text import count
+from statelog.cli.verifying import verify_in_child
+from statelog.errors import CorruptionError
+from statelog.recover import recover as recover_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(short_help="Recover a store that was not closed.")
+@STORE
+@click.option(
+    "--without-journal",
+    is_flag=True,
+    help="Go on though the journal is gone, or throw it away: what was committed last may be lost.",
+)
+@AS_JSON
+def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
+    """Bring STORE, which was not closed, to the state of its last commit, and verify it.
+
+    Whoever opens a store does that; this says what was done. A store that was not closed and whose journal
+    (STORE-journal) is missing is not opened: --without-journal takes the file as it lies.
+    """
+    output = Output(as_json=as_json)
+    report = recover_store(store, without_journal=without_journal)
+    with output.progress("verifying") as progress:
+        found = verify_in_child(store, deep=True, progress=progress)
+    if as_json:
+        output.emit({**asdict(report), "path": str(store), "ok": found.ok, "problems": found.problems})
+    else:
+        if report.went_without_journal:
+            output.line("went on without the journal: what was committed last may be missing")
+        elif report.records:
+            output.line(f"recovered: {count(report.records, 'record')} from the journal")
+        else:
+            output.line("nothing to recover")
+        if found.ok:
+            output.line(f"sound: {describe_verification(found)}, last record {report.last_lsn:,}")
+    if not found.ok:
+        message = f"{store} is damaged: {found.problems[0]['message']}: `statelog salvage` saves what is left"
+        raise CorruptionError(message, path=str(store))

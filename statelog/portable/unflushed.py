@@ -1,0 +1,48 @@
+"""What a store that was not closed has in its journal, for a salvage: it cannot open the store to have it recovered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.storage.journal import RECORDS_AT, find_groups, journal_path, read_slots
+from statelog.storage.marker import read_marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Unflushed(NamedTuple):
+    """The steady snapshot, and what was committed since.
+
+    Attributes:
+        meta: LMDB's meta page of the snapshot; empty if the data file is complete by itself, or nothing is left.
+        records: by LSN.
+    """
+
+    meta: bytes
+    records: dict[int, bytes]
+
+
+NOTHING = Unflushed(b"", {})
+
+
+def read_unflushed(path: Path, descriptor: int) -> Unflushed:
+    """Read the journal of the store at `path`, whose data file is open as `descriptor`, as far as it is sound."""
+    session = read_marker(descriptor)
+    if session is None:
+        return NOTHING
+    with contextlib.suppress(OSError):
+        journal = os.open(journal_path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            for slot in read_slots(journal):
+                if session in (slot.session, b""):
+                    records: dict[int, bytes] = {}
+                    for group in find_groups(journal, slot.session, slot.epoch, RECORDS_AT):
+                        if group.lsn > slot.lsn:  # of two at one place the later one lies further on
+                            records.update(enumerate(group.records, group.lsn))
+                    return Unflushed(slot.meta, records)
+        finally:
+            os.close(journal)
+    return NOTHING

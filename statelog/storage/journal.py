@@ -1,0 +1,238 @@
+"""The journal beside a store: what was committed since the steady snapshot. FORMAT.md section 9.
+
+Two slots, written in turn, each naming a steady snapshot of the data file (all of whose pages are on the disk, and are
+kept there); behind them, in order, the records of every commit since. A flush of such an append moves no metadata: the
+file is filled with zeros ahead of it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from xxhash import xxh3_64_digest
+
+from statelog.storage.faults import armed, point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from mmap import mmap
+    from pathlib import Path
+
+_MAGIC = b"stlgjrn1"
+_PAGE_SIZE_BYTES = 4096
+RECORDS_AT = 2 * _PAGE_SIZE_BYTES
+"""Slots stand on a page each; so one that is torn leaves the other whole."""
+
+_SLOT = struct.Struct(">8s16s16sQQI")
+_EPOCH_AT = 8 + 16 + 16
+_EPOCHS = struct.Struct(f">{_EPOCH_AT}xQ{_PAGE_SIZE_BYTES - 8}xQ")
+"""Of both slots."""
+
+_GROUP = struct.Struct(">8sIIQQQ")
+_GROUP_REST = struct.Struct(">IIQQQ")
+_GROUP_EPOCH_AT = 8 + 4 + 4
+_CHECKSUM_SIZE_BYTES = 8
+_META_SIZE_BYTES_MAX = 1024
+_BROKEN_AT = _PAGE_SIZE_BYTES - 1
+"""Behind the first slot: not zero when a flush has failed, in whichever process. It is for those who run, not for the
+disk: recovery does not ask."""
+
+_FILLED_SIZE_BYTES_MIN = 64 * 1024
+_FILLED_SIZE_BYTES_MAX = 1024 * 1024
+"""Zeros are written ahead: at first so many; then as many again as there are, up to so many at a time."""
+
+
+class Slot(NamedTuple):
+    """A steady snapshot.
+
+    Attributes:
+        store_id: of the data file.
+        session: 16 bytes, drawn when the journal was made; the data file bears them, too, until it is closed.
+        epoch: counts the snapshots of a session; records of another epoch are not read.
+        lsn: the last record that the snapshot contains.
+        meta: the beginning of LMDB's meta page that is the snapshot.
+    """
+
+    store_id: bytes
+    session: bytes
+    epoch: int
+    lsn: int
+    meta: bytes
+
+
+def journal_path(path: Path) -> Path:
+    """Return where the journal of a store lies."""
+    return path.with_name(f"{path.name}-journal")
+
+
+def encode_slot(slot: Slot) -> bytes:
+    """Return the bytes of a slot."""
+    head = _SLOT.pack(_MAGIC, slot.store_id, slot.session, slot.epoch, slot.lsn, len(slot.meta))
+    return head + slot.meta + xxh3_64_digest(head + slot.meta)
+
+
+def decode_slot(data: bytes) -> Slot | None:
+    """Inverse of `encode_slot`; None if there is none, or it was torn."""
+    magic, store_id, session, epoch, lsn, meta_size = _SLOT.unpack_from(data)
+    end = _SLOT.size + meta_size
+    if magic != _MAGIC or meta_size > _META_SIZE_BYTES_MAX:
+        return None
+    if xxh3_64_digest(data[:end]) != data[end : end + _CHECKSUM_SIZE_BYTES]:
+        return None
+    return Slot(store_id, session, epoch, lsn, data[_SLOT.size : end])
+
+
+def read_slots(descriptor: int) -> list[Slot]:
+    """Return the slots that are whole, the newest first."""
+    data = os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0")
+    slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in (0, _PAGE_SIZE_BYTES)]
+    return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
+
+
+def newest_epoch(slots: bytes | mmap) -> int:
+    """Return the epoch of the newer slot, of both in memory, without checking them: for who holds the writer lock."""
+    epochs: tuple[int, int] = _EPOCHS.unpack_from(slots)
+    return max(epochs)
+
+
+def write_slot(descriptor: int, slot: Slot) -> None:
+    """Write a slot over the one before the last, and flush it. Raises OSError."""
+    _write(descriptor, encode_slot(slot), _PAGE_SIZE_BYTES * (slot.epoch & 1))
+    if armed:
+        point("steady.before_slot_flush")
+    os.fdatasync(descriptor)
+
+
+def is_broken(slots: bytes | mmap) -> bool:
+    """Tell whether a flush has failed: then nobody writes until all have closed the store."""
+    return slots[_BROKEN_AT] != 0
+
+
+def write_broken(descriptor: int) -> None:
+    """Tell all who have the journal open that a flush has failed. Raises OSError."""
+    _write(descriptor, b"\1", _BROKEN_AT)
+
+
+def fill(descriptor: int, end: int, size_bytes: int) -> int:
+    """See to it that a file of that size reaches beyond `end`; return its size then. Raises OSError."""
+    if end <= size_bytes:
+        return size_bytes
+    ahead = min(max(size_bytes, _FILLED_SIZE_BYTES_MIN), _FILLED_SIZE_BYTES_MAX)
+    wanted = -(-max(end, size_bytes + ahead) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
+    _write(descriptor, bytes(wanted - size_bytes), size_bytes)
+    return wanted
+
+
+def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes], *, flushed: int) -> bytes:
+    """Return the records of one commit, from `lsn` on, as they stand in the journal.
+
+    Up to record `flushed` all that is committed was flushed before. The checksum begins with the session, which nobody
+    knows who writes into a store: so no text in a record can pass for a group.
+    """
+    if len(records) == 1:
+        rest = len(records[0]).to_bytes(4) + records[0]
+    else:
+        rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
+    rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
+    return xxh3_64_digest(session + rest) + rest
+
+
+def write_group(descriptor: int, group: bytes, at: int) -> None:
+    """Put a group where the last one ends. Raises OSError."""
+    written = os.pwrite(descriptor, group, at)
+    if written < len(group):
+        _write(descriptor, group[written:], at + written)
+
+
+class Group(NamedTuple):
+    """The records of one commit.
+
+    Attributes:
+        lsn: of the first.
+        records: at least one.
+        flushed: up to which record all that is committed had been flushed when it was written.
+        size_bytes: of the group.
+    """
+
+    lsn: int
+    records: tuple[bytes, ...]
+    flushed: int
+    size_bytes: int
+
+
+class Groups:
+    """Iterates over the groups of a slot's epoch, in order, up to the first that is torn, or is not the next.
+
+    Attributes:
+        lsn: the last record so far.
+        at: where the next group stands.
+    """
+
+    def __init__(self, descriptor: int, slot: Slot) -> None:
+        self.lsn = slot.lsn
+        self.at = RECORDS_AT
+        self._descriptor = descriptor
+        self._slot = slot
+        self._size_bytes = os.fstat(descriptor).st_size
+
+    def __iter__(self) -> Groups:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Group:
+        """Return the next group."""
+        group = self._read()
+        if group is None or group.lsn != self.lsn + 1:
+            raise StopIteration
+        self.lsn += len(group.records)
+        self.at += group.size_bytes
+        return group
+
+    def _read(self) -> Group | None:
+        head = os.pread(self._descriptor, _GROUP.size, self.at)
+        if len(head) < _GROUP.size:
+            return None
+        size_bytes = _GROUP.size + _GROUP.unpack(head)[1]
+        if self.at + size_bytes > self._size_bytes:
+            return None
+        return _decode_group(os.pread(self._descriptor, size_bytes, self.at), 0, self._slot.session, self._slot.epoch)
+
+
+def find_groups(descriptor: int, session: bytes, epoch: int, at: int) -> Iterator[Group]:
+    """Yield whatever groups of an epoch stand behind `at`, wherever they begin."""
+    data = os.pread(descriptor, max(os.fstat(descriptor).st_size - at, 0), at)
+    wanted = epoch.to_bytes(8)
+    found = data.find(wanted)
+    while found >= 0:
+        start = found - _GROUP_EPOCH_AT
+        group = _decode_group(data, start, session, epoch) if start >= 0 else None
+        if group is not None:
+            yield group
+        found = data.find(wanted, found + 1)
+
+
+def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> Group | None:
+    """Return the group that begins there; None if there is none of that session and epoch, or it is damaged."""
+    if len(data) - start < _GROUP.size:
+        return None
+    checksum, rest_size, count, stored_epoch, lsn, flushed = _GROUP.unpack_from(data, start)
+    at, end = start + _GROUP.size, start + _GROUP.size + rest_size
+    if stored_epoch != epoch or end > len(data) or count < 1 or 4 * count > rest_size:
+        return None
+    if xxh3_64_digest(session + data[start + _CHECKSUM_SIZE_BYTES : end]) != checksum:
+        return None
+    sizes = struct.unpack_from(f">{count}I", data, at)
+    records, at = [], at + 4 * count
+    for size in sizes:
+        records.append(data[at : at + size])
+        at += size
+    return Group(lsn, tuple(records), flushed, end - start) if at == end else None
+
+
+def _write(descriptor: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view, at = view[written:], at + written

@@ -1,0 +1,39 @@
+"""The mark of a store in use, in the data file itself, behind the first meta page, where LMDB never writes.
+
+It is set before the first commit after an opening is acknowledged, and cleared when all of it is flushed. Who finds it
+and no journal knows that something is missing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from xxhash import xxh3_64_digest
+
+from statelog.storage.faults import armed, point
+
+_AT = 4096 - 64
+_MAGIC = b"stlguse1"
+_SIZE_BYTES = 32
+
+
+def read_marker(descriptor: int) -> bytes | None:
+    """Return the session that was not closed, None if there is none; empty if the mark is damaged."""
+    stored = os.pread(descriptor, _SIZE_BYTES, _AT)
+    if stored == bytes(_SIZE_BYTES) or len(stored) < _SIZE_BYTES:
+        return None
+    magic, session, checksum = stored[:8], stored[8:24], stored[24:]
+    return session if magic == _MAGIC and xxh3_64_digest(magic + session) == checksum else b""
+
+
+def set_marker(descriptor: int, session: bytes) -> None:
+    """Mark the file, durably. Raises OSError."""
+    os.pwrite(descriptor, _MAGIC + session + xxh3_64_digest(_MAGIC + session), _AT)
+    if armed:
+        point("steady.before_mark_flush")
+    os.fdatasync(descriptor)
+
+
+def clear_marker(descriptor: int) -> None:
+    """Take the mark out; whoever calls flushes. Raises OSError."""
+    os.pwrite(descriptor, bytes(_SIZE_BYTES), _AT)

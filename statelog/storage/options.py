@@ -1,0 +1,62 @@
+"""With what a store is opened."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from statelog.errors import UsageError
+from statelog.limits import (
+    INTERVAL_DEFAULT_MS,
+    INTERVAL_MAX_MS,
+    LOCK_TIMEOUT_DEFAULT_S,
+    MAX_SIZE_BYTES_DEFAULT,
+    MAX_SIZE_BYTES_MIN,
+)
+
+Durability: TypeAlias = Literal["commit", "interval", "batched"]
+
+
+class Options(NamedTuple):
+    """How a store is opened.
+
+    Attributes:
+        read_only: never write; the store must exist.
+        durability: "commit" loses nothing acknowledged when power fails, "interval" at most what the last
+            interval brought.
+        interval_ms: how long at most an acknowledged commit waits for its flush with "interval".
+        max_size_bytes: the quota: the file never grows beyond it.
+        lock_timeout_s: how long to wait for another process that writes.
+        flush: False flushes nothing, for measuring.
+    """
+
+    read_only: bool = False
+    durability: Durability = "commit"
+    interval_ms: float = INTERVAL_DEFAULT_MS
+    max_size_bytes: int = MAX_SIZE_BYTES_DEFAULT
+    lock_timeout_s: float = LOCK_TIMEOUT_DEFAULT_S
+    flush: bool = True
+
+    def check(self) -> Options:
+        """Return them as they count; raise UsageError if one of them cannot be.
+
+        "batched" is what a mode of earlier versions was called that a power cut could take the last commit of: now
+        the default mode costs no more.
+        """
+        if self.durability == "batched":
+            return self._replace(durability="commit").check()
+        if self.durability not in {"commit", "interval"}:
+            message = f"durability is 'commit' or 'interval', not {self.durability!r}"
+            raise UsageError(message, durability=self.durability)
+        is_number = isinstance(self.interval_ms, int | float) and not isinstance(self.interval_ms, bool)
+        if not (is_number and 0 < self.interval_ms <= INTERVAL_MAX_MS):
+            message = f"interval_ms is a number above 0, up to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
+            raise UsageError(message, interval_ms=self.interval_ms, limit=INTERVAL_MAX_MS)
+        if self.max_size_bytes < MAX_SIZE_BYTES_MIN:
+            message = f"max_size_bytes is at least {MAX_SIZE_BYTES_MIN}, not {self.max_size_bytes}"
+            raise UsageError(message, max_size_bytes=self.max_size_bytes, limit=MAX_SIZE_BYTES_MIN)
+        return self
+
+    @property
+    def shared(self) -> tuple[bool, str, int, bool]:
+        """What all openings of one file in one process must agree on."""
+        return (self.read_only, self.durability, self.max_size_bytes, self.flush)

@@ -1,0 +1,492 @@
+"""Steady snapshots and the journal: a commit is durable by one flush of an append. DESIGN.md section 6.
+
+LMDB flushes nothing by itself here. What is on the disk for certain is the *steady* snapshot: a copy of its meta page
+lies in the journal, and a read transaction, the *pin*, keeps LMDB from reusing its pages. What was committed since is
+in the journal. An *advance* flushes the data file and makes the present snapshot the steady one.
+
+Invariants:
+    J1  A commit is acknowledged when its records are in the journal and flushed, or it is in the steady snapshot.
+    J2  A process writes to the data file only while a pin of its own, not newer than the steady snapshot, is held.
+    J3  A slot is written after the data file was flushed, and the records of its epoch after the slot was.
+    J4  A group in the journal is the next of the log of its epoch's snapshot and the groups before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+
+from statelog.errors import JournalMissingError, StorageError
+from statelog.limits import (
+    HELD_PAGES_MAX,
+    INTERVAL_HELD_PAGES_MAX,
+    JOURNAL_SIZE_BYTES_MAX,
+    JOURNALED_RECORDS_MAX,
+    JOURNALED_SIZE_BYTES_MAX,
+)
+from statelog.storage.checks import read_live_meta_bytes
+from statelog.storage.creation import sync_directory
+from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
+from statelog.storage.faults import armed, point
+from statelog.storage.journal import (
+    RECORDS_AT,
+    Groups,
+    Slot,
+    encode_group,
+    fill,
+    is_broken,
+    journal_path,
+    newest_epoch,
+    read_slots,
+    write_broken,
+    write_group,
+    write_slot,
+)
+from statelog.storage.marker import clear_marker, read_marker, set_marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.storage.environment import Environment
+    from statelog.storage.transactions import WriteTransaction
+
+_SESSION_SIZE_BYTES = 16
+_PAGE_SIZE_BYTES = 4096
+_UNKNOWN = -1
+"""Where an LSN should be: others wrote, or a failure left it open."""
+
+_OWN_PAGES = 2
+"""What a commit takes of LMDB's list of tables, and of its list of free pages."""
+
+_EPOCHS_BEHIND_MAX = 1
+"""A pin may be so many epochs older than the steady snapshot: it holds the pages freed in them."""
+
+
+class Steady:
+    """A process's part in the protocol. Everything here is called by who holds the write lock and the writer lock.
+
+    Attributes:
+        is_dirty: whether something in the journal is not flushed (`interval`).
+        is_unsteady: whether anything was committed since the last advance.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.is_dirty = False
+        self.is_off = not environment.options.flush
+        """Nothing is journaled or flushed: for measuring, and while a journal is replayed."""
+        self._environment = environment
+        self._descriptor = -1
+        self._slots: mmap.mmap | None = None
+        self._session = b""
+        self._epoch = 0
+        self._lsn = 0
+        """Up to which record the journal, or the steady snapshot, has the log."""
+        self._flushed = 0
+        """Up to which record it is known to be on the disk; groups bear it."""
+        self._lsn_before = 0
+        """The last record before the journal's first."""
+        self._at = self._end = RECORDS_AT
+        """Where the next group goes, and where the one that is being committed ends."""
+        self._size_bytes = 0
+        self._pin: lmdb.Transaction | None = None
+        self._pin_epoch = 0
+        self._taken_pages = 0
+        """About so many pages were taken since the last advance: as many are held, or were free."""
+        self._taken_pages_max = 0
+        self._path_pages = 0
+        """What a commit takes but for the leaves that it changes: the paths to them, and those of LMDB's own trees."""
+        self.is_unsteady = False
+        self._flushing = threading.Lock()
+        """Held during a flush: who comes meanwhile waits, and knows what it was for."""
+        self._is_broken = False
+        """A flush failed: what the page cache holds is not to be believed."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this process takes part."""
+        return self._descriptor >= 0
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether a read transaction is held."""
+        return self._pin is not None
+
+    # --- commits --------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make ready for a write transaction (J2); called before each.
+
+        Raises:
+            StorageError: the journal cannot be made or flushed, or an earlier flush failed. Facts: path.
+            StoreFullError: there is no room for it.
+        """
+        if self.is_off:
+            return
+        if self._descriptor < 0 and not self._is_broken:
+            self._join()
+        self._refuse_if_broken()
+        assert self._slots is not None
+        epoch = newest_epoch(self._slots)
+        if epoch != self._epoch:
+            self._follow(epoch)
+        if self._pin is None or epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self._is_due():
+            self.advance()
+
+    def commit(self, transaction: WriteTransaction, raw: lmdb.Transaction) -> None:
+        """Commit `raw`, durably (J1) if the transaction says so; else so that `flush` makes it durable.
+
+        What the journal cannot hold, because it changes more than it appends, or is large, is flushed where it lies.
+
+        Raises:
+            StorageError, StoreFullError: the journal refuses; nothing was committed.
+            lmdb.Error: LMDB does.
+        """
+        if self.is_off or not transaction.changes:
+            raw.commit()
+            return
+        self._environment.keeper.note_commit()
+        self.is_unsteady = True
+        records = transaction.appended
+        lsn = records[0][0] if records else 0
+        is_journaled = (
+            not transaction.is_steady
+            and transaction.size_bytes <= JOURNALED_SIZE_BYTES_MAX
+            and self._is_next(lsn)
+            and self._append(lsn, [record for _lsn, record in records])
+        )
+        if not is_journaled:
+            raw.commit()
+            self.advance()
+            return
+        self._flush_group(is_flushed=transaction.is_flushed)
+        raw.commit()
+        self._at = self._end
+        self._lsn = lsn + len(records) - 1
+        if transaction.is_flushed:
+            self._flushed = self._lsn
+        self._taken_pages += self._path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
+
+    def _is_next(self, lsn: int) -> bool:
+        """Tell whether the journal can go on with that record (J4), after looking for its end if others wrote."""
+        return lsn > 0 and (self._lsn + 1 == lsn or self._catch_up(lsn - 1))
+
+    def _append(self, lsn: int, records: list[bytes]) -> bool:
+        """Write a group behind the last one; False if the disk has no room for it.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        group = encode_group(self._session, self._epoch, lsn, records, flushed=self._flushed)
+        self._end = self._at + len(group)
+        # Whatever happens from here on, an interrupt included: there may be a group that LMDB never committed. The
+        # next commit looks for its place, and who looks at what became of this one advances first.
+        self._lsn = _UNKNOWN
+        try:
+            self._size_bytes = fill(self._descriptor, self._end, self._size_bytes)
+            if armed:
+                point("journal.before_append")
+            write_group(self._descriptor, group, self._at)
+            if armed:
+                point("journal.after_append")
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                return False
+            raise translate_os(error, path=journal_path(self._environment.path)) from error
+        return True
+
+    def _flush_group(self, *, is_flushed: bool) -> None:
+        if not is_flushed:
+            self.is_dirty = True
+            return
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise translate_os(error, path=journal_path(self._environment.path)) from error
+        if armed:
+            point("journal.after_flush")
+
+    def flush(self) -> None:
+        """Make durable what was committed without a flush; needs no lock.
+
+        Raises:
+            StorageError: it cannot be done; as for `advance`.
+        """
+        with self._flushing:
+            if self._is_broken:
+                raise self._broken_error()
+            if self.is_dirty and self._descriptor >= 0:
+                self.is_dirty = False  # before: what is committed meanwhile is for the next time
+                lsn = self._lsn
+                try:
+                    os.fdatasync(self._descriptor)
+                except OSError as error:
+                    raise self._break() from error
+                self._flushed = max(self._flushed, lsn)
+
+    # --- steady snapshots -------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Make the last commit's snapshot the steady one, and pin it.
+
+        Raises:
+            StorageError: a flush failed; the steady snapshot is what it was, and nothing is written any more until the
+                store was closed and opened. Facts: path.
+            JournalMissingError: somebody removed the journal of a store in use. Facts: path, journal.
+            lmdb.Error: no read transaction can be had; nothing was done.
+        """
+        environment = self._environment
+        handles = environment.handles
+        if not os.fstat(self._descriptor).st_nlink:
+            self._is_broken = True
+            raise missing_error(environment.path)
+        pin = handles.begin(None, None, False, False)
+        try:
+            lsn = _last_lsn(pin, handles.log)
+            epoch = self._epoch + 1
+            if armed:
+                point("steady.before_sync")
+            handles.raw.sync(True)
+            if armed:
+                point("steady.after_sync")
+            meta = read_live_meta_bytes(environment.locks.descriptor)
+            write_slot(self._descriptor, Slot(environment.store_id, self._session, epoch, lsn, meta))
+            if armed:
+                point("steady.after_slot")
+        except BaseException as error:
+            pin.abort()
+            if not isinstance(error, OSError | lmdb.Error):
+                raise
+            raise self._break() from error
+        if self._pin is not None:
+            self._pin.abort()
+        self._pin, self._pin_epoch = pin, epoch
+        if armed:
+            point("steady.after_pin")
+        self._epoch, self._at, self._lsn, self._lsn_before, self._flushed = epoch, RECORDS_AT, lsn, lsn, lsn
+        self.is_unsteady = self.is_dirty = False
+        if self._size_bytes > JOURNAL_SIZE_BYTES_MAX:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, JOURNAL_SIZE_BYTES_MAX)
+                self._size_bytes = JOURNAL_SIZE_BYTES_MAX
+        self._measure()
+
+    def rest(self) -> None:
+        """Make everything steady, and give the pin back; the next commit takes a new one."""
+        if self._slots is None or self._is_broken or is_broken(self._slots):
+            return
+        if self.is_unsteady and newest_epoch(self._slots) == self._epoch:  # else another process goes on, and advances
+            self.advance()
+        self.unpin()
+
+    def unpin(self) -> None:
+        """Give the pin back: this process then advances before it writes (J2)."""
+        pin, self._pin = self._pin, None
+        if pin is not None:
+            pin.abort()
+
+    def _is_due(self) -> bool:
+        """Tell whether the journal is full, or so many pages are held that the file would grow for it."""
+        if self._at > JOURNAL_SIZE_BYTES_MAX or self._lsn - self._lsn_before > JOURNALED_RECORDS_MAX:
+            return True
+        return self._taken_pages > self._taken_pages_max
+
+    def _measure(self) -> None:
+        """Note how many pages may be taken before the next advance: so many, or half of those that are free anyway.
+
+        What one epoch takes the next but one takes again, so that the file does not grow by more than that.
+        """
+        found = self._environment.statistics()
+        is_interval = self._environment.options.durability == "interval"
+        held_max = INTERVAL_HELD_PAGES_MAX if is_interval else HELD_PAGES_MAX
+        self._taken_pages_max = max(held_max, found.pages_free // 2)
+        self._taken_pages = 0
+        self._path_pages = _OWN_PAGES + sum(table.depth for table in found.tables.values())
+
+    # --- joining and leaving ------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Open the journal that other processes use, or make one."""
+        environment = self._environment
+        path = journal_path(environment.path)
+        try:
+            mode = os.fstat(environment.locks.descriptor).st_mode & 0o666
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        except OSError as error:
+            raise translate_os(error, path=path) from error
+        try:
+            marked = read_marker(environment.locks.descriptor)
+            newest = self._find_session(descriptor, marked)
+            if newest is not None:
+                self._session, self._epoch = newest.session, newest.epoch
+            else:  # nobody else takes part: they would have marked the file
+                self._session, self._epoch = secrets.token_bytes(_SESSION_SIZE_BYTES), 0
+                if os.fstat(descriptor).st_size:  # a leftover: it goes when the cleared mark is on the disk for certain
+                    clear_marker(environment.locks.descriptor)
+                    os.fdatasync(environment.locks.descriptor)
+                os.ftruncate(descriptor, 0)
+            self._size_bytes = self._fill_head(descriptor)
+            self._descriptor = descriptor
+            self._slots = mmap.mmap(descriptor, RECORDS_AT, mmap.MAP_SHARED, mmap.PROT_READ)
+            self._refuse_if_broken()
+            self.advance()
+            if newest is None:
+                sync_directory(path.parent)
+            # Again, if it is there: who set it may have been killed, or have failed, before it was on the disk.
+            set_marker(environment.locks.descriptor, self._session)
+        except BaseException as error:
+            self.unpin()
+            self._forget()
+            if isinstance(error, OSError):
+                raise translate_os(error, path=path) from error
+            raise
+
+    def _find_session(self, descriptor: int, marked: bytes | None) -> Slot | None:
+        """Return the newest slot of the session that the data file is marked with; None if it bears no mark."""
+        newest = next((slot for slot in read_slots(descriptor) if slot.session == marked), None)
+        if newest is None and marked is not None:
+            raise missing_error(self._environment.path)
+        return newest
+
+    def _fill_head(self, descriptor: int) -> int:
+        """Fill the journal's first pages, on a full disk with blocks of the store's own reserve; return its size."""
+        size_bytes = os.fstat(descriptor).st_size
+        try:
+            return fill(descriptor, RECORDS_AT + 1, size_bytes)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS or not self._environment.headroom.lend(RECORDS_AT):
+                raise
+        os.ftruncate(descriptor, RECORDS_AT)
+        os.pwrite(descriptor, bytes(RECORDS_AT - size_bytes), size_bytes)
+        return RECORDS_AT
+
+    def _follow(self, epoch: int) -> None:
+        """Go on in an epoch that another process has begun.
+
+        It may have been killed before it flushed the slot: records are put over the last epoch's only after (J3).
+        """
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._break() from error
+        self._epoch, self._at, self._lsn, self._lsn_before = epoch, RECORDS_AT, _UNKNOWN, _UNKNOWN
+        self._size_bytes = os.fstat(self._descriptor).st_size
+        self.is_unsteady = True
+
+    def _catch_up(self, lsn: int) -> bool:
+        """Find the place behind record `lsn`, after others wrote; tell whether there is one."""
+        slot = next((slot for slot in read_slots(self._descriptor) if slot.epoch == self._epoch), None)
+        if slot is None:
+            return False
+        groups = Groups(self._descriptor, slot)
+        self._lsn_before = groups.lsn
+        while groups.lsn < lsn and next(groups, None) is not None:
+            pass
+        if groups.lsn != lsn:
+            return False
+        self._lsn, self._at = lsn, groups.at
+        self._size_bytes = os.fstat(self._descriptor).st_size
+        return True
+
+    def retire(self) -> None:
+        """Flush everything and remove the journal: one file is left. The caller is alone with the store.
+
+        Raises:
+            OSError, lmdb.Error, StorageError: it cannot be done; the journal stays, and the next opening reads it.
+        """
+        environment = self._environment
+        if self.is_off or self._is_broken:
+            return
+        journal = journal_path(environment.path)
+        if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
+            if read_marker(environment.locks.descriptor) is None:
+                return
+            with journal.open("rb") as file:
+                if is_broken(file.read(RECORDS_AT).ljust(RECORDS_AT, b"\0")):
+                    return
+        elif self._slots is None or is_broken(self._slots):
+            return
+        environment.handles.raw.sync(True)
+        session = read_marker(environment.locks.descriptor) or self._session
+        try:
+            clear_marker(environment.locks.descriptor)
+            os.fdatasync(environment.locks.descriptor)
+            if armed:
+                point("steady.before_unlink")
+            journal.unlink(missing_ok=True)
+        except OSError:
+            self._mark_again(session)
+            raise
+        if armed:
+            point("steady.after_unlink")
+        self.unpin()
+        self._forget()
+        sync_directory(environment.path.parent)
+
+    def _mark_again(self, session: bytes) -> None:
+        """After a failure to end the session: who goes on in it must not be without its mark, on the disk."""
+        try:
+            set_marker(self._environment.locks.descriptor, session)
+        except OSError as error:
+            raise self._break() from error
+
+    def leave(self) -> None:
+        """Close what is open; what is committed stays in the journal."""
+        with contextlib.suppress(StorageError):
+            self.flush()  # nobody else would, before some commit of another process
+        self.unpin()
+        self._forget()
+
+    def leave_after_fork(self) -> None:
+        """In the child: close the journal, and touch nothing else of the parent's."""
+        self._flushing = threading.Lock()  # a thread that the child has not may hold it
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._slots is not None:
+            self._slots.close()
+            self._slots = None
+        with self._flushing:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.is_unsteady = self.is_dirty = False
+
+    def _break(self) -> StorageError:
+        """Write no more after a failed flush, and let nobody: another process's flush need not tell of it again."""
+        self._is_broken = True
+        with contextlib.suppress(OSError):
+            write_broken(self._descriptor)
+        return self._broken_error()
+
+    def _refuse_if_broken(self) -> None:
+        if self._is_broken or self._slots is None or is_broken(self._slots):
+            raise self._broken_error()
+
+    def _broken_error(self) -> StorageError:
+        path = self._environment.path
+        message = (
+            f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
+            " has it open, and open it again"
+        )
+        return StorageError(message, path=str(path))
+
+
+def missing_error(path: Path) -> JournalMissingError:
+    """Return the error of a store that was not closed and has no journal."""
+    journal = journal_path(path)
+    message = (
+        f"{path} was not closed, and its journal {journal.name} is missing: what was committed last, up to some seconds"
+        " or megabytes, may be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
+    )
+    return JournalMissingError(message, path=str(path), journal=str(journal))
+
+
+def _last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
+    cursor: Any = transaction.cursor(log)
+    return int.from_bytes(cursor.key()) if cursor.last() else 0

@@ -1,0 +1,85 @@
+"""Salvage of a store that was not closed: what is in its journal is in the new store, too."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import statelog
+from statelog.errors import StatelogError
+from statelog.portable.salvage import salvage
+from statelog.storage.journal import journal_path
+
+COMMIT_AND_DIE = """
+import os, signal, sys, statelog
+store = statelog.open(sys.argv[1])
+thread = store.thread("t", schema={"log": statelog.reducers.add})
+for number in range(int(sys.argv[2])):
+    thread.commit({"log": [f"{number} " * 30]})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """A store of 40 commits whose process was killed, and whose data file then lost its first two pages."""
+    path = tmp_path / "agent.state"
+    with statelog.open(path) as store:
+        store.thread("other").commit({"n": 1})
+    command = [sys.executable, "-c", COMMIT_AND_DIE, str(path), "40"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    return path
+
+
+def log_of(path):
+    with statelog.open(path) as store:
+        assert store.verify().ok
+        return list(store.thread("t").state["log"])
+
+
+def test_what_was_committed_since_the_last_flush_is_salvaged(killed, tmp_path):
+    report = salvage(killed, tmp_path / "new.state")
+    assert report.lost == []
+    assert len(log_of(tmp_path / "new.state")) == 40
+
+
+def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
+    descriptor = os.open(killed, os.O_RDWR)
+    os.pwrite(descriptor, b"\xff" * 500, 0)
+    os.pwrite(descriptor, b"\xff" * 500, 4096)
+    os.close(descriptor)
+    salvage(killed, tmp_path / "new.state")
+    assert len(log_of(tmp_path / "new.state")) == 40
+
+
+def test_without_the_journal_less_is_left(killed, tmp_path):
+    """Negative control: it is the journal that has them, once the file lies as a loss of power may leave it."""
+    from statelog.storage.checks import restore_meta
+    from statelog.storage.journal import read_slots
+
+    with journal_path(killed).open("rb") as journal:
+        slot = read_slots(journal.fileno())[0]
+    descriptor = os.open(killed, os.O_RDWR)
+    restore_meta(descriptor, slot.meta)
+    os.close(descriptor)
+    salvage(killed, tmp_path / "with.state")
+    journal_path(killed).unlink()
+    salvage(killed, tmp_path / "without.state")
+    assert len(log_of(tmp_path / "with.state")) == 40
+    assert len(log_of(tmp_path / "without.state")) < 40
+
+
+@pytest.mark.parametrize("at", [0, 50, 4096, 8192, 8192 + 500, 20_000])
+def test_a_damaged_journal_is_read_as_far_as_it_is_sound(killed, tmp_path, at):
+    descriptor = os.open(journal_path(killed), os.O_RDWR)
+    os.pwrite(descriptor, b"\xff" * 40, at)
+    os.close(descriptor)
+    try:
+        salvage(killed, tmp_path / "new.state")
+    except StatelogError:
+        pytest.fail("nothing was salvaged")
+    with statelog.open(tmp_path / "new.state") as store:
+        assert store.verify().ok
+        assert store.thread("other").state == {"n": 1}
