@@ -101,18 +101,18 @@ class Nodes(NamedTuple):
         at = _ROW.size * number + 1
         return self.rows[at : at + DIGEST_SIZE_BYTES]
 
-    def find(self, digest: bytes, number: int) -> tuple[bytes, int] | None:
-        """Return data and content size of a node, None if that number is not the one with this digest."""
-        rows = self.rows
-        at = _ROW.size * number + 1
-        if rows[at : at + DIGEST_SIZE_BYTES] != digest:
-            return None
-        content_end, end = _ENDS.unpack_from(rows, at + DIGEST_SIZE_BYTES)
-        start = _END.unpack_from(rows, at - 5)[0] if number else 0
-        return self.data[start:end], content_end - start
-
 
 NO_NODES = Nodes(0, b"", b"")
+
+
+def find_node(rows: bytes, data: bytes, digest: bytes, number: int) -> tuple[bytes, int] | None:
+    """Return data and content size of one of `Nodes`, None if that number is not the one with this digest."""
+    at = _ROW.size * number + 1
+    if rows[at : at + DIGEST_SIZE_BYTES] != digest:
+        return None
+    content_end, end = _ENDS.unpack_from(rows, at + DIGEST_SIZE_BYTES)
+    start = _END.unpack_from(rows, at - 5)[0] if number else 0
+    return data[start:end], content_end - start
 
 
 def pack_nodes(rows: Sequence[NodeRow]) -> Nodes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, NO_NODES, Nodes, encode_record
+from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, NO_NODES, Nodes, encode_record, find_node
 from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
@@ -35,8 +35,11 @@ _new = tuple.__new__
 HEADS_MAX = 1024
 """Heads in memory, some of them with the nodes that the next step begins with."""
 
-EVENTS_MAX = 4096
-"""Events of checkpoints in memory: a jump pointer mostly leads to a recent one."""
+JUMPS_MAX = 4096
+"""Jump pointers of checkpoints in memory: one mostly leads to a recent one."""
+
+Jump = tuple[int | None, int | None, int]
+"""Branch, version and depth that a checkpoint jumps to. A bare tuple, which the garbage collector need not go over."""
 
 
 class LogEnd(NamedTuple):
@@ -86,13 +89,13 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 class Memory:
     """What a process remembers of its last commit: right as long as nobody else has committed."""
 
-    __slots__ = ("end", "events", "heads", "identities", "one_branch", "open_threads", "prints")
+    __slots__ = ("end", "heads", "identities", "jumps", "one_branch", "open_threads", "prints")
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
         """Of branches, by thread and branch."""
-        self.events: dict[tuple[int, int, int], CheckpointEvent] = {}
+        self.jumps: dict[tuple[int, int, int], Jump] = {}
         """Of recent checkpoints, by thread, branch and version."""
         self.open_threads: set[int] = set()
         """Threads without a schema."""
@@ -105,16 +108,17 @@ class Memory:
 
     def take_over(self, batch: Batch) -> None:
         """Go on from what a batch has staged."""
-        heads, events = self.heads, self.events
+        heads, jumps = self.heads, self.jumps
         if batch.changes_threads or len(heads) > HEADS_MAX:
             heads.clear()
             self.one_branch.clear()
-        if batch.changes_threads or len(events) > EVENTS_MAX:
-            events.clear()
+        if batch.changes_threads or len(jumps) > JUMPS_MAX:
+            jumps.clear()
         self.end = batch.end()
         for place, head in batch.new_heads.items():
             heads[place] = head
-            events[*place, head.event.version] = head.event
+            event = head.event
+            jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
 
 
 class Batch:
@@ -130,7 +134,11 @@ class Batch:
         self.new_heads: dict[tuple[int, int], Head] = {}
         self.changes_threads = False
         """Whether a thread ends or its schema grows: then nothing that is remembered of threads holds."""
-        self.view = View(self)
+
+    @property
+    def view(self) -> View:
+        """Look-ups in what was there and what is staged."""
+        return View(self)  # not kept: a batch that leads to itself would be garbage
 
     # --- reading ---------------------------------------------------------------
 
@@ -178,7 +186,8 @@ class Batch:
             return node
         index = lsn - self._end.lsn - 1
         if 0 <= index < len(self._staged):
-            found = self._staged[index].nodes.find(digest, number)
+            _count, rows, data = self._staged[index].nodes
+            found = find_node(rows, data, digest, number)
             if found is not None:
                 return Node(*found, lsn)
         return read_node(self._transaction, self._cache, type_, digest, lsn, number)
@@ -216,16 +225,20 @@ class Batch:
         read = self.view.head_checkpoint(thread, branch)
         return None if read is None else Head(*read)
 
-    def event(self, thread: int, branch: int, version: int) -> CheckpointEvent | None:
-        """Return a version's event, recent ones from memory; None if it has expired."""
-        found = self.memory.events.get((thread, branch, version))
-        if found is None:
-            head = self.new_heads.get((thread, branch))
-            found = head.event if head is not None and head.event.version == version else None
-        if found is not None:
-            return found
-        read = self.view.checkpoint_of(thread, branch, version)
-        return None if read is None else read[0]
+    def jump(self, thread: int, branch: int, version: int) -> Jump | None:
+        """Return where a version jumps to, of recent ones from memory; None if it has expired."""
+        known = self.memory.jumps.get((thread, branch, version))
+        if known is not None:
+            return known
+        head = self.new_heads.get((thread, branch))
+        if head is not None and head.event.version == version:
+            event = head.event
+        else:
+            read = self.view.checkpoint_of(thread, branch, version)
+            if read is None:
+                return None
+            event = read[0]
+        return event.jump_branch, event.jump_version, event.jump_depth
 
     def has_one_branch(self, thread: int) -> bool:
         """Whether a thread has one branch alone."""
@@ -305,4 +318,4 @@ class Batch:
         for staged in self._staged:
             lsn += 1
             if staged.nodes.number:
-                self._cache.put_nodes(lsn, staged.nodes)
+                self._cache.put_nodes(lsn, staged.nodes.rows, staged.nodes.data)

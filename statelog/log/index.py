@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 class IndexWriter(Protocol):
     """Where index changes go."""
 
-    view: View
+    @property
+    def view(self) -> View:
+        """Look-ups in what is there."""
 
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
+from statelog.format.record import find_node
 from statelog.tree.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.format.record import Nodes
     from statelog.log.view import Transaction
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
@@ -39,9 +39,10 @@ class NodeCache:
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
         self._half = size_bytes_max // 2
-        # Records written by this process, whole; and nodes read, one by one.
-        self._young: dict[int, Nodes] = {}
-        self._old: dict[int, Nodes] = {}
+        # Rows and data of all nodes of a record that this process wrote, in tuples of bytes: of those there may be
+        # many thousands, and the garbage collector need not go over them. And nodes read, one by one.
+        self._young: dict[int, tuple[bytes, bytes]] = {}
+        self._old: dict[int, tuple[bytes, bytes]] = {}
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
@@ -55,9 +56,9 @@ class NodeCache:
         if nodes is None:
             nodes = self._old.get(lsn)
             if nodes is not None:
-                self.put_nodes(lsn, nodes)
+                self.put_nodes(lsn, *nodes)
         if nodes is not None:
-            place = nodes.find(digest, number)
+            place = find_node(*nodes, digest, number)
             return None if place is None else _new(Node, (*place, lsn))
         found = self._young_nodes.get((lsn, number))
         if found is None:
@@ -74,13 +75,13 @@ class NodeCache:
         self._grow(size)
         self._young_nodes[lsn, number] = (digest, node)
 
-    def put_nodes(self, lsn: int, nodes: Nodes) -> None:
+    def put_nodes(self, lsn: int, rows: bytes, data: bytes) -> None:
         """Remember all nodes of a record just written: one entry, since they were made together."""
-        size = len(nodes.data) + len(nodes.rows) + _OVERHEAD_BYTES
+        size = len(data) + len(rows) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
         self._grow(size)
-        self._young[lsn] = nodes
+        self._young[lsn] = (rows, data)
 
     def _grow(self, size: int) -> None:
         self._size += size

@@ -318,9 +318,9 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
     if jump_depth < event.depth and event.jump_branch is not None and event.jump_version is not None:
         if event.jump_version == event.jump_depth and batch.has_one_branch(thread):
             return event.jump_branch, jump_depth, depth, jump_depth
-        far = batch.event(thread, event.jump_branch, event.jump_version)
-        if far is not None and far.jump_branch is not None and far.jump_depth == jump_depth:
-            return far.jump_branch, far.jump_version, depth, jump_depth
+        far = batch.jump(thread, event.jump_branch, event.jump_version)
+        if far is not None and far[0] is not None and far[2] == jump_depth:
+            return *far[:2], depth, jump_depth
     return event.branch, event.version, depth, event.depth
 
 

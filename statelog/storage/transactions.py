@@ -361,7 +361,8 @@ class WriteTransaction(ReadTransaction):
             self._take_back()
         self.stage = Stage.COMMITTING
         self._environment.steady.commit(self, self._raw)
-        for callback in self._callbacks:
+        callbacks, self._callbacks = self._callbacks, []  # what they hold may lead back here: none becomes garbage
+        for callback in callbacks:
             callback()
         self._environment.end_write(self)
 

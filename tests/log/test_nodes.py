@@ -29,7 +29,7 @@ def test_what_is_remembered_under_another_digest_is_not_it():
     """A locator that was damaged may lead to another node."""
     cache = NodeCache()
     cache.put(DIGEST, node(), 1, 2)
-    cache.put_nodes(2, pack_nodes([NodeRow(LEAF, DIGEST, b"x", 1)]))
+    cache.put_nodes(2, *pack_nodes([NodeRow(LEAF, DIGEST, b"x", 1)])[1:])
     assert cache.get(bytes(20), 1, 2) is None
     assert cache.get(bytes(20), 2, 0) is None
     assert cache.get(DIGEST, 2, 0) == Node(b"x", 1, 2)

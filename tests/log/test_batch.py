@@ -1,0 +1,26 @@
+"""What a commit leaves in memory."""
+
+import gc
+import operator
+
+import pytest
+
+from statelog import reducers
+from statelog.bench.stores import opened
+
+
+@pytest.mark.parametrize("write", [{"step": 1}, {"log": ["an entry"]}, {"notes": {"a": {"b": "c" * 100}}}])
+def test_a_commit_leaves_no_garbage(tmp_path, write):
+    """What leads to itself stays until the collector has gone over all objects of the process."""
+    with opened(tmp_path / "a.state", flush=False) as store:
+        thread = store.thread("t", schema={"step": reducers.replace, "log": operator.add, "notes": reducers.merge})
+        for _ in range(3):
+            thread.commit({"step": 0, "log": []})
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                thread.commit(write)
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
