@@ -212,6 +212,11 @@ int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *firs
 int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* whole item */
 int sl_cbor_map_get(const uint8_t *data, size_t size, const uint8_t *key, size_t key_size, uint64_t *span);
 
+/* msgpack.c: the items of one encoded array, whose head is of the shortest form. Neither FORMAT.md nor the store knows
+ * msgpack: it is what others' serialisers emit. */
+int sl_msgpack_array(const uint8_t *data, size_t size, uint64_t *first, uint64_t *count); /* head only */
+int sl_msgpack_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* whole array */
+
 /* node.c: roots, chunks and their entries (FORMAT.md 4.2, 4.3) */
 int sl_root_read(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root_head *head);
 int sl_entries_table(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,

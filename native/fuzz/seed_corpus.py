@@ -190,6 +190,15 @@ CHECKPOINTS = {
 }
 
 
+ARRAYS = {
+    "scalars": "9c017fe0c0c2c3ccffcdffffceffffffffcfffffffffffffffffd080cb3ff199999999999a",
+    "strings": "99a3616263d90161da000161db0000000161c401ffc50001ffc600000001ffc70205aabbd705" + "aa" * 8,
+    "array_16": "dc0010" + "c0" * 16,
+    "containers": "9593c09080dc0001c0dd00000001c082a16101a1629102df00000001a161c0",
+    "deep": "91" * 20 + "81c0" * 10 + "a0",
+}
+
+
 def corpus() -> dict[str, bytes]:
     """Return every seed by its path."""
     seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
@@ -201,6 +210,7 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"checkpoint/{name}": bytes([name == "rollback"]) + body for name, body in CHECKPOINTS.items()}
     envelope = b"\x01\x02\x00\x00" + len(CHECKPOINTS["later"]).to_bytes(4, "big") + (99).to_bytes(8, "big")
     seeds["checkpoint/record"] = b"\x00" + bytes(8) + envelope + bytes(32) + CHECKPOINTS["later"]
+    seeds |= {f"msgpack/{name}": bytes.fromhex(hexed) for name, hexed in ARRAYS.items()}
     seeds["record/empty"] = record([])
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"y", b""), (b"x" * 100, b"")])
     seeds["record/vacuumed"] = short_record({1: (2, b"content", b"\x00\x01"), 300: (1, b"x" * 100, b"")})

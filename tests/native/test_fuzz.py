@@ -76,6 +76,11 @@ def test_seed_is_a_record(name):
     oracles.record_nodes(CORPUS[name])
 
 
+@pytest.mark.parametrize("name", SEEDS.ARRAYS)
+def test_seed_is_an_array_of_msgpack(name):
+    assert oracles.msgpack_split(CORPUS[f"msgpack/{name}"])
+
+
 @pytest.mark.parametrize("name", ["page/one", "page/full", "page/expired_between"])
 def test_seed_is_a_page(name):
     oracles.page_parse(CORPUS[name][1:])

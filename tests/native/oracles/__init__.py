@@ -9,6 +9,7 @@ from oracles.cbor import Value, cbor_check, cbor_map_get, cbor_split, decode, en
 from oracles.chunking import blob_cuts, boundaries, content_hash, mix
 from oracles.edit import chunk_replace, tail_append, tail_merge
 from oracles.finding import find_key, find_position, fingerprint_find
+from oracles.msgpack import msgpack_split
 from oracles.node import chunk_summary, entries_copy, entries_table, loose, pack, parse, root_read
 from oracles.reading import (
     BYTES,
@@ -68,6 +69,7 @@ __all__ = [
     "loose",
     "merge_maps",
     "mix",
+    "msgpack_split",
     "outcome",
     "pack",
     "page_build",
