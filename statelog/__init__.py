@@ -18,6 +18,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.cbor import register_codec
+from statelog.mutable import Encoded
 from statelog.recover import RecoveryReport, recover
 from statelog.store import Store, open
 from statelog.thread import Thread
@@ -29,6 +30,7 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "Diff",
+    "Encoded",
     "FormatError",
     "JournalMissingError",
     "LimitError",

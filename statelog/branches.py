@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from statelog.errors import BranchNotFoundError
+
+if TYPE_CHECKING:
+    from statelog.log.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,20 @@ class BranchInfo:
     parent: str | None
     base_version: int
     head_version: int
+
+
+def list_branches(view: View, thread: int) -> list[BranchInfo]:
+    """Return a thread's branches in order of creation."""
+    rows = list(view.branches(thread))
+    return [
+        BranchInfo(
+            row.name,
+            None if row.parent is None else rows[row.parent].name,
+            row.base_version,
+            view.head_version(thread, row.number),
+        )
+        for row in rows
+    ]
 
 
 def no_branch(thread_id: str, branch: str) -> BranchNotFoundError:

@@ -13,13 +13,15 @@ from statelog.mutable import Loaded, MountMap
 from statelog.reducers import Removal
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
-from statelog.tree.node import Slot, Workspace
+from statelog.tree.node import ROOT, Slot, Workspace
 from statelog.tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from statelog.checkpoint import Checkpoint
+    from statelog.log.batch import Head
+    from statelog.log.writer import Write
     from statelog.thread import Thread
 
 _NO_SLOT = Slot(b"\xf6")
@@ -111,13 +113,60 @@ def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | Non
         ConflictError: a changed channel was written by another commit since. Facts: channel.
 
     """
-    writes: list[_SetChannel | _RemoveChannel] = []
+    writes = _writes(thread, mount)
+    return thread.commit_writes(writes, metadata) if writes else None
+
+
+def _writes(thread: Thread, mount: Mount) -> list[Write]:
+    """Return what changed in a mount as writes, encoded."""
+    writes: list[Write] = []
     for channel, slot, loaded in mount.touched():
         base = None if slot is None else slot.data
         if loaded is None:
             writes.append(_RemoveChannel(channel, base=base))
+            continue
+        if thread.is_checked(channel):
+            if not mount.is_other(loaded, slot):
+                continue
+            value = thread.check_mounted(channel, loaded)
+            value.encode(channel)
         else:
-            checked, key = thread.check_mounted(channel, loaded)
-            checked.encode(channel)
-            writes.append(_SetChannel(channel, base, checked, key))
-    return thread.commit_writes(list(writes), metadata) if writes else None
+            value = loaded
+            if not mount.is_other(loaded, slot, channel):
+                continue
+        writes.append(_SetChannel(channel, base, value, thread.upsert_key(channel)))
+    return writes
+
+
+class _NothingChangedError(Exception):
+    """Ends a commit that has nothing to say."""
+
+
+def edit(
+    thread: Thread,
+    change: Callable[[Mount], object],
+    metadata: Mapping[str, Any] | None,
+    *,
+    expected_version: int | None,
+    checkpoint_id: str | None,
+) -> Checkpoint | None:
+    """Change the head's state inside a commit; see `Thread.edit`."""
+
+    def writes_on(workspace: Workspace, head: Head | None) -> list[Write]:
+        event = None if head is None else head.event
+        root = (
+            empty_root(kernels.KIND_DICT)
+            if event is None
+            else workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
+        )
+        mount = Mount(Tree(workspace, root), thread.empty_value)
+        change(mount)
+        writes = _writes(thread, mount)
+        if not writes and not thread.is_in_transaction:  # there its place is kept: the real run may change something
+            raise _NothingChangedError
+        return writes
+
+    try:
+        return thread.commit_writes(writes_on, metadata, expected_version=expected_version, checkpoint_id=checkpoint_id)
+    except _NothingChangedError:
+        return None

@@ -24,6 +24,22 @@ if TYPE_CHECKING:
     from statelog.tree.node import Slot, Workspace
 
 
+class Encoded:
+    """A value checked and encoded ahead: to be put into a dict of `Thread.edit`, or of a mount, as the value is.
+
+    What `edit` is given runs inside the commit, while others wait: of a large value the work is done here, before it.
+    """
+
+    __slots__ = ("item",)
+
+    def __init__(self, value: object, *, path: str = "value") -> None:
+        """Encode. What cannot be stored is refused as by `Thread.commit`, under `path`."""
+        self.item = cbor.encode(value, path=path)
+
+    def __repr__(self) -> str:
+        return f"<Encoded {len(self.item)} bytes>"
+
+
 @dataclass(slots=True)
 class Loaded:
     """A value in a user's hands.
@@ -59,13 +75,14 @@ class Loaded:
         except StatelogError:
             return True  # `encode` says what is wrong, and where
 
-    def encode(self, path: str) -> None:
-        """Fix what will be stored, so that what cannot be is refused here, with its path."""
+    def encode(self, path: str) -> bool:
+        """Fix what will be stored, so that what cannot be is refused here, with its path; return `is_changed`."""
         mounted = self.mounted
         if mounted is not None:
-            mounted.encode(path)
-        else:
-            self.final = cbor.encode(plain(self.value), path=path)
+            return mounted.encode(path)
+        value = self.value
+        self.final = value.item if type(value) is Encoded else cbor.encode(plain(value), path=path)
+        return self.final != self.item
 
     def store(self, workspace: Workspace) -> Slot:
         """Return the slot of the value as fixed, as a part of another."""
@@ -83,6 +100,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         LimitError: nested deeper than `DEPTH_MAX`, as a cycle is.
 
     """
+    if type(value) is Encoded:
+        return cbor.decode(value.item)
     if not isinstance(value, MountList | MountMap) and type(value) not in (list, dict):
         return value
     if depth > DEPTH_MAX:
@@ -139,7 +158,7 @@ class MountList(MutableSequence[Any]):
                 break
             offset -= len(piece)
         if isinstance(piece, list):
-            return piece[offset]
+            return _opened(piece[offset])
         stored = piece[offset]
         loaded = load_value(self._tree.workspace, self._tree.at(stored), stored)
         if isinstance(loaded.value, list | dict | set | MountList | MountMap):
@@ -252,9 +271,10 @@ class MountList(MutableSequence[Any]):
         """Whether it is another list than the stored one."""
         return bool(self._compile("value"))
 
-    def encode(self, path: str) -> None:
-        """Fix what will be stored."""
+    def encode(self, path: str) -> bool:
+        """Fix what will be stored; return `is_changed`."""
         self._edits = self._compile(path)
+        return bool(self._edits)
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
         """Return the slot of the list as fixed."""
@@ -282,6 +302,7 @@ class MountMap(MutableMapping[str, Any]):
         self._slot = slot
         self._loaded: dict[str, Loaded] = {}
         self._removed: set[str] = set()
+        self._changes: list[tuple[str, Loaded | None]] = []
 
     def _stored(self, key: object) -> Slot | None:
         return find_text(self._tree, key)
@@ -294,7 +315,7 @@ class MountMap(MutableMapping[str, Any]):
                 raise KeyError(key)
             loaded = load_value(self._tree.workspace, slot)
             self._loaded[key] = loaded
-        return loaded.value
+        return _opened(loaded).value
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._loaded[key] = Loaded(value)
@@ -329,42 +350,49 @@ class MountMap(MutableMapping[str, Any]):
         return repr(plain(self))
 
     def touched(self) -> Iterator[tuple[str, Slot | None, Loaded | None]]:
-        """Yield (key, stored slot, loaded value or None to remove) of what changed, by key."""
+        """Yield (key, stored slot, loaded value or None to remove) of what may have changed, by key."""
         for key in sorted(self._loaded.keys() | self._removed, key=str):
-            stored = self._stored(key)
-            if key in self._removed:
-                yield key, stored, None
-            elif self._loaded[key].is_changed() and not self._is_equal(self._loaded[key], stored):
-                yield key, stored, self._loaded[key]
+            yield key, self._stored(key), None if key in self._removed else self._loaded[key]
 
-    def _is_equal(self, loaded: Loaded, stored: Slot | None) -> bool:
-        """Whether a value that was set is what was there before."""
+    def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None) -> bool:
+        """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""
+        if not (loaded.is_changed() if path is None else loaded.encode(path)):
+            return False
         if stored is None or loaded.mounted is not None:
-            return False
+            return True
         try:
-            return cbor.encode(plain(loaded.value)) == read_item(self._tree.workspace, stored)
+            final = cbor.encode(plain(loaded.value)) if path is None else loaded.final
         except StatelogError:
-            return False
+            return True
+        return final != read_item(self._tree.workspace, stored)
 
     def is_changed(self) -> bool:
         """Whether it is another dict than the stored one."""
-        return any(True for _change in self.touched())
+        return any(loaded is None or self.is_other(loaded, stored) for _key, stored, loaded in self.touched())
 
-    def encode(self, path: str) -> None:
-        """Fix what will be stored."""
-        for key, _slot, loaded in self.touched():
+    def encode(self, path: str) -> bool:
+        """Fix what will be stored; return `is_changed`."""
+        self._changes = []
+        for key, stored, loaded in self.touched():
             cbor.encode({key: None}, path=path)  # is it a key that can be stored?
-            if loaded is not None:
-                loaded.encode(f"{path}.{key}")
+            if loaded is None or self.is_other(loaded, stored, f"{path}.{key}"):
+                self._changes.append((key, loaded))
+        return bool(self._changes)
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
         """Return the slot of the dict as fixed."""
         batch: mapping.Batch = [
-            (cbor.encode(key), None if loaded is None else loaded.store(workspace))
-            for key, _slot, loaded in self.touched()
+            (cbor.encode(key), None if loaded is None else loaded.store(workspace)) for key, loaded in self._changes
         ]
         return mapping.merge(workspace, self._slot, sorted(batch, key=_first), top=top)
 
 
 def _first(pair: tuple[bytes, Slot | None]) -> bytes:
     return pair[0]
+
+
+def _opened(loaded: Loaded) -> Loaded:
+    """Return a value for use: one that was given encoded is decoded now, since it may be changed from here on."""
+    if type(loaded.value) is Encoded:
+        loaded.value = cbor.decode(loaded.value.item)
+    return loaded

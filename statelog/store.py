@@ -16,6 +16,7 @@ from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.retain import delete_thread, erase_leftovers, make_policy, retain_threads
 from statelog.session import Outcome
+from statelog.snapshot import Snapshot, snapshot
 from statelog.statistics import StoreStatistics, collect
 from statelog.thread import Thread
 from statelog.transaction import Transaction, transaction
@@ -135,6 +136,14 @@ class Store:
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Return a context manager whose commits, to any threads, happen together at its end, or not at all."""
         return transaction(self._engine)
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager whose value is the store at one moment: its `thread(id)` reads that moment.
+
+        For reading much that has to fit together, or goes on while others commit and let versions expire. The file
+        cannot use the pages of that moment again meanwhile: keep it short, and await nothing in it.
+        """
+        return snapshot(self._engine)
 
     # --- the log --------------------------------------------------------------------
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statelog.branches import BranchInfo, no_branch
-from statelog.checkpoint import Checkpoint, read_head
+from statelog.branches import BranchInfo, list_branches, no_branch
+from statelog.checkpoint import Checkpoint
 from statelog.errors import (
     CheckpointNotFoundError,
     SchemaError,
     ThreadNotFoundError,
-    UsageError,
 )
 from statelog.format import keys
+from statelog.history import iterate_history
 from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.events import MAIN
 from statelog.log.names import check_name
-from statelog.mount import mounted
+from statelog.mount import edit, mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
 from statelog.schema import Schema, reconcile
@@ -27,7 +27,7 @@ from statelog.views import EMPTY_STATE, MapView
 from statelog.writes import check_thread_id, encode_metadata, prepare_writes, written_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from statelog.mount import Mount
     from statelog.session import Session
     from statelog.tree.node import Workspace
-
-_HISTORY_PAGE = 32
 
 
 class Thread:
@@ -109,6 +107,9 @@ class Thread:
         assert self._lsn is not None
         assert self._branch_number is not None
         return self._lsn, self._branch_number
+
+    def _ids_if_any(self, view: View) -> tuple[int, int] | None:
+        return self._ids(view) if self._resolve(view) else None
 
     def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
         """Return (thread, branch); whose head is remembered from the last commit is there."""
@@ -228,26 +229,27 @@ class Thread:
 
     def commit_writes(
         self,
-        prepared: list[Write],
+        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
         *,
         expected_version: int | None = None,
         checkpoint_id: str | None = None,
     ) -> Checkpoint:
-        """Commit writes that are prepared already (internal)."""
+        """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = encode_metadata(metadata)
-        written = written_item(prepared)
+        written = b"" if callable(prepared) else written_item(prepared)
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids_for_writing(batch)
+            writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
             return writer.commit(
                 batch,
                 self._id,
                 thread,
                 branch,
-                prepared,
+                writes,
                 metadata=metadata_item,
-                written=written,
+                written=written or written_item(writes),
                 expected_version=expected_version,
                 checkpoint_id=checkpoint_id,
             )
@@ -272,14 +274,24 @@ class Thread:
         """Return the empty value that a declared channel begins with in a mount, None if none (internal)."""
         return self._schema.empty_value(channel)
 
-    def check_mounted(self, channel: str, loaded: Loaded) -> tuple[Loaded, bytes]:
-        """Return a mounted channel's value as the schema takes it, and the key of an upsert channel (internal)."""
-        reducer = self._schema.reducer(channel)
-        if self._schema.is_checked(channel):
-            checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
-            assert isinstance(checked, Overwrite)
-            loaded = Loaded(checked.value)
-        return loaded, reducer.parameter.encode()
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether its commits happen at the end of a transaction (internal)."""
+        return not self._session.is_final
+
+    def is_checked(self, channel: str) -> bool:
+        """Whether the schema looks at a channel's values (internal)."""
+        return self._schema.is_checked(channel)
+
+    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
+        """Return a mounted channel's value as the schema takes it (internal)."""
+        checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
+        assert isinstance(checked, Overwrite)
+        return Loaded(checked.value)
+
+    def upsert_key(self, channel: str) -> bytes:
+        """Return the key of an upsert channel, empty for any other (internal)."""
+        return self._schema.reducer(channel).parameter.encode()
 
     def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
@@ -399,56 +411,15 @@ class Thread:
         of what is yielded.
 
         """
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            message = f"a limit is an int from 0, not {limit!r}"
-            raise UsageError(message, argument="limit", value=limit)
-        if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
-            message = f"a version is an int, not {before!r}"
-            raise UsageError(message, argument="before", value=before)
-        return self._history(limit, before)
-
-    def _history(self, limit: int | None, before: int | None) -> Iterator[Checkpoint]:
-        version: int | None = None if before is None else before - 1
-        left = limit
-        while left is None or left > 0:
-            page: list[Head] = []
-            with self._session.read() as view:
-                if not self._resolve(view):
-                    return
-                thread, branch = self._ids(view)
-                last = view.head_version(thread, branch)
-                version = last if version is None else min(version, last)
-                while len(page) < _HISTORY_PAGE and (left is None or len(page) < left):
-                    version = view.previous_version(thread, branch, version)
-                    head = read_head(view, thread, branch, version)
-                    if head is None:
-                        break
-                    page.append(head)
-                    version -= 1
-            for head in page:
-                yield self._wrap(head)
-            if len(page) < _HISTORY_PAGE:
-                return
-            left = None if left is None else left - len(page)
+        return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)
 
     # --- names ----------------------------------------------------------------------------
 
     def branches(self) -> list[BranchInfo]:
         """Return the thread's branches in order of creation."""
         with self._session.read() as view:
-            if not self._resolve(view):
-                return []
-            thread, _branch = self._ids(view)
-            rows = list(view.branches(thread))
-            return [
-                BranchInfo(
-                    row.name,
-                    None if row.parent is None else rows[row.parent].name,
-                    row.base_version,
-                    view.head_version(thread, row.number),
-                )
-                for row in rows
-            ]
+            ids = self._ids_if_any(view)
+            return [] if ids is None else list_branches(view, ids[0])
 
     def tag(self, name: str, target: Target | None = None) -> Checkpoint:
         """Give a checkpoint (the head if left out) a name; a name in use is moved."""
@@ -498,3 +469,30 @@ class Thread:
         else changed in the meantime raises ConflictError, one that nobody else touched does not.
         """
         return mounted(self, metadata)
+
+    def edit(
+        self,
+        change: Callable[[Mount], object],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,
+    ) -> Checkpoint | None:
+        """Let `change` work on the state as in a mount, inside the commit: what it reads is what it changes.
+
+        So nothing can come between its reading and its writing, whoever else writes, and it never has to be tried
+        again for a conflict. It costs what it reads and changes, not what there is.
+
+        Args:
+            change: called with the head's state, to be changed in place. It runs while other commits wait, maybe on
+                another OS thread, maybe more than once: let it be quick, and do nothing else to the world (a commit
+                in it raises UsageError). What it raises is raised here, and nothing is written. Of large values
+                give it `statelog.Encoded(value)`, made before.
+            metadata: as for `commit`.
+            expected_version: as for `commit`.
+            id: as for `commit`.
+
+        Returns the checkpoint, None if nothing changed (in a transaction always a checkpoint).
+
+        """
+        return edit(self, change, metadata, expected_version=expected_version, checkpoint_id=id)

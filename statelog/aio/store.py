@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import statelog
 from statelog.aio.running import Runner, stream
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from statelog.portable.frames import Source
     from statelog.portable.frames import Target as Sink
     from statelog.portable.reports import ExportReport, ImportReport
+    from statelog.snapshot import Snapshot
     from statelog.statistics import StoreStatistics
     from statelog.store import ThreadInfo
 
     Progress = Callable[[int, int], None]
 
+T = TypeVar("T")
 
 _FOLLOW_SLICE_S = 0.5
 
@@ -103,6 +105,18 @@ class Store:
                 context.__exit__(type(error), error, error.__traceback__)
             raise
         await self._runner.run(context.__exit__, None, None, None)
+
+    async def snapshot(self, read: Callable[[Snapshot], T]) -> T:
+        """Return what `read` returns, called on the pool with the store at one moment; see `statelog.Store.snapshot`.
+
+        What it returns must be whole: nothing can be read of that moment later.
+        """
+
+        def run() -> T:
+            with self._store.snapshot() as snapshot:
+                return read(snapshot)
+
+        return await self._runner.run(run)
 
     async def log(
         self, after: int = 0, *, follow: bool = False, timeout_s: float | None = None

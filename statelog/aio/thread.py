@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import statelog
     from statelog.branches import BranchInfo
     from statelog.checkpoint import Checkpoint
+    from statelog.mount import Mount
     from statelog.targets import Target
     from statelog.transaction import Transaction as SyncTransaction
 
@@ -92,6 +93,20 @@ class Thread:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
         made: Checkpoint = await self._call(
             "commit", *writes, metadata=metadata, expected_version=expected_version, id=id, durable=durable
+        )
+        return made
+
+    async def edit(
+        self,
+        change: Callable[[Mount], object],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,
+    ) -> Checkpoint | None:
+        """See `statelog.Thread.edit`; `change` is called on a thread of the pool."""
+        made: Checkpoint | None = await self._call(
+            "edit", change, metadata=metadata, expected_version=expected_version, id=id
         )
         return made
 

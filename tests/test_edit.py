@@ -1,0 +1,196 @@
+"""Changes made inside a commit, on the state as it is then."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import statelog
+from statelog import Encoded, aio, reducers
+from statelog.errors import ConflictError, LimitError, UsageError, ValueTypeError
+
+TIMES = 30
+COUNT_APART = """
+import sys, statelog
+with statelog.open(sys.argv[1]) as store:
+    thread = store.thread("t")
+    for _ in range(int(sys.argv[2])):
+        thread.edit(lambda state: state.update(count=state.get("count", 0) + 1))
+"""
+
+
+def add_one(state):
+    state["count"] = state.get("count", 0) + 1
+
+
+def test_edits_of_threads_and_processes_lose_nothing(path):
+    command = [sys.executable, "-c", COUNT_APART, str(path), str(TIMES)]
+    with statelog.open(path) as store, ThreadPoolExecutor(8) as pool:
+        others = [subprocess.Popen(command) for _ in range(2)]
+        for done in [pool.submit(store.thread("t").edit, add_one) for _ in range(TIMES)]:
+            assert done.result().kind == "commit"
+        assert [other.wait() for other in others] == [0, 0]
+        assert store.thread("t").state == {"count": 3 * TIMES}
+        assert store.thread("t").version == 3 * TIMES - 1
+
+
+_KEYS = st.sampled_from("abcdef")
+_VALUES = st.one_of(
+    st.none(), st.integers(), st.text(max_size=3), st.just("x" * 5000), st.just({"k": ["y" * 3000] * 3})
+)
+
+
+@given(
+    st.lists(st.lists(st.tuples(_KEYS, _KEYS, st.none() | st.tuples(_VALUES, st.booleans())), max_size=6), max_size=5)
+)
+def test_an_edited_state_ends_as_the_dict_would(shared_store, edits):
+    thread = shared_store.thread(f"edited {len(list(shared_store.threads()))}")
+    plain = {}
+
+    def apply(state, changes):
+        for channel, key, value in changes:
+            if value is not None:
+                kept, is_encoded = value
+                state.setdefault(channel, {})[key] = Encoded(kept) if is_encoded and state is not plain else kept
+            elif key in state.get(channel, {}):
+                del state[channel][key]
+
+    for changes in edits:
+        apply(plain, changes)
+        version = thread.version
+        before = thread.state.to_python()
+        made = thread.edit(lambda state, changes=changes: apply(state, changes))
+        assert thread.state == plain
+        assert (made is None) == (thread.version == version) == (before == plain)
+    scratch = shared_store.thread(f"scratch {len(list(shared_store.threads()))}").commit(plain)
+    assert thread.head is None or thread.head.state_digest == scratch.state_digest
+
+
+def test_what_is_put_encoded_reads_and_changes_as_the_value(store):
+    thread = store.thread("t")
+
+    def change(state):
+        state["a"] = Encoded([1, 2])
+        state["a"].append(3)
+        state["b"] = Encoded({"deep": {"x": 1}})
+        state["list"] = [Encoded("one")]
+
+    thread.edit(change)
+    assert thread.state == {"a": [1, 2, 3], "b": {"deep": {"x": 1}}, "list": ["one"]}
+    thread.edit(lambda state: state["list"].append(Encoded("two")))
+    assert thread.state["list"] == ["one", "two"]
+    with pytest.raises(ValueTypeError, match=r"mine\.x"):
+        Encoded({"x": object()}, path="mine")
+
+
+def test_an_edit_costs_what_it_changes(store):
+    thread = store.thread("t")
+    thread.commit({"items": {f"key {number}": {"text": "x" * 300} for number in range(20_000)}})
+
+    def change(state):
+        state["items"]["key 777"] = {"text": "new"}
+
+    made = thread.edit(change)
+    record = next(store.log(after=made.lsn - 1))
+    assert record.size_bytes < 8_192
+
+
+def test_an_edit_that_changes_nothing_is_no_checkpoint(store):
+    thread = store.thread("t")
+    assert thread.edit(lambda _state: None) is None
+    assert thread.version == -1
+    thread.commit({"a": {"b": [1]}})
+    assert thread.edit(lambda state: state["a"].update(b=[1])) is None
+    assert thread.version == 0
+
+
+def test_an_edit_that_raises_leaves_nothing(store):
+    thread = store.thread("t")
+    with pytest.raises(ZeroDivisionError):
+        thread.edit(lambda state: state.update(a=1 / 0))
+    with pytest.raises(ValueTypeError, match=r"a\.b: cannot store object"):
+        thread.edit(lambda state: state.update(a={"b": object()}))
+    with pytest.raises(UsageError):
+        thread.edit(lambda state: state.update(a=thread.commit({"b": 1}).version))
+    assert (store.last_lsn, list(store.threads())) == (0, [])
+
+
+def test_an_edit_takes_what_a_commit_takes(store):
+    thread = store.thread("t", schema={"count": int, "log": reducers.append})
+    thread.commit({"count": 1})
+    made = thread.edit(add_one, metadata={"why": "test"}, expected_version=0, id="mine")
+    assert (made.id, made.metadata, made.channels_written, made.state) == (
+        "mine", {"why": "test"}, ("count",), {"count": 2}
+    )  # fmt: skip
+    with pytest.raises(ConflictError):
+        thread.edit(add_one, expected_version=0)
+    thread.edit(lambda state: state["log"].append("first"))
+    assert thread.state["log"] == ["first"]
+
+
+def test_in_a_transaction_an_edit_sees_what_went_before(store):
+    with store.transaction() as tx:
+        tx.thread("t").commit({"count": 5})
+        tx.thread("t").edit(add_one)
+        nothing = tx.thread("t").edit(lambda _state: None)
+    assert store.thread("t").state == {"count": 6}
+    assert (nothing.version, nothing.state) == (2, {"count": 6})
+
+
+def test_asyncio_edits_and_takes_snapshots(path):
+    async def main():
+        async with aio.open(path) as store:
+            thread = store.thread("t")
+            await asyncio.gather(*[thread.edit(add_one) for _ in range(20)])
+            return await store.snapshot(lambda snapshot: snapshot.thread("t").state.to_python())
+
+    assert asyncio.run(main()) == {"count": 20}
+
+
+# --- snapshots ------------------------------------------------------------------------
+
+
+def test_a_snapshot_stays_as_it_was_while_versions_expire(store):
+    thread = store.thread("t")
+    store.retain(keep_last=1, threads="t", as_policy=True)
+    thread.commit({"items": {f"{number}": f"{number} " + "x" * 200 for number in range(2000)}})
+    with store.snapshot() as snapshot:
+        head = snapshot.thread("t").head
+        for number in range(200):
+            thread.edit(lambda state, number=number: state["items"].update({f"{number}": "new"}))
+        store.retain(keep_last=1)
+        assert (head.version, thread.version) == (0, 200)
+        assert head.state["items"]["7"].startswith("7 xxx")
+        assert all(value.startswith(key) for key, value in head.state["items"].items())
+        assert snapshot.thread("t").version == 0
+    assert thread.state["items"]["7"] == "new"
+
+
+def test_a_snapshot_takes_no_commits_and_ends_with_its_block(store):
+    store.thread("t").commit({"items": {f"{number}": "x" * 200 for number in range(2000)}})
+    with store.snapshot() as snapshot:
+        thread = snapshot.thread("t")
+        with pytest.raises(UsageError, match="snapshot is for reading"):
+            thread.commit({"a": 1})
+        with pytest.raises(UsageError, match="snapshot is for reading"):
+            thread.tag("a")
+        state = thread.state
+        assert snapshot.thread("none").head is None
+    with pytest.raises(UsageError, match="snapshot has ended"):
+        state["items"].to_python()
+    with pytest.raises(UsageError, match="snapshot has ended"):
+        _ = thread.head
+
+
+def test_encoded_values_have_the_bounds_of_any():
+    deep = []
+    for _ in range(200):
+        deep = [deep]
+    with pytest.raises(LimitError):
+        Encoded(deep)
