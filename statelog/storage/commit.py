@@ -48,8 +48,8 @@ _PATIENCE_S_MAX = 0.005
 _EMA_WEIGHT = 0.125
 
 _TRANSACTIONS_TO_REUSE = 2
-_MAP_ATTEMPTS = 3
-"""How often a transaction is run again because LMDB's map has got another end: the disk is full, or no longer."""
+_MAP_ATTEMPTS = 4
+"""How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
 
 
 _NONE: list[Any] = []
@@ -322,7 +322,7 @@ class Committer:
     def _let_go_of_pages(self, error: BaseException) -> bool:
         """After a transaction found no page, tell whether there are some now that were held for the steady snapshot."""
         environment = self._environment
-        if not (isinstance(error, lmdb.MapFullError) and environment.steady.is_unsteady):
+        if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.steady.is_unsteady):
             return False
         with contextlib.suppress(StatelogError):
             environment.make_steady()

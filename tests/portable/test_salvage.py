@@ -159,7 +159,8 @@ def test_a_branch_whose_base_is_lost_does_not_take_versions_of_its_parent(tmp_pa
 @pytest.mark.parametrize("share", [0.3, 0.5])
 def test_a_file_that_was_cut_off_gives_what_is_left(source, rescue, share):
     data, log = source
-    report, store = rescue(data[: int(len(data) * share)])
+    pages = sorted(leaves(data))
+    report, store = rescue(data[: pages[int(len(pages) * share)] * PAGE_SIZE_BYTES])
     assert 0 < report.recovered < len(log)
     assert not report.is_complete
     by_lsn = {record.lsn: record for record in log}
