@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError
+from statelog.storage.disk import flush_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +119,7 @@ def restore_meta(descriptor: int, meta: bytes) -> None:
     """Write a meta page into both slots, flushed: the file is what it was at that commit. Raises OSError."""
     for slot in (0, 1):
         os.pwrite(descriptor, _PAGE_NUMBER.pack(slot) + meta[_PAGE_NUMBER.size :], slot * _page_size_bytes(meta))
-    os.fdatasync(descriptor)
+    flush_file(descriptor)
 
 
 def _page_size_bytes(meta: bytes) -> int:

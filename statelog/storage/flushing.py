@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import StorageError
 from statelog.storage.creation import sync_directory
+from statelog.storage.disk import flush_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,4 +44,4 @@ def flush_anew(descriptor: int, page_size_bytes: int) -> None:
     for slot in (0, 1):
         page = os.pread(descriptor, page_size_bytes, slot * page_size_bytes)
         os.pwrite(descriptor, page, slot * page_size_bytes)
-    os.fdatasync(descriptor)
+    flush_file(descriptor)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
+from statelog.storage.disk import flush_file
 from statelog.storage.faults import armed, point
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def write_slot(descriptor: int, slot: Slot) -> None:
     _write(descriptor, encode_slot(slot), _PAGE_SIZE_BYTES * (slot.epoch & 1))
     if armed:
         point("steady.before_slot_flush")
-    os.fdatasync(descriptor)
+    flush_file(descriptor)
 
 
 def is_broken(slots: bytes | mmap) -> bool:

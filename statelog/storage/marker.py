@@ -10,6 +10,7 @@ import os
 
 from xxhash import xxh3_64_digest
 
+from statelog.storage.disk import flush_file
 from statelog.storage.faults import armed, point
 
 _AT = 4096 - 64
@@ -31,7 +32,7 @@ def set_marker(descriptor: int, session: bytes) -> None:
     os.pwrite(descriptor, _MAGIC + session + xxh3_64_digest(_MAGIC + session), _AT)
     if armed:
         point("steady.before_mark_flush")
-    os.fdatasync(descriptor)
+    flush_file(descriptor)
 
 
 def clear_marker(descriptor: int) -> None:

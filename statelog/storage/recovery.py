@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from statelog.errors import CorruptionError, StoreLockedError
 from statelog.storage.checks import check_file, restore_meta
 from statelog.storage.creation import sync_directory
+from statelog.storage.disk import flush_file
 from statelog.storage.failures import translate_os
 from statelog.storage.faults import point
 from statelog.storage.flushing import make_name_durable
@@ -108,7 +109,7 @@ def abandon_journal(path: Path) -> bool:
             if read_marker(descriptor) is None:
                 return False
             clear_marker(descriptor)
-            os.fdatasync(descriptor)
+            flush_file(descriptor)
             journal_path(path).unlink(missing_ok=True)
             sync_directory(path.parent)
             return True
@@ -140,7 +141,7 @@ def _restore(environment: Environment) -> tuple[int, Slot] | None:
         if os.path.lexists(journal):
             # Whoever cleared the mark may have failed to flush it: a mark that came back would miss the journal.
             clear_marker(data)
-            os.fdatasync(data)
+            flush_file(data)
             journal.unlink(missing_ok=True)
         return None
     try:
@@ -208,7 +209,7 @@ def _retire(environment: Environment) -> None:
     if environment.options.flush:
         environment.handles.raw.sync(True)
     clear_marker(data)
-    os.fdatasync(data)
+    flush_file(data)
     point("recovery.before_unlink")
     journal_path(environment.path).unlink(missing_ok=True)
     sync_directory(environment.path.parent)

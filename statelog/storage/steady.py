@@ -32,6 +32,7 @@ from statelog.limits import (
 )
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
+from statelog.storage.disk import flush_file
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.journal import (
@@ -205,7 +206,7 @@ class Steady:
             self.is_dirty = True
             return
         try:
-            os.fdatasync(self._descriptor)
+            flush_file(self._descriptor)
         except OSError as error:
             raise translate_os(error, path=journal_path(self._environment.path)) from error
         if armed:
@@ -224,7 +225,7 @@ class Steady:
                 self.is_dirty = False  # before: what is committed meanwhile is for the next time
                 lsn = self._lsn
                 try:
-                    os.fdatasync(self._descriptor)
+                    flush_file(self._descriptor)
                 except OSError as error:
                     raise self._break() from error
                 self._flushed = max(self._flushed, lsn)
@@ -328,7 +329,7 @@ class Steady:
                 self._session, self._epoch = secrets.token_bytes(_SESSION_SIZE_BYTES), 0
                 if os.fstat(descriptor).st_size:  # a leftover: it goes when the cleared mark is on the disk for certain
                     clear_marker(environment.locks.descriptor)
-                    os.fdatasync(environment.locks.descriptor)
+                    flush_file(environment.locks.descriptor)
                 os.ftruncate(descriptor, 0)
             self._size_bytes = self._fill_head(descriptor)
             self._descriptor = descriptor
@@ -371,7 +372,7 @@ class Steady:
         It may have been killed before it flushed the slot: records are put over the last epoch's only after (J3).
         """
         try:
-            os.fdatasync(self._descriptor)
+            flush_file(self._descriptor)
         except OSError as error:
             raise self._break() from error
         self._epoch, self._at, self._lsn, self._lsn_before = epoch, RECORDS_AT, _UNKNOWN, _UNKNOWN
@@ -415,7 +416,7 @@ class Steady:
         session = read_marker(environment.locks.descriptor) or self._session
         try:
             clear_marker(environment.locks.descriptor)
-            os.fdatasync(environment.locks.descriptor)
+            flush_file(environment.locks.descriptor)
             if armed:
                 point("steady.before_unlink")
             journal.unlink(missing_ok=True)

@@ -361,32 +361,38 @@ def test_an_error_anywhere_leaves_a_store_that_goes_on(
 def happened(filled, monkeypatch):
     """Flushes and renames, in order, by name."""
     log = []
-    fsync, rename = os.fsync, Path.rename
+    fsync, fdatasync, rename = os.fsync, os.fdatasync, Path.rename
     filled.steady.retire()  # what a compaction begins with
 
     def record_fsync(descriptor):
         fsync(descriptor)
         log.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
 
+    def record_fdatasync(descriptor):
+        fdatasync(descriptor)
+        log.append(("fdatasync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+
     def record_rename(self, target):
         rename(self, target)
         log.append(("rename", Path(target).name))
 
     monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "fdatasync", record_fdatasync)
     monkeypatch.setattr(Path, "rename", record_rename)
     return log
 
 
 def test_file_then_name_then_directory(filled, happened, path):
     compact(filled)
-    assert happened == [("fsync", f".{path.name}.compacting"), ("rename", path.name), ("fsync", path.parent.name)]
+    written = [call for call in happened if call[1] != f"{path.name}-journal"]
+    assert written == [("fdatasync", f".{path.name}.compacting"), ("rename", path.name), ("fsync", path.parent.name)]
 
 
 def test_a_missing_flush_would_be_noticed(filled, happened, monkeypatch, path):
     """Negative control of the order above."""
     monkeypatch.setattr(compaction, "flush_file", lambda _descriptor: None)
     compact(filled)
-    assert ("fsync", f".{path.name}.compacting") not in happened
+    assert ("fdatasync", f".{path.name}.compacting") not in happened
 
 
 def test_a_rename_that_may_not_be_durable_is_made_so_before_the_next_use(filled, happened, append, leftovers, path):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from statelog.errors import JournalMissingError, StorageError
-from statelog.storage import faults, steady
+from statelog.storage import faults
 from statelog.storage.journal import RECORDS_AT, journal_path, read_slots
 
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
@@ -41,7 +41,7 @@ def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_
         flushed.append(os.pread(descriptor, 16, RECORDS_AT))
         fdatasync(descriptor)
 
-    monkeypatch.setattr(steady.os, "fdatasync", record)
+    monkeypatch.setattr(os, "fdatasync", record)
     assert environment.committer.submit(append) == 2
     assert flushed[0] == first
     assert first not in flushed[1:]
@@ -63,7 +63,7 @@ def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_enviro
         environment.flush_journal()
         said.append("told")
 
-    monkeypatch.setattr(steady.os, "fdatasync", slow)
+    monkeypatch.setattr(os, "fdatasync", slow)
     threads = [threading.Thread(target=barrier) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -83,7 +83,7 @@ def test_who_closes_while_others_stay_flushes_what_it_committed(start_child, ope
     assert environment.steady.is_dirty
     flushed = []
     fdatasync = os.fdatasync
-    monkeypatch.setattr(steady.os, "fdatasync", lambda descriptor: (flushed.append(descriptor), fdatasync(descriptor)))
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (flushed.append(descriptor), fdatasync(descriptor)))
     environment.close()
     assert len(flushed) == 1
 

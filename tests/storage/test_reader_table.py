@@ -53,7 +53,7 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
 
 def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     script = """
-    import statelog, statelog.thread as module
+    import statelog, statelog.history as module
 
     store = statelog.open(sys.argv[1], durability="interval")
     thread = store.thread("t")

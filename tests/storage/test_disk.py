@@ -1,0 +1,51 @@
+"""The one way to flush a file: on each platform the call that reaches the disk."""
+
+import errno
+import fcntl
+import os
+import sys
+
+import pytest
+
+from statelog.storage.disk import flush_file
+
+FULL_FLUSH = 51
+"""Of macOS; `fcntl` has it there alone."""
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    made = []
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: made.append(("fdatasync", descriptor)))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: made.append(("fsync", descriptor)))
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", FULL_FLUSH, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: made.append((command, descriptor)))
+    return made
+
+
+def test_linux_flushes_data_and_length(calls, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    flush_file(7)
+    assert calls == [("fdatasync", 7)]
+
+
+def test_macos_empties_the_drive_s_own_cache(calls, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    flush_file(7)
+    assert calls == [(FULL_FLUSH, 7)]
+
+
+@pytest.mark.parametrize(("number", "is_hidden"), [(errno.ENOTSUP, True), (errno.EIO, False)])
+def test_where_that_cannot_be_done_fsync_is_what_there_is(calls, monkeypatch, number, is_hidden):
+    def refuse(_descriptor, _command):
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    if is_hidden:
+        flush_file(7)
+        assert calls == [("fsync", 7)]
+    else:
+        with pytest.raises(OSError, match="refused"):
+            flush_file(7)
+        assert calls == []
