@@ -38,6 +38,12 @@ class Checkpoint:
         return self._outcome.head.event
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Thread and branch, by number (internal)."""
+        event = self._event
+        return event.thread, event.branch
+
+    @property
     def id(self) -> str:
         """The caller's id, or one that tells LSN and digest."""
         event = self._event

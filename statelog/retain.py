@@ -17,8 +17,9 @@ from statelog.log.retention import Policy, erase_records, retain_thread
 from statelog.log.vacuum import RetentionReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
     from statelog.log.view import View
@@ -77,6 +78,21 @@ def retain_threads(
         applied = Policy(**row.policy) if policy is None and not as_policy else policy
         if applied is not None:
             report.add(retain_thread(engine, row.lsn, applied, pinned))
+    return report
+
+
+def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
+    """Let some checkpoints go; see `Store.expire`."""
+    by_thread: dict[str, set[int]] = {}
+    for checkpoint in checkpoints:
+        by_thread.setdefault(checkpoint.thread_id, set()).add(checkpoint.lsn)
+    engine.environment.check_writable()
+    report = RetentionReport()
+    for thread_id, lsns in by_thread.items():
+        with engine.read() as view:
+            thread = view.thread_lsn(thread_id)
+        if thread is not None:
+            report.add(retain_thread(engine, thread, Policy(only=frozenset(lsns))))
     return report
 
 

@@ -14,7 +14,7 @@ from statelog.log.reader import LogRecord, read_log
 from statelog.log.retention import apply_policy
 from statelog.log.times import to_datetime
 from statelog.portable import streams
-from statelog.retain import delete_thread, erase_leftovers, make_policy, retain_threads
+from statelog.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
 from statelog.session import Outcome
 from statelog.snapshot import Snapshot, snapshot
 from statelog.statistics import StoreStatistics, collect
@@ -217,6 +217,17 @@ class Store:
         """
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
         return retain_threads(self._engine, policy, threads, [c.lsn for c in pinned], as_policy=as_policy)
+
+    def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
+        """Let these versions go, and the space of what only they held; all others are kept.
+
+        A version that is tagged, the head of a branch, or where a branch leaves another stays. See `retain`.
+
+        Raises:
+            AccessError: the store is open for reading only.
+
+        """
+        return expire_checkpoints(self._engine, checkpoints)
 
     def delete_thread(self, id: str) -> RetentionReport:
         """Delete a thread: its versions, names and values, for good.

@@ -52,7 +52,7 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
         version = view.version_at_time(line.thread, line.branch, to_time_us(target))
         found = read_head(view, line.thread, line.branch, version)
     elif isinstance(target, str):
-        found = _find_named(view, line.thread, target) if target else None
+        found = find_named(view, line.thread, target) if target else None
     else:
         message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
         raise UsageError(message, argument="target", value=target)
@@ -76,7 +76,8 @@ def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
     return head
 
 
-def _find_named(view: View, thread: int, name: str) -> Head | None:
+def find_named(view: View, thread: int, name: str) -> Head | None:
+    """Return the checkpoint of a thread that a tag or an id names, None if there is none."""
     for encode in (keys.encode_tag_key, keys.encode_checkpoint_id_key):
         key = _safe_key(encode, thread, name)
         payload = view.transaction.get_index(key) if key else None

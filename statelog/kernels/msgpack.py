@@ -45,6 +45,22 @@ def split_array(data: bytes) -> list[bytes] | None:
     return [data[start:end] for start, end in itertools.pairwise(bounds)]
 
 
+def array_head(count: int) -> bytes:
+    """Return what stands before the items of a msgpack array of so many, at its shortest.
+
+    Raises:
+        LimitError: there are 2**32 of them or more.
+    """
+    if count <= _FIXARRAY_COUNT_MAX:
+        return bytes([0x90 | count])
+    if count <= _ARRAY16_COUNT_MAX:
+        return b"\xdc" + count.to_bytes(2, "big")
+    if count <= _ARRAY32_COUNT_MAX:
+        return b"\xdd" + count.to_bytes(4, "big")
+    message = f"an array of msgpack has fewer than 2**32 items; these are {count}"
+    raise LimitError(message)
+
+
 def join_array(items: Sequence[bytes]) -> bytes:
     """Return the msgpack array of encoded items, with the shortest head: what ``split_array`` takes apart.
 
@@ -54,14 +70,4 @@ def join_array(items: Sequence[bytes]) -> bytes:
     Raises:
         LimitError: there are 2**32 of them or more.
     """
-    count = len(items)
-    if count <= _FIXARRAY_COUNT_MAX:
-        head = bytes([0x90 | count])
-    elif count <= _ARRAY16_COUNT_MAX:
-        head = b"\xdc" + count.to_bytes(2, "big")
-    elif count <= _ARRAY32_COUNT_MAX:
-        head = b"\xdd" + count.to_bytes(4, "big")
-    else:
-        message = f"an array of msgpack has fewer than 2**32 items; these are {count}"
-        raise LimitError(message)
-    return b"".join((head, *items))
+    return b"".join((array_head(len(items)), *items))

@@ -22,7 +22,7 @@ from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import Transaction
@@ -192,12 +192,13 @@ class Batch:
                 return Node(*found, lsn)
         return read_node(self._transaction, self._cache, type_, digest, lsn, number)
 
-    def workspace(self, thread: int, borrowed: list[bytes]) -> Workspace:
+    def workspace(self, thread: int, borrowed: list[bytes], known: Sequence[tuple[bytes, int, int]] = ()) -> Workspace:
         """Return a workspace for the nodes of one record of a thread.
 
         Args:
             thread: the thread.
             borrowed: gets the digests of other threads' nodes that it is the first to borrow.
+            known: nodes of the thread to find again, as (digest, LSN, number).
 
         """
 
@@ -210,7 +211,10 @@ class Batch:
                 borrowed.append(digest)
             return place.lsn, place.node
 
-        return Workspace(self.read_node, find_large)
+        workspace = Workspace(self.read_node, find_large)
+        for place in known:
+            workspace.know(*place)
+        return workspace
 
     def reader(self) -> Workspace:
         """Return a workspace that only reads."""

@@ -68,12 +68,14 @@ class Policy:
         keep_last: so many of the last versions of each branch.
         max_age_s: versions younger than this.
         keep_tags: also tagged ones. Heads and the versions branches leave at are always kept.
+        only: LSNs of versions: all others are kept. For once: no record of a policy says it.
 
     """
 
     keep_last: int | None = None
     max_age_s: int | None = None
     keep_tags: bool = True
+    only: frozenset[int] | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Return what a policy record says."""
@@ -297,6 +299,7 @@ class _Keeps:
         """LSNs of versions that are kept whatever their number and age."""
         self._ranges: dict[int, list[tuple[int, int]]] = {row.number: [] for row in self.branches}
         self._tails: dict[int, int] = {}
+        self._only = policy.only
         self._is_young = policy.max_age_s is not None
         self._oldest_us = time.time_ns() // 1000 - (policy.max_age_s or 0) * 1_000_000
         for row in self.branches:
@@ -329,6 +332,7 @@ class _Keeps:
     def __call__(self, version: _Version, time_us: int) -> bool:
         return (
             version.lsn in self.pins
+            or (self._only is not None and version.lsn not in self._only)
             or (self._is_young and time_us >= self._oldest_us)
             or any(low <= version.version <= high for low, high in self._ranges[version.branch])
         )

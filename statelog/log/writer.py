@@ -170,8 +170,11 @@ def commit(
     written: bytes,
     expected_version: int | None,
     checkpoint_id: str | None,
+    known: Sequence[tuple[bytes, int, int]] = (),
 ) -> Head:
     """Stage a checkpoint: the head's channels merged with the writes, in order.
+
+    `known`: nodes of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
 
     Raises:
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
@@ -186,7 +189,7 @@ def commit(
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
-    if head is not None and writes:
+    if head is not None and writes and not known:
         step = take_step(batch, head, writes)
         if step is not None:
             root, nodes, state, lists = step
@@ -195,7 +198,7 @@ def commit(
             )
             return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, nodes, state, lists)
     borrowed: list[bytes] = []
-    workspace = batch.workspace(thread, borrowed)
+    workspace = batch.workspace(thread, borrowed, known)
     if head is None:
         root = mapping.empty_root(kernels.KIND_DICT)
     else:

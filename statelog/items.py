@@ -1,0 +1,278 @@
+"""Values as canonical CBOR items, written and read as they stand: for adapters of frameworks that serialise themselves.
+
+A write made here goes past the channel's reducer. Items are what `statelog.format.cbor.encode` returns (FORMAT.md 7):
+they are checked, not decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from statelog import kernels
+from statelog.errors import UsageError
+from statelog.format import cbor
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.log.names import channel_key
+from statelog.log.writer import Write
+from statelog.reducers import Prepared, Removal, extend, replace
+from statelog.tree import sequence
+from statelog.tree.node import REF_LEAF, Node, Slot
+from statelog.tree.tree import LISTS, STRIDE, Tree
+from statelog.tree.value import (
+    encode_slot,
+    is_tree,
+    open_root,
+    read_item,
+    read_items,
+    root_kind,
+    split,
+    tree_item,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from statelog.tree.node import Workspace
+    from statelog.views import MapView
+
+__all__ = [
+    "Stored",
+    "Write",
+    "append",
+    "codec_prefix",
+    "count",
+    "edit",
+    "gather",
+    "get",
+    "identity",
+    "keys_between",
+    "pack_list",
+    "put",
+    "put_once",
+    "read",
+    "read_list",
+    "remove",
+    "unwrap",
+    "whole",
+    "wrap",
+]
+
+T = TypeVar("T")
+
+Stored = bytes | Tree
+"""A stored value: its item, or, of a long list, what `read_list` reads."""
+
+
+def put(channel: str, item: bytes) -> Write:
+    """Return a write that sets a channel; of a list or dict that was there, what is the same is shared."""
+    kernels.cbor_check(item)
+    return Prepared(channel, replace, item)
+
+
+def put_once(channel: str, item: bytes) -> Write:
+    """Return a write that sets a channel unless it has a value: the first one stays."""
+    kernels.cbor_check(item)
+    return _PutOnce(channel, item)
+
+
+def append(channel: str, items: Sequence[bytes]) -> Write:
+    """Return a write that adds items to a list, or begins one."""
+    _check_all(items)
+    return Prepared(channel, extend, list(items))
+
+
+def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
+    """Return a write that replaces the items from `start` to before `stop` of a list.
+
+    Its cost is that of the items and one path, whatever the length of the list. The commit raises UsageError if the
+    list has not so many.
+    """
+    _check_all(items)
+    return _Edit(channel, start, stop, list(items))
+
+
+def remove(channel: str) -> Write:
+    """Return a write that takes a channel out of the state."""
+    return Removal(channel)
+
+
+def pack_list(items: Sequence[bytes]) -> bytes:
+    """Return the item of a list of items."""
+    return cbor.head(4, len(items)) + b"".join(items)
+
+
+def _check_all(items: Sequence[bytes]) -> None:
+    if len(items) == 1:
+        kernels.cbor_check(items[0])
+    else:
+        for item in items:
+            kernels.cbor_check(item)
+
+
+@dataclass(frozen=True, slots=True)
+class _PutOnce:
+    channel: str
+    item: bytes
+    spec: str = "put_once"
+    step: None = None
+
+    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+        """Return what is there, or the new slot."""
+        return encode_slot(workspace, self.item, top=True) if current is None else current
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    channel: str
+    start: int
+    stop: int
+    items: list[bytes]
+    spec: str = "edit"
+    step: None = None
+
+    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+        """Return the slot of the edited list."""
+        if current is not None and is_tree(current) and root_kind(workspace, current) in LISTS:
+            tree = open_root(workspace, current)
+            self._check(tree.count)
+            if self.start == self.stop == tree.count:
+                return sequence.append(workspace, current, self.items)
+            return sequence.edit(workspace, tree, [(self.start, self.stop, self.items)])
+        slot = Slot(b"\x80") if current is None else current
+        held = split(read_item(workspace, slot))
+        self._check(len(held))
+        held[self.start : self.stop] = self.items
+        return sequence.rebuild(workspace, slot, held)
+
+    def _check(self, count: int) -> None:
+        if not 0 <= self.start <= self.stop <= count:
+            message = f"channel {self.channel!r}: items {self.start} to {self.stop} of a list of {count}"
+            raise UsageError(message, channel=self.channel, start=self.start, stop=self.stop, count=count)
+
+
+# --- reading ----------------------------------------------------------------------
+
+
+def read(state: MapView) -> dict[str, Stored]:
+    """Return every channel of a state: its item, or the tree of a long list, by which `read_list` reads."""
+    tree = state.tree
+    if tree is None:
+        return {}
+    return dict(_entries(tree, 0, tree.count))
+
+
+def get(state: MapView, channel: str) -> Stored | None:
+    """Return one channel, as `read`; None if the state has none of that name."""
+    tree = state.tree
+    slot = None if tree is None else tree.find(channel_key(channel))[1]
+    return None if tree is None or slot is None else _stored(tree.workspace, slot)
+
+
+def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:
+    """Return the channels from `first` to before `last`, as `read`: keys in the order of their encoded bytes.
+
+    Keys of one length stand in the order of their UTF-8, all shorter ones before them.
+    """
+    tree = state.tree
+    if tree is None:
+        return {}
+    start = tree.find(channel_key(first))[0]
+    stop = tree.find(channel_key(last))[0]
+    return dict(_entries(tree, start, stop))
+
+
+def _entries(tree: Tree, start: int, stop: int) -> Iterator[tuple[str, Stored]]:
+    for node, table, low, high in tree.runs(start, stop):
+        for index in range(low, high):
+            slot = tree.slot(node, table, index)
+            yield cbor.decode(tree.key(node, table, index)), _stored(tree.workspace, slot)
+
+
+def _stored(workspace: Workspace, slot: Slot) -> Stored:
+    if is_tree(slot):
+        opened = open_root(workspace, slot)
+        if opened.kind in LISTS:
+            return opened
+    return read_item(workspace, slot)
+
+
+def read_list(stored: Stored) -> list[bytes]:
+    """Return the items of a list that `read` or `keys_between` has found."""
+    if isinstance(stored, bytes):
+        return split(stored)
+    return read_items(stored.workspace, stored.slots(0, stored.count))
+
+
+def whole(stored: Stored) -> bytes:
+    """Return the item of the whole value."""
+    return stored if isinstance(stored, bytes) else tree_item(stored)
+
+
+def gather(tree: Tree, known: dict[bytes, T], make: Callable[[list[bytes]], T]) -> list[T]:
+    """Return what `make` makes of the items of each part of a long list, in order.
+
+    Parts that are in `known` are not read, and those that other lists may share are put there: a part never changes.
+    """
+    found: list[T] = []
+    for level, _covered, node in tree.groups():
+        _gather_below(tree, node, level, known, make, found)
+    return found
+
+
+def _gather_below(
+    tree: Tree, node: Node, level: int, known: dict[bytes, T], make: Callable[[list[bytes]], T], found: list[T]
+) -> None:
+    table = tree.table(node, level)
+    entries = range(len(table) // STRIDE)
+    if level == 0:
+        found.append(make(read_items(tree.workspace, [tree.slot(node, table, index) for index in entries])))
+        return
+    for index in entries:
+        if level > 1:
+            _gather_below(tree, tree.child(node, table, index, level), level - 1, known, make, found)
+            continue
+        at = table[index * STRIDE + 1]
+        digest = node.data[at : at + DIGEST_SIZE_BYTES]
+        part = known.get(digest)
+        if part is None:
+            _gather_below(tree, tree.child(node, table, index, level), 0, known, make, found)
+            known[digest] = found[-1]
+        else:
+            found.append(part)
+
+
+def leaves(stored: Stored) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the items of a list that are nodes of their own (internal)."""
+    if isinstance(stored, bytes):
+        return []
+    return [(data[1:], lsn, number) for data, lsn, number in stored.slots(0, stored.count) if data[:1] == REF_LEAF]
+
+
+def identity(stored: Stored) -> bytes:
+    """Return bytes that are equal for equal values, and for no others, of whatever version."""
+    return stored if isinstance(stored, bytes) else stored.node.content
+
+
+def count(stored: Stored) -> int:
+    """Return the number of items of a list that `read` has found."""
+    return len(split(stored)) if isinstance(stored, bytes) else stored.count
+
+
+# --- values of a codec whose payload is bytes --------------------------------------
+
+
+def codec_prefix(name: str) -> bytes:
+    """Return what stands before the payload in the item of a codec's value (FORMAT.md 7)."""
+    return b"\xd8\x1b\x82" + cbor.encode(name)
+
+
+def wrap(prefix: bytes, payload: bytes) -> bytes:
+    """Return the item of a codec's value whose payload is bytes."""
+    return prefix + cbor.head(2, len(payload)) + payload
+
+
+def unwrap(prefix: bytes, item: bytes) -> bytes:
+    """Return the payload of an item that begins with the prefix: inverse of `wrap`."""
+    at = len(prefix)
+    return item[at + (1, 2, 3, 5, 9)[max((item[at] & 31) - 23, 0)] :]

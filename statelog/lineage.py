@@ -1,0 +1,324 @@
+"""A thread as a tree of checkpoints: for frameworks that name a checkpoint's parent, not a branch.
+
+The first version of such a thread is empty; every line begins with it. A checkpoint is committed on the line whose last
+one is its parent, and on a new branch if its parent has a successor already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import items
+from statelog.branches import no_branch
+from statelog.checkpoint import Checkpoint, read_head
+from statelog.errors import CheckpointNotFoundError, ConflictError
+from statelog.format import keys
+from statelog.log import writer
+from statelog.log.batch import Head
+from statelog.log.events import MAIN
+from statelog.session import Outcome
+from statelog.targets import find_named, head_at
+from statelog.tree.node import ROOT
+from statelog.tree.tree import Tree
+from statelog.views import MapView
+from statelog.writes import check_thread_id, encode_metadata, written_item
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from statelog.log.batch import Batch
+    from statelog.log.writer import Write
+    from statelog.session import Session
+
+__all__ = ["LineHead", "Lineage", "Twins"]
+
+_NO_METADATA = encode_metadata(None)
+_NOTHING_WRITTEN = written_item(())
+
+
+class Twins(NamedTuple):
+    """Where items may lie already that a commit writes: in lists of a branch's head, by a range of channels."""
+
+    branch: str
+    first: str
+    last: str
+
+
+class LineHead(NamedTuple):
+    """The last checkpoint of a line."""
+
+    branch: str
+    base_version: int
+    """The line's own versions come after it."""
+    checkpoint: Checkpoint
+
+
+class Lineage:
+    """One thread of a store, or of a snapshot of it.
+
+    May be used from several OS threads, and while others commit.
+    """
+
+    def __init__(self, session: Session, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        self._session = session
+        self.id = thread_id
+        self._asides: dict[str, tuple[int, int]] = {}
+        """Thread and number of branches that were committed on aside."""
+
+    # --- writing --------------------------------------------------------------------
+
+    def commit(
+        self,
+        writes: Sequence[Write],
+        *,
+        id: str,
+        parent: Checkpoint | None,
+        line: str,
+        fork: str,
+        metadata: Mapping[str, Any] | None = None,
+        at_head: bool = False,
+        twins: Twins | None = None,
+    ) -> Checkpoint:
+        """Commit on top of a checkpoint.
+
+        Args:
+            writes: as `statelog.items` makes them.
+            id: the checkpoint's id. One of the same id that is there is superseded: `find` gives the new one.
+            parent: None to begin with nothing.
+            line: the branch of a checkpoint without a parent, if nothing has been committed there.
+            fork: the name of a new branch, where one is needed; a number is added if it is taken.
+            metadata: kept with the checkpoint.
+            at_head: refuse what would need a new branch (but to supersede a checkpoint).
+            twins: items that are there already are referred to, not stored again.
+
+        Raises:
+            ConflictError: `at_head`, and another is the last of the line. Facts: thread, expected_version,
+                actual_version.
+            CheckpointNotFoundError: the parent has expired. ThreadDeletedError: the thread was deleted.
+            LimitError, StoreFullError: as for `Thread.commit`.
+
+        """
+        encoded = encode_metadata(metadata)
+        written = written_item(writes)
+
+        def work(batch: Batch) -> Head:
+            thread = None if parent is None else _thread_at_head(batch, parent)
+            is_at_head = thread is not None
+            if thread is None:
+                thread = self._thread_for_writing(batch)
+            is_taken = batch.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
+            if is_at_head and parent is not None:
+                branch = parent.place[1]
+            else:
+                branch = self._line_of(batch, thread, parent, line, fork, at_head=at_head and not is_taken)
+            head = writer.commit(
+                batch,
+                self.id,
+                thread,
+                branch,
+                writes,
+                metadata=encoded,
+                written=written,
+                expected_version=None,
+                checkpoint_id=None if is_taken else id,
+                known=() if twins is None else _leaves(batch, thread, twins),
+            )
+            if is_taken:
+                writer.tag(batch, thread, id, head.event.lsn)
+            return head
+
+        return self._made(self._session.write(work))
+
+    def commit_aside(self, branch: str, writes: Sequence[Write], *, untag: Sequence[str] = ()) -> Checkpoint:
+        """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
+
+        Args:
+            branch: its name.
+            writes: as `statelog.items` makes them.
+            untag: ids of checkpoints that are superseded no more.
+
+        """
+        written = written_item(writes)
+
+        def work(batch: Batch) -> Head:
+            thread, number = self._aside(batch, branch)
+            for name in untag:
+                if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
+                    writer.tag(batch, thread, name, 0)
+            return writer.commit(
+                batch,
+                self.id,
+                thread,
+                number,
+                writes,
+                metadata=_NO_METADATA,
+                written=written,
+                expected_version=None,
+                checkpoint_id=None,
+            )
+
+        made = self._made(self._session.write(work))
+        self._asides[branch] = made.place
+        return made
+
+    def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
+        """Return thread and number of a branch, begun if need be; whose head is remembered is there."""
+        known = self._asides.get(branch)
+        if known is not None and known in batch.memory.heads:
+            return known
+        thread = self._thread_for_writing(batch)
+        number = batch.view.branch_number(thread, branch)
+        return thread, writer.fork(batch, self.id, thread, branch, (0, 0)) if number is None else number
+
+    def _made(self, outcome: Outcome) -> Checkpoint:
+        self._session.after_commit(outcome.head)
+        return Checkpoint(self._session, self.id, outcome)
+
+    def _thread_for_writing(self, batch: Batch) -> int:
+        """Return the thread, begun with an empty version if need be."""
+        thread = batch.view.thread_lsn(self.id)
+        if thread is None:
+            thread = writer.create_thread(batch, self.id, {})
+        if batch.head(thread, 0) is None:
+            writer.commit(
+                batch,
+                self.id,
+                thread,
+                0,
+                (),
+                metadata=_NO_METADATA,
+                written=_NOTHING_WRITTEN,
+                expected_version=None,
+                checkpoint_id=None,
+            )
+        return thread
+
+    def _line_of(
+        self, batch: Batch, thread: int, parent: Checkpoint | None, line: str, fork: str, *, at_head: bool
+    ) -> int:
+        """Return the branch whose head is the parent, begun if need be."""
+        if parent is None:
+            number = batch.view.branch_number(thread, line)
+            if number is None:
+                return writer.fork(batch, self.id, thread, line, (0, 0))
+            place, version = (0, 0), 0
+        else:
+            held = head_at(batch.view, thread, parent.lsn)
+            if held is None:
+                message = f"thread {self.id!r}: the parent, version {parent.version}, has expired"
+                raise CheckpointNotFoundError(message, thread=self.id, branch=line, target=parent.id)
+            number, version = held.event.branch, held.event.version
+            place = (number, version)
+        head = batch.head(thread, number)
+        assert head is not None
+        if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
+            return number
+        if at_head:
+            actual = head.event.version
+            message = f"thread {self.id!r}: version {version} has a successor, its line is at {actual}"
+            raise ConflictError(message, thread=self.id, expected_version=version, actual_version=actual)
+        return writer.fork(batch, self.id, thread, _free_name(batch, thread, fork), place)
+
+    # --- reading --------------------------------------------------------------------
+
+    def find(self, id: str) -> Checkpoint | None:
+        """Return the checkpoint of an id, the last one if it was superseded; None if there is none."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            head = None if thread is None else find_named(view, thread, id)
+        return None if head is None else self._wrap(head)
+
+    def heads(self) -> list[LineHead]:
+        """Return the last checkpoint of every branch that has one of its own, in order of the branches' creation."""
+        found: list[LineHead] = []
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return []
+            for row in view.branches(thread):
+                head = view.head_checkpoint(thread, row.number)
+                if head is not None and head[0].branch == row.number:
+                    base = row.base_version if row.number else 0
+                    if head[0].version > base:
+                        found.append(LineHead(row.name, base, self._wrap(Head(*head))))
+        return found
+
+    def head(self, branch: str) -> Checkpoint | None:
+        """Return the head of a branch, None if there is no such branch or nothing on it."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            number = None if thread is None else view.branch_number(thread, branch)
+            if thread is None or number is None:
+                return None
+            head = view.head_checkpoint(thread, number)
+        return None if head is None else self._wrap(Head(*head))
+
+    def versions(self, branch: str, below: int | None, limit: int) -> list[Checkpoint]:
+        """Return at most `limit` of a line's own checkpoints, newest first, those below a version if one is given.
+
+        Raises:
+            BranchNotFoundError: no such branch, or no such thread.
+
+        """
+        page: list[Head] = []
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            number = None if thread is None else view.branch_number(thread, branch)
+            if thread is None or number is None:
+                raise no_branch(self.id, branch)
+            base = view.branch(thread, number).base_version if number else 0
+            version = view.head_version(thread, number) if below is None else below - 1
+            while len(page) < limit and version > base:
+                version = view.previous_version(thread, number, version)
+                head = read_head(view, thread, number, version) if version > base else None
+                if head is None:
+                    break
+                page.append(head)
+                version -= 1
+        return [self._wrap(head) for head in page]
+
+    def superseded(self) -> dict[str, int]:
+        """Return the LSN of the checkpoint that counts, by each id that was committed more than once."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return {}
+            prefix = keys.encode_tag_prefix(thread)
+            return {
+                key[len(prefix) :].decode(): keys.decode_lsn(payload)
+                for key, payload in view.transaction.scan_index(prefix)
+            }
+
+    def _wrap(self, head: Head) -> Checkpoint:
+        return Checkpoint(self._session, self.id, Outcome(head))
+
+
+def _thread_at_head(batch: Batch, parent: Checkpoint) -> int | None:
+    """Return the thread if a checkpoint is remembered as the head of its branch; whose head is remembered is there."""
+    head = batch.memory.heads.get(parent.place)
+    return parent.place[0] if head is not None and head.event.lsn == parent.lsn else None
+
+
+def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
+    number = batch.view.branch_number(thread, twins.branch)
+    head = None if number is None else batch.head(thread, number)
+    if head is None:
+        return []
+    event = head.event
+    workspace = batch.reader()
+    root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
+    state = MapView(Tree(workspace, root))
+    found: list[tuple[bytes, int, int]] = []
+    for stored in items.keys_between(state, twins.first, twins.last).values():
+        found += items.leaves(stored)
+    return found
+
+
+def _free_name(batch: Batch, thread: int, name: str) -> str:
+    free = name
+    number = 1
+    while free == MAIN or batch.view.branch_number(thread, free) is not None:
+        number += 1
+        free = f"{name}.{number}"
+    return free
