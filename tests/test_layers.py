@@ -21,7 +21,8 @@ FLOORS = [
     {"schema"},
     {"portable"},
     {STORE},
-    {"aio", "durable", "adapters", "testing"},
+    {"aio", "durable", "testing"},
+    {"adapters"},
     {"bench"},
     {"cli"},
 ]

@@ -9,6 +9,7 @@ with `$`, by which it can be told and read back:
     {"$dict": {...}}  a dict that would itself look like one of these
     {"$repr": text}  an object of a registered codec: for reading only
     {"$codec": name, "payload": ...}  one whose codec is not registered: what it was encoded to
+    {"$object": constructor, "fields": ...}  an object that a framework's serialiser packed: for reading only
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from statelog.adapters.packed import Constructed, Packed, Serialised
 from statelog.cli.text import ELLIPSIS, count, escape
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor
@@ -60,7 +62,7 @@ def to_json(value: Any) -> Any:
     for kind, (tag, encode) in _ENCODERS.items():
         if type(value) is kind:
             return {tag: encode(value)}
-    return {"$repr": repr(value)}
+    return _SHOWN[type(value)](value) if type(value) in _SHOWN else {"$repr": repr(value)}
 
 
 def _looks_tagged(value: dict[str, Any]) -> bool:
@@ -87,6 +89,11 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     datetime: ("$datetime", datetime.isoformat),
     UUID: ("$uuid", str),
     Decimal: ("$decimal", str),
+}
+_SHOWN: dict[type, Callable[[Any], Any]] = {
+    Packed: lambda value: to_json(value.shown()),
+    Serialised: lambda value: to_json(value.shown()),
+    Constructed: lambda value: {"$object": value.name, "fields": to_json(value.fields)},
 }
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
@@ -133,6 +140,10 @@ def from_json(document: Any) -> Any:
 
 def describe(value: object) -> str:
     """Return type and size."""
+    if isinstance(value, Packed | Serialised):
+        return describe(value.shown())
+    if isinstance(value, Constructed):
+        return value.short_name
     if value is None:
         return "none"
     if isinstance(value, str):
@@ -166,6 +177,8 @@ def render(value: object, characters_max: int) -> str:
 
 
 def _parts(value: object, characters_max: int) -> Iterator[str]:
+    if isinstance(value, Packed | Serialised):
+        value = value.shown()
     if isinstance(value, str | bytes):
         yield repr(value[: characters_max + 1])
     elif isinstance(value, int) and value.bit_length() > _INT_BITS_SHOWN_MAX:
@@ -187,12 +200,31 @@ def _parts(value: object, characters_max: int) -> Iterator[str]:
     elif isinstance(value, datetime | UUID | Decimal):
         text = value.isoformat() if isinstance(value, datetime) else str(value)
         yield f"{type(value).__name__.lower()}({text})"
-    elif isinstance(value, cbor.Unregistered):
+    else:
+        yield from _object_parts(value, characters_max)
+
+
+def _object_parts(value: object, characters_max: int) -> Iterator[str]:
+    if isinstance(value, cbor.Unregistered):
         yield f"<{value.codec}: "
         yield from _parts(value.payload, characters_max)
         yield ">"
+    elif isinstance(value, Constructed):
+        yield from _constructed(value, characters_max)
     else:
         yield repr(value)
+
+
+def _constructed(value: Constructed, characters_max: int) -> Iterator[str]:
+    if isinstance(value.fields, dict):
+        given = (
+            chain([f"{name}="], _parts(member, characters_max))
+            for name, member in value.fields.items()
+            if member is not None and member not in ([], {})
+        )
+    else:
+        given = (chain(_parts(member, characters_max)) for member in value.fields)
+    yield from _joined(f"{value.short_name}(", given, ")")
 
 
 def _joined(start: str, members: Iterator[Iterator[str]], end: str) -> Iterator[str]:

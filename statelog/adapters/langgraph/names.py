@@ -1,0 +1,141 @@
+"""What LangGraph's names are called in a store: injective, of bounded length, the same where they can be.
+
+| LangGraph | statelog |
+|---|---|
+| thread | thread of that id |
+| checkpoint of the root namespace | checkpoint of that id |
+| checkpoint of another | `namespace/id` |
+| namespace | branch `main`; `ns:` and the namespace |
+| checkpoint beside another of the same parent | branch of the namespace, `@`, checkpoint |
+| channel | channel of that name |
+| pending writes | branch `writes`, one channel a write |
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.errors import UsageError
+from statelog.limits import NAME_SIZE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+CHECKPOINT_CHANNEL = "langgraph:checkpoint"
+"""The channel with what LangGraph keeps of a checkpoint besides values."""
+
+METADATA_CHANNEL = "langgraph:metadata"
+"""The channel with metadata too large for a checkpoint's."""
+
+WRITES_BRANCH = "writes"
+_OURS = "langgraph:"
+_PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
+_ID_WIDTH = 36
+_INDEX_WIDTH = 8
+
+
+class Place(NamedTuple):
+    """A checkpoint as a config names it; `id` is empty for the latest."""
+
+    thread_id: str
+    namespace: str
+    id: str
+
+
+def place_of(config: Any) -> Place:
+    """Return what a config names.
+
+    Raises:
+        UsageError: it names no thread, or something else than text.
+
+    """
+    configurable = config.get("configurable") if hasattr(config, "get") else None
+    if not configurable or configurable.get("thread_id") is None:
+        message = "a config for a checkpointer has configurable.thread_id"
+        raise UsageError(message, argument="thread_id", value=None)
+    namespace = configurable.get("checkpoint_ns") or ""
+    id = configurable.get("checkpoint_id") or ""
+    for argument, value in (("checkpoint_ns", namespace), ("checkpoint_id", id)):
+        if not isinstance(value, str):
+            message = f"configurable.{argument} is a text, not {value!r}"
+            raise UsageError(message, argument=argument, value=value)
+    return Place(str(configurable["thread_id"]), namespace, id)
+
+
+def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:
+    """Return the config that names a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": place.thread_id if thread_id is None else thread_id,
+            "checkpoint_ns": place.namespace,
+            "checkpoint_id": place.id,
+        }
+    }
+
+
+def _digest(*parts: str, size: int = 16) -> str:
+    data = b"".join(len(part).to_bytes(4, "big") + part.encode("utf-8", "surrogatepass") for part in parts)
+    return blake2b(data, digest_size=size, person=b"stlg-langgraph").hexdigest()
+
+
+def checkpoint_name(namespace: str, id: str) -> str:
+    """Return the id a checkpoint has in the store."""
+    if _PLAIN.fullmatch(id) and (not namespace or _PLAIN.fullmatch(namespace)):
+        return f"{namespace}/{id}" if namespace else id
+    return f"#{_digest(namespace, id)}"
+
+
+def line_name(namespace: str) -> str:
+    """Return the branch of a namespace."""
+    if not namespace:
+        return "main"
+    return f"ns:{namespace}" if _PLAIN.fullmatch(namespace) else f"ns:#{_digest(namespace)}"
+
+
+def fork_name(namespace: str, id: str) -> str:
+    """Return the branch that begins with a checkpoint whose parent has a successor already."""
+    return f"{line_name(namespace)}@{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
+
+
+def is_of_line(branch: str, line: str) -> bool:
+    """Whether a branch is a namespace's, or a fork in it."""
+    return branch == line or branch.startswith(f"{line}@")
+
+
+def channel_name(channel: str) -> str:
+    """Return the channel in the store."""
+    try:
+        size = len(channel.encode())
+    except UnicodeEncodeError:
+        size = 0
+    return (
+        channel if 0 < size <= NAME_SIZE_BYTES_MAX and not channel.startswith(_OURS) else f"{_OURS}#{_digest(channel)}"
+    )
+
+
+# --- pending writes: names of one length, so that those of a checkpoint stand together -------
+
+
+def writes_prefix(place: Place) -> str:
+    """Return what the names of a checkpoint's pending writes begin with."""
+    is_plain = len(place.id) == _ID_WIDTH and _PLAIN.fullmatch(place.id)
+    id = place.id if is_plain else _digest(place.id, size=_ID_WIDTH // 2)
+    return f"{id}{'+' if is_plain else '#'}{_digest(place.namespace, size=6)}"
+
+
+def write_name(prefix: str, task_id: str, index: int) -> str:
+    """Return the channel of a write."""
+    return f"{prefix}/{_digest(task_id, size=10)}{index:+0{_INDEX_WIDTH}d}"
+
+
+def writes_range(prefix: str) -> tuple[str, str]:
+    """Return the first name a write of a checkpoint could have, and one behind the last."""
+    width = len(write_name(prefix, "", 0)) - len(prefix) - 1
+    return f"{prefix}/{'+' * width}", f"{prefix}0{'+' * width}"
+
+
+def hidden_name(prefix: str) -> str:
+    """Return the channel that says that a checkpoint was removed."""
+    return f"{prefix}-"

@@ -1,0 +1,140 @@
+"""The checkpoints of a thread's namespaces, greatest id first, in whatever order and on whatever lines they came.
+
+A line is read from its end. What is still to be read of it has no greater id than `Own.latest` of what was read last:
+so a checkpoint may be given out once no line has more to come above it. Ids mostly ascend, and then that is at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.adapters.langgraph.names import Place, checkpoint_name, is_of_line, line_name
+from statelog.adapters.langgraph.reading import decode_own, is_hidden, kept_item, writes_state
+from statelog.errors import BranchNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog import Checkpoint
+    from statelog.adapters.langgraph.reading import Own
+    from statelog.adapters.langgraph.values import Codec
+    from statelog.lineage import Lineage
+    from statelog.views import MapView
+
+_PAGE = 8
+
+
+class Found(NamedTuple):
+    """A checkpoint of LangGraph's in a store."""
+
+    place: Place
+    checkpoint: Checkpoint
+    own: Own
+    pending: MapView | None
+
+
+class _Line:
+    """Where reading has come to on one line."""
+
+    def __init__(self, branch: str) -> None:
+        self.branch = branch
+        self.below: int | None = None
+        self.is_done = False
+        self.bound = ""
+        """No id that is still to come is greater."""
+        self.is_below_bound = False
+        """None is equal either."""
+        self.page: list[Checkpoint] = []
+
+
+class Ordered:
+    """Draws checkpoints in order, some at a time, each time from the store as it is then."""
+
+    def __init__(self, codec: Codec, lineage: Lineage, namespace: str | None, before: str = "") -> None:
+        self._codec = codec
+        self._lines = [
+            _Line(head.branch)
+            for head in lineage.heads()
+            if namespace is None or is_of_line(head.branch, line_name(namespace))
+        ]
+        self._before = before
+        self._heap: list[tuple[_Reversed, int, str, int, Own]] = []
+
+    def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[Found]:
+        """Yield at most `count` more; `hidden`: also those that were removed."""
+        superseded = lineage.superseded()
+        pending = writes_state(lineage)
+        for line in self._lines:
+            line.page = []  # of an earlier moment
+        while count > 0:
+            self._read_on(lineage, superseded, count)
+            if not self._heap:
+                return
+            id, _lsn, branch, version, own = heapq.heappop(self._heap)
+            place = Place(lineage.id, own.namespace, id.text)
+            if not hidden and is_hidden(pending, place):
+                continue
+            found = lineage.versions(branch, version + 1, 1)
+            if found and found[0].version == version:
+                yield Found(place, found[0], own, pending)
+                count -= 1
+
+    def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
+        """Read lines until the greatest id on the heap is the next."""
+        while True:
+            top = self._heap[0][0].text if self._heap else None
+            behind = [line for line in self._lines if not line.is_done and _may_exceed(line, top)]
+            if not behind:
+                return
+            for line in behind:
+                self._step(lineage, line, superseded, count)
+
+    def _step(self, lineage: Lineage, line: _Line, superseded: dict[str, int], count: int) -> None:
+        """Read one version of a line."""
+        if not line.page:
+            try:
+                line.page = lineage.versions(line.branch, line.below, min(count, _PAGE))[::-1]
+            except BranchNotFoundError:  # the thread was deleted
+                line.page = []
+            if not line.page:
+                line.is_done = True
+                return
+        checkpoint = line.page.pop()
+        line.below = checkpoint.version
+        item = kept_item(checkpoint.state)
+        own = None if item is None else decode_own(self._codec, item)
+        if own is None:
+            return
+        id = own.id
+        line.bound, line.is_below_bound = own.latest, own.latest == id
+        if self._before and id >= self._before:
+            return
+        name = checkpoint_name(own.namespace, id)
+        if superseded.get(name, checkpoint.lsn if checkpoint.id == name else None) == checkpoint.lsn:
+            entry = (_Reversed(id), -checkpoint.lsn, line.branch, checkpoint.version, own)
+            heapq.heappush(self._heap, entry)
+
+
+def _may_exceed(line: _Line, top: str | None) -> bool:
+    """Whether a line may have an id still to come that is greater than `top`, or there is none yet."""
+    if top is None or not line.bound:
+        return True
+    return line.bound > top or (line.bound == top and not line.is_below_bound)
+
+
+class _Reversed:
+    """A text that sorts the other way round."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return self.text > other.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]  # it is never a key

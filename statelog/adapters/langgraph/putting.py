@@ -1,0 +1,210 @@
+"""What a put writes: of each channel what is new against the parent."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import items
+from statelog.adapters.langgraph.names import CHECKPOINT_CHANNEL, METADATA_CHANNEL, Place, channel_name
+from statelog.adapters.langgraph.ordering import Ordered
+from statelog.adapters.langgraph.reading import decode_checkpoint, decode_own, find_place, kept_item
+from statelog.adapters.langgraph.unchanged import Unproved, common_ends, freeze
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
+
+    from statelog import Checkpoint
+    from statelog.adapters.langgraph.unchanged import Frozen
+    from statelog.adapters.langgraph.values import Codec, Encoded
+    from statelog.items import Stored, Write
+    from statelog.lineage import Lineage
+
+_ALL = 1 << 62
+_BASES_MAX = 256
+
+
+class Base(NamedTuple):
+    """What a checkpoint is put on top of: values are inherited by version, so any with these versions would do."""
+
+    checkpoint: Checkpoint | None
+    versions: Mapping[str, Any]
+    channels: Mapping[str, Stored]
+    latest: str
+    """See `Own.latest`."""
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether it has metadata in a channel."""
+        return METADATA_CHANNEL in self.channels
+
+    @classmethod
+    def of(cls, made: Checkpoint, versions: Mapping[str, Any], latest: str) -> Base:
+        """Return what a put has made, for the next one."""
+        channels = items.read(made.state)
+        del channels[CHECKPOINT_CHANNEL]
+        return cls(made, dict(versions), channels, latest)
+
+    @classmethod
+    def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
+        """Read the parent that a config names."""
+        parent = find_place(lineage, asked) if asked.id else None
+        channels = {} if parent is None else items.read(parent.state)
+        kept = channels.pop(CHECKPOINT_CHANNEL, None)
+        own = decode_own(codec, kept) if isinstance(kept, bytes) else None
+        if own is None or not isinstance(kept, bytes):
+            return cls(None, {}, {}, "")
+        return cls(parent, decode_checkpoint(codec, kept).get("channel_versions") or {}, channels, own.latest)
+
+
+class Bases:
+    """What was put lately, to be put on top of: for several OS threads."""
+
+    def __init__(self) -> None:
+        self._bases: OrderedDict[Place, Base] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, place: Place) -> Base | None:
+        """Return what was put there, if it is remembered."""
+        return self._bases.get(place)
+
+    def put(self, place: Place, base: Base) -> None:
+        """Remember it; the oldest is forgotten."""
+        with self._lock:
+            self._bases[place] = base
+            self._bases.move_to_end(place)
+            if len(self._bases) > _BASES_MAX:
+                self._bases.popitem(last=False)
+
+    def forget(self, place: Place) -> None:
+        """Forget it."""
+        with self._lock:
+            self._bases.pop(place, None)
+
+
+def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
+    """Return the values of channels, by version, wherever in the namespace they were stored."""
+    values: dict[str, Stored] = {}
+    missing = dict(wanted)
+    for found in Ordered(codec, lineage, namespace).draw(lineage, _ALL, hidden=True):
+        state = found.checkpoint.state
+        kept = kept_item(state)
+        versions = {} if kept is None else decode_checkpoint(codec, kept).get("channel_versions") or {}
+        for channel in [channel for channel, version in missing.items() if versions.get(channel) == version]:
+            stored = items.get(state, channel_name(channel))
+            if stored is not None:
+                values[channel_name(channel)] = stored
+                del missing[channel]
+        if not missing:
+            break
+    return values
+
+
+class Changes(NamedTuple):
+    """The writes of a put, and what its lists were when they were serialised."""
+
+    writes: list[Write]
+    frozen: dict[str, list[Any]]
+
+    def remember(self, memory: Frozen, made: Base) -> None:
+        """Keep what the lists were, by what they are in the store now."""
+        for name, frozen in self.frozen.items():
+            stored = made.channels.get(name)
+            if stored is not None and not isinstance(stored, bytes) and stored.count == len(frozen):
+                memory.put(items.identity(stored), frozen)
+
+
+def value_writes(
+    codec: Codec,
+    memory: Frozen,
+    lineage: Lineage,
+    base: Base,
+    checkpoint: LangGraphCheckpoint,
+    new_versions: Mapping[str, Any],
+    place: Place,
+) -> Changes:
+    """Return the writes that make a checkpoint's values of its base's."""
+    values = checkpoint["channel_values"]
+    versions = checkpoint["channel_versions"]
+    wanted = {
+        channel: version
+        for channel, version in versions.items()
+        if channel not in new_versions and base.versions.get(channel) != version
+    }
+    elsewhere = _find_elsewhere(codec, lineage, place.namespace, wanted) if wanted else {}
+    changes = Changes([], {})
+    left = set(base.channels) - {METADATA_CHANNEL}
+    for channel, version in versions.items():
+        name = channel_name(channel)
+        held = base.channels.get(name)
+        if channel in new_versions:
+            if channel in values:
+                left.discard(name)
+                what = f"channel {channel!r} of thread {place.thread_id!r}"
+                changes.writes.extend(_value_writes(codec, memory, changes.frozen, name, held, values[channel], what))
+        elif base.versions.get(channel) == version:
+            left.discard(name)
+        elif name in elsewhere:
+            left.discard(name)
+            changes.writes.append(items.put(name, items.whole(elsewhere[name])))
+    changes.writes.extend(items.remove(name) for name in sorted(left))
+    return changes
+
+
+def _value_writes(
+    codec: Codec, memory: Frozen, made: dict[str, list[Any]], name: str, held: Stored | None, value: Any, what: str
+) -> list[Write]:
+    """Return the writes that set a channel, none if it is what it was."""
+    if type(value) is not list or not codec.proves:
+        return _encoded_writes(name, held, codec.encode(value, what))
+    frozen = _freeze_all(value)
+    known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
+    if known is not None and not isinstance(held, bytes | None):
+        first, last = common_ends(known, frozen)
+        middle = value[first : len(value) - last]
+        encoded = codec.encode_items(middle, what)
+        if encoded is not None:
+            made[name] = _still(frozen, value, first, last)
+            return _list_writes(name, encoded, first, held.count - last, held.count)
+    writes = _encoded_writes(name, held, codec.encode(value, what))
+    made[name] = _still(frozen, value, 0, 0)
+    return writes
+
+
+def _freeze_all(values: list[Any]) -> list[Any]:
+    try:
+        return [freeze(value) for value in values]
+    except (RecursionError, RuntimeError):  # RuntimeError: changed meanwhile by another OS thread
+        return [Unproved() for _ in values]
+
+
+def _still(frozen: list[Any], values: list[Any], first: int, last: int) -> list[Any]:
+    """Return what the items were while they were serialised: of one that has changed meanwhile nothing is known."""
+    stop = len(frozen) - last
+    for at, again in enumerate(_freeze_all(values[first:stop]), first):
+        if frozen[at] != again:
+            frozen[at] = Unproved()
+    return frozen
+
+
+def _encoded_writes(name: str, held: Stored | None, encoded: Encoded) -> list[Write]:
+    if not isinstance(encoded, list):
+        return [] if held == encoded else [items.put(name, encoded)]
+    if held is None or isinstance(held, bytes):
+        return [items.put(name, items.pack_list(encoded))]
+    first, last = common_ends(items.read_list(held), encoded)
+    changed = encoded[first : len(encoded) - last]
+    if 2 * len(changed) > len(encoded) and first < held.count:
+        return [items.put(name, items.pack_list(encoded))]  # which finds what it shares wherever it is
+    return _list_writes(name, changed, first, held.count - last, held.count)
+
+
+def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> list[Write]:
+    if start == stop and not encoded:
+        return []
+    if start == stop == count:
+        return [items.append(name, encoded)]
+    return [items.edit(name, start, stop, encoded)]

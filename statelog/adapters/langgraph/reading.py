@@ -1,0 +1,177 @@
+"""What is in a store of one checkpoint, and what LangGraph gets of it.
+
+Reading is done on one moment of the store, and ended before anything is decoded: a serialiser is somebody else's code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
+
+from statelog import items
+from statelog.adapters.langgraph.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    WRITES_BRANCH,
+    Place,
+    channel_name,
+    checkpoint_name,
+    config_of,
+    hidden_name,
+    writes_prefix,
+    writes_range,
+)
+from statelog.adapters.langgraph.values import join
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
+    from langgraph.checkpoint.base import CheckpointMetadata, PendingWrite
+
+    from statelog import Checkpoint
+    from statelog.adapters.langgraph.values import Codec, Parts, Read
+    from statelog.lineage import Lineage
+    from statelog.views import MapView
+
+_OWN_PARTS = 4
+
+
+class Own(NamedTuple):
+    """Where a checkpoint of LangGraph's stands."""
+
+    namespace: str
+    id: str
+    parent: str | None
+    latest: str
+    """The greatest id among it and the versions before it on its line."""
+
+
+END_OF_LINE = b"\xf6"
+"""In place of an `Own`: the line was ended, so that its last checkpoint can go."""
+
+
+def encode_kept(codec: Codec, own: Own, checkpoint: dict[str, Any]) -> bytes:
+    """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it besides values."""
+    latest = None if own.latest == own.id else own.latest
+    return codec.encode_parts((own.namespace, own.id, own.parent, latest), checkpoint, "checkpoint")
+
+
+def decode_own(codec: Codec, item: bytes) -> Own | None:
+    """Return where a checkpoint stands, None for the end of a line. Nothing of anybody's code runs."""
+    if item == END_OF_LINE:
+        return None
+    namespace, id, parent, latest = codec.decode_texts(item, _OWN_PARTS)
+    return Own(namespace or "", id or "", parent, latest or id or "")
+
+
+def decode_checkpoint(codec: Codec, item: bytes) -> dict[str, Any]:
+    """Return what LangGraph keeps of a checkpoint besides values."""
+    checkpoint: dict[str, Any] = codec.decode_value(item, _OWN_PARTS)
+    return checkpoint
+
+
+def kept_item(state: MapView) -> bytes | None:
+    """Return the item of `CHECKPOINT_CHANNEL` in a state; None if it is none of ours."""
+    stored = items.get(state, CHECKPOINT_CHANNEL)
+    return stored if isinstance(stored, bytes) else None
+
+
+# --- pending writes -----------------------------------------------------------------
+
+
+class WriteRow(NamedTuple):
+    """One pending write, as stored."""
+
+    header: bytes
+    value: Read
+
+
+def read_writes(state: MapView | None, place: Place) -> list[WriteRow]:
+    """Return the pending writes of a checkpoint in the head of `WRITES_BRANCH`."""
+    if state is None:
+        return []
+    rows = []
+    for stored in items.keys_between(state, *writes_range(writes_prefix(place))).values():
+        header, *values = items.read_list(stored)
+        is_split = header.endswith(SPLIT)
+        rows.append(WriteRow(header, [join(values)] if is_split else values[0]))
+    return rows
+
+
+SPLIT = b"\xc3"
+"""The last byte of a header: true in msgpack, the value is a list whose items follow."""
+
+
+def is_hidden(state: MapView | None, place: Place) -> bool:
+    """Whether a checkpoint was removed, though it is there for others."""
+    return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
+
+
+# --- one checkpoint -----------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One checkpoint, as stored: everything is read."""
+
+    place: Place
+    checkpoint: Checkpoint
+    kept: bytes
+    metadata: dict[str, Any]
+    channels: dict[str, Read]
+    writes: list[WriteRow]
+
+
+def writes_state(lineage: Lineage) -> MapView | None:
+    """Return what the branch of pending writes holds."""
+    head = lineage.head(WRITES_BRANCH)
+    return None if head is None else head.state
+
+
+def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
+    """Return the checkpoint that a place names, be it hidden or not."""
+    return lineage.find(checkpoint_name(place.namespace, place.id))
+
+
+def read_row(parts: Parts, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
+    """Read a checkpoint whole; None if it is none of LangGraph's."""
+    channels: dict[str, Read] = {name: parts.read(stored) for name, stored in items.read(checkpoint.state).items()}
+    kept = channels.pop(CHECKPOINT_CHANNEL, None)
+    if not isinstance(kept, bytes) or kept == END_OF_LINE:
+        return None
+    return Row(place, checkpoint, kept, checkpoint.metadata, channels, read_writes(pending, place))
+
+
+def decode_row(codec: Codec, row: Row, config: RunnableConfig | None = None) -> CheckpointTuple:
+    """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint."""
+    own = decode_own(codec, row.kept)
+    assert own is not None
+    checkpoint = decode_checkpoint(codec, row.kept)
+    checkpoint["channel_values"] = {
+        channel: codec.decode(row.channels[name])
+        for channel in checkpoint.get("channel_versions") or ()
+        if (name := channel_name(channel)) in row.channels
+    }
+    return CheckpointTuple(
+        config=config_of(row.place) if config is None else config,
+        checkpoint=cast("LangGraphCheckpoint", checkpoint),
+        metadata=cast("CheckpointMetadata", codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))),
+        parent_config=None if own.parent is None else config_of(row.place._replace(id=own.parent)),
+        pending_writes=decode_writes(codec, row.writes),
+    )
+
+
+def decode_writes(codec: Codec, rows: Iterable[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
+    """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
+    found = []
+    for row in rows:
+        task_id, path, channel, index = codec.decode_header(row.header)
+        if channels is None or channel in channels:
+            found.append((writes_sort_key(path, task_id, index), (task_id, channel, codec.decode(row.value))))
+    return [write for _key, write in sorted(found, key=_first)]
+
+
+def _first(pair: tuple[Any, Any]) -> Any:
+    return pair[0]

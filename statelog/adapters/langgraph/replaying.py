@@ -1,0 +1,102 @@
+"""What a DeltaChannel is made of: the value stored last on the way to a checkpoint, and what was written since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog import items
+from statelog.adapters.langgraph.names import Place, channel_name
+from statelog.adapters.langgraph.ordering import Ordered
+from statelog.adapters.langgraph.reading import (
+    decode_own,
+    decode_writes,
+    find_place,
+    kept_item,
+    read_writes,
+    writes_state,
+)
+from statelog.lineage import Lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from langgraph.checkpoint.base import DeltaChannelHistory
+
+    from statelog import Checkpoint, Store
+    from statelog.adapters.langgraph.reading import WriteRow
+    from statelog.adapters.langgraph.values import Codec, Parts, Read
+
+
+def ancestors(
+    codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint
+) -> Iterator[tuple[Place, Checkpoint]]:
+    """Yield a checkpoint's ancestors as LangGraph knows them, also those that were removed; of a loop each one once."""
+    seen = {place.id}
+    while True:
+        item = kept_item(checkpoint.state)
+        own = None if item is None else decode_own(codec, item)
+        if own is None or own.parent is None or own.parent in seen:
+            return
+        seen.add(own.parent)
+        place = place._replace(id=own.parent)
+        found = find_place(lineage, place)
+        if found is None:
+            return
+        checkpoint = found
+        yield place, checkpoint
+
+
+def delta_history(
+    store: Store, codec: Codec, parts: Parts, asked: Place, channels: Sequence[str]
+) -> Mapping[str, DeltaChannelHistory]:
+    """Return, by channel, the writes since the value stored last, and that value if there is one."""
+    steps: list[list[WriteRow]] = []
+    ends: dict[str, tuple[int, Read]] = {}
+    with store.snapshot() as snapshot:
+        lineage = Lineage(snapshot, asked.thread_id)
+        place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
+        if not asked.id:
+            latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+            if latest is not None:
+                place, checkpoint = latest.place, latest.checkpoint
+        pending = writes_state(lineage)
+        remaining = dict.fromkeys(channels)
+        for ancestor, held in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
+            steps.append(read_writes(pending, ancestor))
+            for channel in list(remaining):
+                stored = items.get(held.state, channel_name(channel))
+                if stored is not None:
+                    ends[channel] = (len(steps), parts.read(stored))
+                    del remaining[channel]
+            if not remaining:
+                break
+    return _decode(codec, steps, ends, channels)
+
+
+def _decode(
+    codec: Codec, steps: list[list[WriteRow]], ends: dict[str, tuple[int, Read]], channels: Sequence[str]
+) -> dict[str, DeltaChannelHistory]:
+    found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+    for depth in range(len(steps), 0, -1):
+        wanted = {channel for channel in channels if channel not in ends or ends[channel][0] >= depth}
+        for write in decode_writes(codec, steps[depth - 1], wanted):
+            found[write[1]]["writes"].append(write)
+    for channel, (_depth, encoded) in ends.items():
+        found[channel]["seed"] = codec.decode(encoded)
+    return found
+
+
+def needed_by(codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
+    """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
+    counters = metadata.get("counters_since_delta_snapshot")
+    if not isinstance(counters, dict):
+        return
+    missing = {channel_name(str(channel)) for channel in counters}
+    missing = {name for name in missing if items.get(checkpoint.state, name) is None}
+    if not missing:
+        return
+    for _place, held in ancestors(codec, lineage, place, checkpoint):
+        yield held.lsn
+        missing = {name for name in missing if items.get(held.state, name) is None}
+        if not missing:
+            return

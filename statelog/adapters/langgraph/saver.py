@@ -1,0 +1,465 @@
+"""A checkpointer for LangGraph: every method, sync and async, over one store."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_metadata,
+)
+
+import statelog
+from statelog import items
+from statelog.adapters.langgraph.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    WRITES_BRANCH,
+    Place,
+    checkpoint_name,
+    config_of,
+    fork_name,
+    line_name,
+    place_of,
+    write_name,
+    writes_prefix,
+    writes_range,
+)
+from statelog.adapters.langgraph.ordering import Ordered
+from statelog.adapters.langgraph.putting import Base, Bases, value_writes
+from statelog.adapters.langgraph.reading import (
+    Own,
+    Row,
+    decode_row,
+    encode_kept,
+    find_place,
+    is_hidden,
+    read_row,
+    writes_state,
+)
+from statelog.adapters.langgraph.removing import keep_latest, remove_all, remove_runs
+from statelog.adapters.langgraph.replaying import delta_history
+from statelog.adapters.langgraph.unchanged import Frozen
+from statelog.adapters.langgraph.values import Codec, Parts
+from statelog.aio.running import Runner, stream
+from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
+from statelog.lineage import Lineage, Twins
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata
+    from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from statelog import Store
+
+_PAGE = 16
+"""Checkpoints that `list` reads at a time."""
+
+_LINEAGES_MAX = 1024
+"""Threads that a saver remembers something of."""
+
+
+class StatelogSaver(BaseCheckpointSaver[str]):
+    """Checkpoints of LangGraph in a statelog store.
+
+    Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,
+    of the same id; its checkpoints are checkpoints, with LangGraph's ids and metadata; each channel is a channel. So
+    `statelog history`, `show`, `diff`, `retain` and `verify` work on them.
+
+    What a commit writes is what is new: a list that grew by one message costs one message.
+
+    Attributes:
+        store: the store.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        serde: SerializerProtocol | None = None,
+        *,
+        conflict: Literal["fork", "raise"] = "fork",
+    ) -> None:
+        """Save to a store that is open.
+
+        Args:
+            store: it stays the caller's: closing it is his.
+            serde: the serialiser; LangGraph's own if left out. What an `EncryptedSerializer` makes is stored as it is:
+                nothing of it is shared between checkpoints, each one costs the whole state.
+            conflict: what becomes of a checkpoint whose parent has a successor already, as where two runs go on from
+                one checkpoint. "fork": it begins a branch, as LangGraph expects it. "raise": it raises ConflictError,
+                so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
+
+        """
+        super().__init__(serde=serde)
+        if conflict not in ("fork", "raise"):
+            message = f'conflict is "fork" or "raise", not {conflict!r}'
+            raise UsageError(message, argument="conflict", value=conflict)
+        self.store = store
+        self._conflict = conflict
+        self._frozen = Frozen()
+        self._parts = Parts()
+        self._bases = Bases()
+        self._lineages: dict[str, Lineage] = {}
+        self._runner = Runner(str(store.path))
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        path: Any,
+        *,
+        serde: SerializerProtocol | None = None,
+        conflict: Literal["fork", "raise"] = "fork",
+        **options: Any,
+    ) -> Iterator[StatelogSaver]:
+        """Open a store for a `with` block, and save to it.
+
+        Args:
+            path: the file; made if it is not there.
+            serde: see the class.
+            conflict: see the class.
+            options: as for `statelog.open`.
+
+        """
+        with statelog.open(path, **options) as store:
+            yield cls(store, serde, conflict=conflict)
+
+    @property
+    def _codec(self) -> Codec:
+        return Codec(self.serde)
+
+    def _lineage(self, thread_id: str) -> Lineage:
+        lineage = self._lineages.get(thread_id)
+        if lineage is None:
+            lineage = Lineage(self.store, thread_id)
+            if len(self._lineages) >= _LINEAGES_MAX:
+                self._lineages.clear()
+            self._lineages[thread_id] = lineage
+        return lineage
+
+    def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        """Return a version above `current`; equal in no two lines, for it ends in chance."""
+        number = int(current.split(".")[0]) if isinstance(current, str) else current or 0
+        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - not a secret
+
+    # --- reading ----------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint with its pending writes: that of `checkpoint_id`, or the latest; None if there is none.
+
+        Raises:
+            UsageError: the config names no thread. ClosedError: the store was closed.
+
+        """
+        asked = place_of(config)
+        codec = self._codec
+        with self.store.snapshot() as snapshot:
+            lineage = Lineage(snapshot, asked.thread_id)
+            if asked.id:
+                checkpoint = find_place(lineage, asked)
+                pending = writes_state(lineage)
+                place = asked
+                if checkpoint is None or is_hidden(pending, asked):
+                    return None
+            else:
+                latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+                if latest is None:
+                    return None
+                place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
+            row = read_row(self._parts, checkpoint, place, pending)
+        return None if row is None else decode_row(codec, row, config if asked.id else None)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, greatest id first within a thread.
+
+        Args:
+            config: of one thread, and one namespace or checkpoint if it names one; None for all threads.
+            filter: metadata that is asked for: a key to a value that is equal, of any type that metadata has; a bool
+                equals no number.
+            before: only ids below that of this config.
+            limit: at most so many.
+
+        No transaction and no lock is held while the caller works; what is committed meanwhile is not waited for.
+
+        """
+        codec = self._codec
+        below = "" if before is None else (before.get("configurable") or {}).get("checkpoint_id") or ""
+        if config is not None:
+            named = (config.get("configurable") or {}).get("checkpoint_ns")
+            places = iter([(place_of(config), named)])
+        else:
+            places = ((Place(info.id, "", ""), None) for info in self.store.threads())
+        left = limit
+        for place, namespace in places:
+            for row in self._rows(codec, place, namespace, below, filter):
+                if left is not None and left <= 0:
+                    return
+                left = None if left is None else left - 1
+                yield decode_row(codec, row)
+
+    def _rows(
+        self, codec: Codec, place: Place, namespace: str | None, below: str, wanted: dict[str, Any] | None
+    ) -> Iterator[Row]:
+        """Yield what is stored of one thread's checkpoints, read in pages."""
+        ordered: Ordered | None = None
+        while True:
+            page: list[Row] = []
+            count = 0
+            with self.store.snapshot() as snapshot:
+                lineage = Lineage(snapshot, place.thread_id)
+                if ordered is None:
+                    ordered = Ordered(codec, lineage, namespace, below)
+                for found in ordered.draw(lineage, _PAGE):
+                    count += 1
+                    if place.id and found.place.id != place.id:
+                        continue
+                    row = read_row(self._parts, found.checkpoint, found.place, found.pending)
+                    if row is not None:
+                        page.append(row)
+            for row in page:
+                if not wanted or _fits(codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL)), wanted):
+                    yield row
+            if count < _PAGE:
+                return
+
+    # --- writing ----------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, durably as the store says; return the config that names it.
+
+        Channels that are not in `new_versions` are the parent's, by version.
+
+        Raises:
+            ValueTypeError: the serialiser refuses a value; the message names the channel.
+            ConflictError: with conflict="raise", and the parent has a successor.
+            ThreadDeletedError: the thread was deleted.
+            UsageError, LimitError: a name or size that cannot be stored; the message names it.
+
+        """
+        asked = place_of(config)
+        place = asked._replace(id=checkpoint["id"])
+        base = self._bases.get(asked)
+        if base is not None:
+            try:
+                self._put(base, config, checkpoint, metadata, new_versions)
+            except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
+                self._bases.forget(asked)
+                base = None
+        if base is None:
+            base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
+            self._put(base, config, checkpoint, metadata, new_versions)
+        return config_of(place, config["configurable"]["thread_id"])
+
+    def _put(
+        self,
+        base: Base,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> None:
+        asked = place_of(config)
+        place = asked._replace(id=checkpoint["id"])
+        codec = self._codec
+        lineage = self._lineage(place.thread_id)
+        changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
+        own = Own(place.namespace, place.id, asked.id or None, max(base.latest, place.id))
+        rest = {key: value for key, value in checkpoint.items() if key != "channel_values"}
+        small, whole = codec.encode_metadata(get_checkpoint_metadata(config, metadata))
+        writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, rest))]
+        if whole is not None:
+            writes.append(items.put(METADATA_CHANNEL, whole))
+        elif base.has_metadata:
+            writes.append(items.remove(METADATA_CHANNEL))
+        made = lineage.commit(
+            writes,
+            id=checkpoint_name(place.namespace, place.id),
+            parent=base.checkpoint,
+            line=line_name(place.namespace),
+            fork=fork_name(place.namespace, place.id),
+            metadata=small,
+            at_head=self._conflict == "raise",
+            twins=Twins(WRITES_BRANCH, *writes_range(writes_prefix(asked))) if asked.id else None,
+        )
+        next_base = Base.of(made, checkpoint["channel_versions"], own.latest)
+        self._bases.put(place, next_base)
+        changes.remember(self._frozen, next_base)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task has written, before the checkpoint it leads to; the checkpoint it follows may come later.
+
+        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced.
+
+        Raises:
+            ValueTypeError: the serialiser refuses a value; the message names the channel.
+            ThreadDeletedError: the thread was deleted.
+            UsageError: the config names no thread, or no checkpoint.
+
+        """
+        place = place_of(config)
+        if not place.id:
+            message = "a config for pending writes has configurable.checkpoint_id"
+            raise UsageError(message, argument="checkpoint_id", value=None)
+        codec = self._codec
+        prefix = writes_prefix(place)
+        made = []
+        for number, (channel, value) in enumerate(writes):
+            index = WRITES_IDX_MAP.get(channel, number)
+            encoded = codec.encode(value, f"write to {channel!r} of task {task_id!r}")
+            is_split = isinstance(encoded, list)
+            header = codec.encode_header((task_id, task_path, channel), index, is_split=is_split)
+            item = items.pack_list([header, *(encoded if isinstance(encoded, list) else [encoded])])
+            put = items.put if index < 0 else items.put_once
+            made.append(put(write_name(prefix, task_id, index), item))
+        if made:
+            self._lineage(place.thread_id).commit_aside(WRITES_BRANCH, made)
+
+    # --- removing and copying -----------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread for good: a late write to it raises ThreadDeletedError. One that is not there is no error."""
+        try:
+            self.store.delete_thread(str(thread_id))
+        except ThreadNotFoundError:
+            return
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints, and their pending writes, whose metadata has one of these run ids, in all threads.
+
+        What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
+        """
+        if not run_ids:
+            return
+        for info in self.store.threads():
+            remove_runs(self.store, self._codec, info.id, frozenset(map(str, run_ids)))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Let checkpoints go, and their space.
+
+        What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
+
+        Args:
+            thread_ids: those that are not there are passed over.
+            strategy: "keep_latest" keeps the latest of each namespace; "delete" none. The thread itself stays, and
+                may be gone on with.
+
+        """
+        if strategy not in ("keep_latest", "delete"):
+            message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
+            raise UsageError(message, argument="strategy", value=strategy)
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                remove_all(self.store, self._codec, str(thread_id))
+            else:
+                keep_latest(self.store, self._codec, str(thread_id))
+
+    # --- DeltaChannel ---------------------------------------------------------------------
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
+        return delta_history(self.store, self._codec, self._parts, place_of(config), channels) if channels else {}
+
+    # --- async: the same, on OS threads of the saver's own ------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `get_tuple`."""
+        return await self._runner.run(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """See `list`."""
+
+        def make() -> Iterator[CheckpointTuple]:
+            return self.list(config, filter=filter, before=before, limit=limit)
+
+        async for found in stream(self._runner, make):
+            yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """See `put`."""
+        return await self._runner.run(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """See `put_writes`."""
+        await self._runner.run(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """See `delete_thread`."""
+        await self._runner.run(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """See `delete_for_runs`."""
+        await self._runner.run(self.delete_for_runs, run_ids)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """See `prune`."""
+        await self._runner.run(self.prune, thread_ids, strategy=strategy)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `get_delta_channel_history`."""
+        return await self._runner.run(self.get_delta_channel_history, config=config, channels=channels)
+
+
+def _fits(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(_is_equal(metadata.get(key), value) for key, value in wanted.items())
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """Whether two values of metadata are equal, as JSON has it: true is not 1, but 1.0 is."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_is_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_is_equal, a, b))
+    return bool(a == b)

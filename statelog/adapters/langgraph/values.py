@@ -1,0 +1,248 @@
+"""Values of LangGraph as a store holds them: packed items, a list of them where there is one to be split."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from statelog import items
+from statelog.adapters.packed import MSGPACK, Packed, Serialised
+from statelog.errors import StatelogError, ValueTypeError
+from statelog.format import cbor
+from statelog.kernels.msgpack import array_head, join_array, split_array
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+Encoded = bytes | list[bytes]
+"""A value's item; of a list that is split, its items."""
+
+
+class Joined(NamedTuple):
+    """Items of a list, in one."""
+
+    number: int
+    data: bytes
+
+
+Read = bytes | list[Joined]
+"""A value as it was read: its item; of a list that is split, parts of it."""
+
+_PREFIX = items.codec_prefix(MSGPACK)
+_SPLIT_SIZE_BYTES_MIN = 32
+"""A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
+
+_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+_ONE_ITEM = b"\x91"
+"""Head of an array of one item."""
+
+_METADATA_SIZE_BYTES_MAX = 48 * 1024
+_MAJOR_LIST = 4
+
+
+def join(encoded: list[bytes]) -> Joined:
+    """Return packed items in one, as msgpack."""
+    at = len(_PREFIX)
+    starts = (1, 2, 3, 5, 9)
+    return Joined(len(encoded), b"".join([item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]))
+
+
+class Parts(dict[bytes, Joined]):
+    """Parts of lists in memory, by their digests: versions of a list share all but the last ones."""
+
+    def __init__(self, size_bytes_max: int = 32 * 1024 * 1024) -> None:
+        super().__init__()
+        self._size_bytes_max = size_bytes_max
+        self._size = 0
+
+    def __setitem__(self, digest: bytes, part: Joined) -> None:
+        self._size += len(part.data)
+        if self._size > self._size_bytes_max:
+            self.clear()
+            self._size = len(part.data)
+        super().__setitem__(digest, part)
+
+    def read(self, stored: items.Stored) -> Read:
+        """Return a stored value, read whole."""
+        return stored if isinstance(stored, bytes) else items.gather(stored, self, join)
+
+
+def pack(data: bytes) -> bytes:
+    """Return the item of a value that is msgpack already."""
+    return items.wrap(_PREFIX, data)
+
+
+class Codec:
+    """A serialiser, and what becomes of its bytes."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self._serde = serde
+        self.proves = type(serde) is JsonPlusSerializer
+        """Whether what freezes to the same (`unchanged`) is serialised to the same."""
+
+    def dump(self, value: Any, what: str) -> tuple[str, bytes]:
+        """Serialise. `what` names the value.
+
+        Raises:
+            ValueTypeError: the serialiser refuses it. Facts: path, type.
+
+        """
+        try:
+            kind, data = self._serde.dumps_typed(value)
+        except StatelogError:
+            raise
+        except Exception as error:
+            message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
+            raise ValueTypeError(message, path=what, type=type(value).__name__) from error
+        return kind, data if type(data) is bytes else bytes(data)
+
+    def encode(self, value: Any, what: str) -> Encoded:
+        """Return a value's item, or those of a list."""
+        kind, data = self.dump(value, what)
+        if kind != MSGPACK:
+            return cbor.encode(Serialised(kind, data), path=what)
+        if data and data[0] in _ARRAYS:
+            parts = split_array(data)
+            if parts is not None and len(data) >= _SPLIT_SIZE_BYTES_MIN * len(parts):
+                return [pack(part) for part in parts]
+        return pack(data)
+
+    def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
+        """Return the items of some of a list's values, None if they cannot be told apart."""
+        if not values:
+            return []
+        kind, data = self.dump(list(values), what)
+        parts = split_array(data) if kind == MSGPACK else None
+        return None if parts is None or len(parts) != len(values) else [pack(part) for part in parts]
+
+    def decode(self, read: Read) -> Any:
+        """Return a value. Raises what the serialiser raises."""
+        if isinstance(read, list):
+            head = array_head(sum(part.number for part in read))
+            return self._serde.loads_typed((MSGPACK, b"".join([head, *[part.data for part in read]])))
+        if read.startswith(_PREFIX):
+            return self._serde.loads_typed((MSGPACK, items.unwrap(_PREFIX, read)))
+        if read[0] >> 5 == _MAJOR_LIST:
+            return self.decode([join(items.read_list(read))])
+        serialised = cbor.decode(read)
+        return self._serde.loads_typed((serialised.type, serialised.data))
+
+    # --- what is kept of a checkpoint -------------------------------------------------
+
+    def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
+        """Return one item of some texts and a value."""
+        kind, data = self.dump(value, what)
+        texts = [_pack_text(part) for part in parts]
+        if kind == MSGPACK:
+            return pack(join_array([*texts, data]))
+        return pack(join_array([*texts, _pack_text(kind), _pack_bytes(data)]))
+
+    @staticmethod
+    def decode_texts(item: bytes, number: int) -> list[str | None]:
+        """Return the texts of `encode_parts`, without looking at the value."""
+        parts = split_array(items.unwrap(_PREFIX, item)) or []
+        return [_unpack_text(part) for part in parts[:number]]
+
+    def decode_value(self, item: bytes, number: int) -> Any:
+        """Return the value of `encode_parts`, which so many texts stand before."""
+        parts = split_array(items.unwrap(_PREFIX, item)) or []
+        if len(parts) == number + 1:
+            return self._serde.loads_typed((MSGPACK, parts[number]))
+        kind = _unpack_text(parts[number])
+        assert kind is not None
+        return self._serde.loads_typed((kind, _unpack_bytes(parts[number + 1])))
+
+    @staticmethod
+    def encode_header(texts: Sequence[str], number: int, *, is_split: bool) -> bytes:
+        """Return the item that stands before the value of a pending write."""
+        flag = b"\xc3" if is_split else b"\xc2"
+        return pack(join_array([*map(_pack_text, (*texts, str(number))), flag]))
+
+    @staticmethod
+    def decode_header(item: bytes) -> tuple[str, str, str, int]:
+        """Return (task id, path, channel, number) of a header."""
+        *texts, _flag = split_array(items.unwrap(_PREFIX, item)) or []
+        task_id, path, channel, number = [_unpack_text(text) or "" for text in texts]
+        return task_id, path, channel, int(number)
+
+    # --- metadata -----------------------------------------------------------------------
+
+    def encode_metadata(self, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | None]:
+        """Return (what is the checkpoint's metadata, the item of the whole if that is too large to be)."""
+        found = {key: self._plain_metadata(key, value) for key, value in metadata.items()}
+        try:
+            if len(cbor.encode(found)) <= _METADATA_SIZE_BYTES_MAX:
+                return found, None
+        except StatelogError:
+            pass  # a key that is no text, or a lone surrogate
+        encoded = self.encode(dict(metadata), "metadata")
+        names = ("source", "step", "run_id")
+        small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
+        return small, encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
+
+    def _plain_metadata(self, key: str, value: Any) -> Any:
+        if _is_plain(value, 0):
+            return value
+        if type(value) is tuple and _is_plain(list(value), 0):
+            return list(value)
+        kind, data = self.dump(value, f"metadata {key!r}")
+        return Packed(data) if kind == MSGPACK else Serialised(kind, data)
+
+    def decode_metadata(self, metadata: dict[str, Any], whole: Read | None) -> dict[str, Any]:
+        """Return the metadata: inverse of `encode_metadata`."""
+        if whole is not None:
+            decoded: dict[str, Any] = self.decode(whole)
+            return decoded
+        return {key: self._load(value) for key, value in metadata.items()}
+
+    def _load(self, value: Any) -> Any:
+        if isinstance(value, Packed):
+            return self._serde.loads_typed((MSGPACK, value.data))
+        if isinstance(value, Serialised):
+            return self._serde.loads_typed((value.type, value.data))
+        return value
+
+
+_SCALARS = frozenset([type(None), bool, int, float, str])
+_DEPTH_MAX = 32
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether a store holds a value as JSON would, and gives it back equal."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return kind is not int or -(1 << 63) <= value < 1 << 64
+    if depth > _DEPTH_MAX:
+        return False
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in value)
+    return kind is dict and all(type(key) is str and _is_plain(member, depth + 1) for key, member in value.items())
+
+
+def _pack_text(text: str | None) -> bytes:
+    if text is None:
+        return b"\xc0"
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) < 32:
+        return bytes([0xA0 | len(data)]) + data
+    return b"\xdb" + len(data).to_bytes(4, "big") + data
+
+
+def _unpack_text(item: bytes) -> str | None:
+    if item == b"\xc0":
+        return None
+    return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
+
+
+def _pack_bytes(data: bytes) -> bytes:
+    return b"\xc6" + len(data).to_bytes(4, "big") + data
+
+
+def _unpack_bytes(item: bytes) -> bytes:
+    return item[5:]
+
+
+__all__ = ["Codec", "Encoded", "Parts", "Read", "join", "pack"]

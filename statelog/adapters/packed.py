@@ -1,0 +1,167 @@
+"""Values that a framework's serialiser has packed, as they stand in a store, and how to show them.
+
+To show one imports nothing that its bytes name: of an object there is the name of its constructor, and its fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from statelog import register_codec
+
+__all__ = ["Constructed", "Packed", "Serialised"]
+
+MSGPACK = "msgpack"
+SERIALISED = "serialised"
+_DEPTH_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One item of msgpack."""
+
+    data: bytes
+
+    def shown(self) -> Any:
+        """Return what it says, of plain types and `Constructed`; itself if it is no msgpack."""
+        try:
+            value, end = _read(self.data, 0, 0)
+        except (IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):
+            return self.data
+        return value if end == len(self.data) else self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Serialised:
+    """What a serialiser made that is no msgpack: how it names it, and the bytes."""
+
+    type: str
+    data: bytes
+
+    def shown(self) -> Any:
+        """Return it as far as it can be told without its serialiser."""
+        if self.type == "null":
+            return None
+        if self.type in ("bytes", "bytearray"):
+            return self.data
+        return Constructed(self.type, {"bytes": self.data})
+
+
+@dataclass(frozen=True, slots=True)
+class Constructed:
+    """An object as its bytes tell of it: the constructor's name, and what it was given."""
+
+    name: str
+    fields: dict[str, Any] | tuple[Any, ...]
+
+    @property
+    def short_name(self) -> str:
+        """The name without its module."""
+        return self.name.rpartition(".")[2]
+
+
+register_codec(Packed, name=MSGPACK, encode=lambda packed: packed.data, decode=Packed)
+register_codec(
+    Serialised, name=SERIALISED, encode=lambda value: [value.type, value.data], decode=lambda pair: Serialised(*pair)
+)
+
+
+# --- msgpack, for display ------------------------------------------------------------
+
+_NUMBERS = {
+    0xCA: ">f",
+    0xCB: ">d",
+    0xCC: ">B",
+    0xCD: ">H",
+    0xCE: ">I",
+    0xCF: ">Q",
+    0xD0: ">b",
+    0xD1: ">h",
+    0xD2: ">i",
+    0xD3: ">q",
+}
+_SINGLES = {0xC0: None, 0xC2: False, 0xC3: True}
+_SIZES = {
+    0xD9: ("text", 1),
+    0xDA: ("text", 2),
+    0xDB: ("text", 4),
+    0xC4: ("bytes", 1),
+    0xC5: ("bytes", 2),
+    0xC6: ("bytes", 4),
+    0xDC: ("list", 2),
+    0xDD: ("list", 4),
+    0xDE: ("dict", 2),
+    0xDF: ("dict", 4),
+    0xC7: ("extension", 1),
+    0xC8: ("extension", 2),
+    0xC9: ("extension", 4),
+}
+_FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+
+
+def _read(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """Return (value, offset behind it). Raises ValueError, IndexError and others for what is no msgpack."""
+    if depth > _DEPTH_MAX:
+        raise ValueError(depth)
+    first = data[at]
+    at += 1
+    if first < 0x80:
+        return first, at
+    if first >= 0xE0:
+        return first - 0x100, at
+    if first in _SINGLES:
+        return _SINGLES[first], at
+    if first in _NUMBERS:
+        form = _NUMBERS[first]
+        end = at + struct.calcsize(form)
+        return struct.unpack(form, data[at:end])[0], end
+    if first < 0xC0:
+        kind, size = (
+            ("dict", first & 15) if first < 0x90 else ("list", first & 15) if first < 0xA0 else ("text", first & 31)
+        )
+    elif first in _FIXED:
+        kind, size = "extension", _FIXED[first]
+    else:
+        kind, width = _SIZES.get(first, ("", 0))
+        size = int.from_bytes(data[at : at + width], "big")
+        at += width
+    return _read_sized(data, at, kind, size, depth)
+
+
+def _read_sized(data: bytes, at: int, kind: str, size: int, depth: int) -> tuple[Any, int]:
+    if kind == "list":
+        items = []
+        for _ in range(size):
+            item, at = _read(data, at, depth + 1)
+            items.append(item)
+        return items, at
+    if kind == "dict":
+        members = {}
+        for _ in range(size):
+            key, at = _read(data, at, depth + 1)
+            members[key if isinstance(key, str) else repr(key)], at = _read(data, at, depth + 1)
+        return members, at
+    end = at + size + (kind == "extension")
+    if not kind or end > len(data):
+        raise ValueError(kind)
+    if kind == "extension":
+        return _extension(data[at], data[at + 1 : end], depth + 1), end
+    return (data[at:end].decode() if kind == "text" else data[at:end]), end
+
+
+def _extension(code: int, data: bytes, depth: int) -> Any:
+    """Return what LangGraph's serialiser means by an extension: [module, name, fields, ...]; a snapshot; an array."""
+    value, end = _read(data, 0, depth)
+    if end == len(data):
+        if code == 7:
+            return Constructed("DeltaSnapshot", (value,))
+        if code == 6 and isinstance(value, list) and len(value) == 4:
+            return Constructed(
+                "numpy.ndarray", {"dtype": value[0], "shape": value[1], "order": value[2], "data": value[3]}
+            )
+        if isinstance(value, list) and len(value) > 2 and all(isinstance(name, str) for name in value[:2]):
+            fields = tuple(value[2]) if code == 1 and isinstance(value[2], list) else value[2]
+            return Constructed(f"{value[0]}.{value[1]}", fields if isinstance(fields, dict | tuple) else (fields,))
+    return Constructed(f"extension {code}", (data,))

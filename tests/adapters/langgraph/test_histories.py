@@ -1,0 +1,49 @@
+"""Whatever was put, a StatelogSaver answers as an InMemorySaver does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+from histories import World, ask_everything, filters, put_writes, puts
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langgraph.checkpoint.memory import InMemorySaver
+
+from statelog.adapters.langgraph import StatelogSaver
+
+
+class Patient(InMemorySaver):
+    """As LangGraph's, but for parents in a loop, which it would follow for ever."""
+
+    def get_delta_channel_history(self, *, config, channels):
+        seen = set()
+        place = config["configurable"]
+        entries = self.storage.get(place["thread_id"], {}).get(place["checkpoint_ns"], {})
+        id = place.get("checkpoint_id")
+        while id in entries and id not in seen:
+            seen.add(id)
+            id = entries[id][2]
+        return {} if id in seen else super().get_delta_channel_history(config=config, channels=channels)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(puts | puts | put_writes, max_size=14), filters)
+def test_answers_are_those_of_an_in_memory_saver(history, wanted):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        StatelogSaver.open(Path(folder) / "s", durability="interval") as saver,
+    ):
+        memory = Patient()
+        world = World(memory, saver)
+        for step in history:
+            world.apply(step)
+        expected, found = ask_everything(memory, wanted), ask_everything(saver, wanted)
+        for question, answer in expected.items():
+            if answer != {}:  # a loop
+                assert found[question] == answer, question
+        assert saver.store.verify().ok
