@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from statelog import kernels
-from statelog.errors import LimitError, StatelogError
+from statelog.errors import CorruptionError, LimitError, StatelogError
 from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
-from statelog.tree.value import encode_slot, is_tree, open_root, read_item
+from statelog.tree.value import container_head, container_kind, encode_slot, is_tree, open_root, read_item
 from statelog.views import MapView, find_text
 
 if TYPE_CHECKING:
@@ -28,16 +28,45 @@ class Encoded:
     """A value checked and encoded ahead: to be put into a dict of `Thread.edit`, or of a mount, as the value is.
 
     What `edit` is given runs inside the commit, while others wait: of a large value the work is done here, before it.
+    It may also stand right inside a list or dict that is put; further inside the work is done again.
     """
 
     __slots__ = ("item",)
 
     def __init__(self, value: object, *, path: str = "value") -> None:
         """Encode. What cannot be stored is refused as by `Thread.commit`, under `path`."""
-        self.item = cbor.encode(value, path=path)
+        self.item = _encode_inside(value, path)
 
     def __repr__(self) -> str:
         return f"<Encoded {len(self.item)} bytes>"
+
+
+def _encode(value: Any, path: str) -> bytes:
+    """Return the item of a value; what is encoded in it already is taken as it is."""
+    if type(value) is Encoded:
+        return value.item
+    if type(value) is dict and Encoded in map(type, value.values()):
+        pairs = [(cbor.encode(key), _encode_inside(member, f"{path}.{key}")) for key, member in value.items()]
+        head = container_head(kernels.KIND_DICT, len(pairs))
+        return b"".join([head, *(part for pair in sorted(pairs) for part in pair)])
+    if type(value) is list and Encoded in map(type, value):
+        items = [_encode_inside(member, f"{path}[{index}]") for index, member in enumerate(value)]
+        return b"".join([container_head(kernels.KIND_LIST, len(items)), *items])
+    return cbor.encode(plain(value), path=path)
+
+
+def _encode_inside(value: Any, path: str) -> bytes:
+    """Return the item of a value that may stand inside a list or dict: it nests a level less than others may."""
+    if type(value) is Encoded:
+        return value.item
+    item = cbor.encode(plain(value), path=path)
+    if container_kind(item) >= 0:
+        try:
+            kernels.cbor_check(container_head(kernels.KIND_LIST, 1) + item)
+        except CorruptionError:
+            message = f"{path}: nested deeper than {DEPTH_MAX - 1} levels, and to stand inside another"
+            raise LimitError(message, path=path, limit=DEPTH_MAX - 1) from None
+    return item
 
 
 @dataclass(slots=True)
@@ -80,8 +109,7 @@ class Loaded:
         mounted = self.mounted
         if mounted is not None:
             return mounted.encode(path)
-        value = self.value
-        self.final = value.item if type(value) is Encoded else cbor.encode(plain(value), path=path)
+        self.final = _encode(self.value, path)
         return self.final != self.item
 
     def store(self, workspace: Workspace) -> Slot:
@@ -302,10 +330,13 @@ class MountMap(MutableMapping[str, Any]):
         self._slot = slot
         self._loaded: dict[str, Loaded] = {}
         self._removed: set[str] = set()
+        self._slots: dict[object, Slot | None] = {}
         self._changes: list[tuple[str, Loaded | None]] = []
 
     def _stored(self, key: object) -> Slot | None:
-        return find_text(self._tree, key)
+        if key not in self._slots:
+            self._slots[key] = find_text(self._tree, key)
+        return self._slots[key]
 
     def __getitem__(self, key: str) -> Any:
         loaded = self._loaded.get(key)

@@ -184,12 +184,26 @@ class MapView(Mapping[str, Any]):
         return KeysView(self)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return (key, value) pairs."""
-        return ItemsView(self)
+        """Return (key, value) pairs; some neighbours at a time are read in one go."""
+        return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """Return the values."""
-        return ValuesView(self)
+        """Return the values; some neighbours at a time are read in one go."""
+        return _Values(self)
+
+    def _pairs(self) -> Iterator[tuple[str, Any]]:
+        source = self._source
+        if not isinstance(source, Tree):
+            for key, value in source.items():
+                yield key, _copied(value)
+            return
+        for node, table, start, stop in source.runs(0, source.count):
+            keys = cbor.decode_all([source.key(node, table, index) for index in range(start, stop)])
+            slots = [source.slot(node, table, index) for index in range(start, stop)]
+            if self._top:
+                yield from zip(keys, [view_value(source.workspace, slot, top=True) for slot in slots], strict=True)
+            else:
+                yield from zip(keys, view_values(source.workspace, slots), strict=True)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MapView):
@@ -217,6 +231,24 @@ class MapView(Mapping[str, Any]):
             more = f", ... {len(self) - _REPR_ITEMS_MAX} more" if len(self) > _REPR_ITEMS_MAX else ""
             return f"{{{shown}{more}}}"
         return repr(self.to_python())
+
+
+class _Items(ItemsView[str, Any]):
+    """The pairs of a map, read run by run instead of key by key."""
+
+    _mapping: MapView
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return self._mapping._pairs()  # noqa: SLF001 - the map's own view
+
+
+class _Values(ValuesView[Any]):
+    """The values of a map, read run by run instead of key by key."""
+
+    _mapping: MapView
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _key, value in self._mapping._pairs())  # noqa: SLF001 - the map's own view
 
 
 def _copied(value: Any) -> Any:

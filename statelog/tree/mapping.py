@@ -120,7 +120,7 @@ def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -
     if is_tree(slot):
         tree = open_root(workspace, slot)
         merged = merge_batch(workspace, tree.node, batch, kind=tree.kind)
-        return settle(workspace, merged, top=top) if _may_be_small(merged, batch) else add_root(workspace, merged)
+        return settle(workspace, merged, top=top) if _may_be_small(tree, merged, batch) else add_root(workspace, merged)
     item = read_item(workspace, slot)
     kind = container_kind(item)
     assert kind in MAPS
@@ -138,9 +138,9 @@ def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -
     return encode_slot(workspace, container_head(kind, len(pairs)) + joined, top=top)
 
 
-def _may_be_small(node: Node, batch: Batch) -> bool:
-    """Whether the value may have shrunk below what a tree is for: only small roots can."""
-    return node.content_size < 4 * 4096 or any(slot is None for _key, slot in batch)
+def _may_be_small(tree: Tree, merged: Node, batch: Batch) -> bool:
+    """Whether the value may have shrunk below what a tree is for: not if entries were only added."""
+    return kernels.root_read(*merged).count != tree.count + len(batch)
 
 
 def update(slot: Slot, workspace: Workspace, items: Sequence[tuple[bytes, bytes]]) -> Slot:

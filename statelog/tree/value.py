@@ -13,7 +13,7 @@ from statelog.errors import CorruptionError, ReducerTypeError
 from statelog.format.cbor import FROZENSET_PREFIX, SET_PREFIX, TUPLE_PREFIX, head
 from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
 from statelog.tree.builder import Builder, root_row
-from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, ROOT, Node, Slot, Workspace
+from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT, Node, Slot, Workspace
 from statelog.tree.tree import MAPS, STRIDE, STRINGS, Tree
 
 if TYPE_CHECKING:
@@ -189,16 +189,19 @@ def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
 
 def small_item(tree: Tree, size_max: int) -> bytes | None:
     """Return the item of a tree of entries if it takes at most `size_max` bytes, reading little otherwise."""
-    if tree.count > size_max:
+    # Every entry takes a byte; with its own text as key most take four: 2 + 128 * 3 + 4 * (count - 129) bytes at least.
+    if tree.count > (size_max // 4 + 33 if tree.kind == kernels.KIND_DICT else size_max):
         return None
-    parts = [container_head(tree.kind, tree.count)]
-    size = len(parts[0])
-    for part in _parts(tree, size_max):
-        size += len(part)
-        if size > size_max:
+    least = 0  # the entries as they stand, refs counted as the smallest value that is not inline
+    first = 1 if tree.kind == kernels.KIND_KEYED else 0  # not the fingerprints
+    for run in tree.runs(0, tree.count):
+        table = run.table[run.start * STRIDE : run.stop * STRIDE]
+        least += sum(table[2::STRIDE]) - sum(table[first::STRIDE])
+        least += _refs(tree, table) * (INLINE_SIZE_BYTES_MAX + 1 - REF_SIZE_BYTES)
+        if least > size_max:
             return None
-        parts.append(part)
-    return b"".join(parts)
+    item = container_head(tree.kind, tree.count) + b"".join(_parts(tree, size_max))
+    return item if len(item) <= size_max else None
 
 
 # --- slot -> item -------------------------------------------------------------
