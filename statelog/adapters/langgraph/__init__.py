@@ -1,18 +1,40 @@
-"""LangGraph on statelog: a checkpointer.
+"""LangGraph on statelog: a checkpointer, a store and a cache, on one file, for many processes and tasks at once.
 
-    from statelog.adapters.langgraph import StatelogSaver
+    from statelog.adapters.langgraph import StatelogSaver, StatelogStore
     with StatelogSaver.open("agent.state") as saver:
-        graph = builder.compile(checkpointer=saver)
+        graph = builder.compile(checkpointer=saver, store=StatelogStore(saver.store))
 
-Needs `pip install statelog[langgraph]`.
+Needs `pip install 'statelog[langgraph]'`. Each class, and with it LangGraph, is imported when it is asked for.
 """
 
-from importlib.util import find_spec
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
-    message = "statelog.adapters.langgraph needs LangGraph: pip install 'statelog[langgraph]'"
-    raise ImportError(message, name="langgraph")
+if TYPE_CHECKING:
+    from statelog.adapters.langgraph.cache import StatelogCache
+    from statelog.adapters.langgraph.saver import StatelogSaver
+    from statelog.adapters.langgraph.store import StatelogStore
 
-from statelog.adapters.langgraph.saver import StatelogSaver
+__all__ = ["StatelogCache", "StatelogSaver", "StatelogStore"]
 
-__all__ = ["StatelogSaver"]
+_MODULES = {
+    "StatelogCache": "cache",
+    "StatelogSaver": "saver",
+    "StatelogStore": "store",
+}
+_NEEDED = ("langgraph", "langchain_core", "ormsgpack")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class."""
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing not in _NEEDED:
+            raise
+        message = f"{__name__}.{name} needs LangGraph: pip install 'statelog[langgraph]'"
+        raise ModuleNotFoundError(message, name=missing) from error

@@ -1,0 +1,110 @@
+"""Filters of a search: what they mean, on values as they are stored. Nothing of a filter is ever code or a query."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+Matches = Callable[[Any], bool]
+"""Whether a value, or a view of one, is what a filter asks for."""
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_ORDERED = (int, float, Decimal, str, datetime)
+
+
+def compile_filter(conditions: Mapping[str, Any]) -> Matches:
+    """Return whether a dict has, under each key, what its condition asks for; a missing key counts as None.
+
+    A condition is a value, equal by JSON's types (1 and 1.0 are equal, 1 and True are not); a dict of operators,
+    all of which must hold; a dict of conditions for the dict there; or a list of conditions for a list as long.
+    `$gt`, `$gte`, `$lt`, `$lte` compare numbers with numbers and text with text; nothing else is in any order.
+
+    Raises:
+        ValueError: an operator there is not, or one of order with something that has none.
+
+    """
+    return _compile_members(conditions)
+
+
+def _compile_members(conditions: Mapping[str, Any]) -> Matches:
+    members = [(key, _compile(condition)) for key, condition in conditions.items()]
+
+    def matches(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(member(value.get(key)) for key, member in members)
+
+    return matches
+
+
+def _compile(condition: Any) -> Matches:
+    if isinstance(condition, Mapping):
+        if any(isinstance(key, str) and key.startswith("$") for key in condition):
+            operators = [_compile_operator(name, operand) for name, operand in condition.items()]
+            return lambda value: all(holds(value) for holds in operators)
+        return _compile_members(condition)
+    if isinstance(condition, list | tuple):
+        members = [_compile(member) for member in condition]
+        return lambda value: (
+            _is_list(value)
+            and len(value) == len(members)
+            and all(holds(item) for holds, item in zip(members, value, strict=True))
+        )
+    return lambda value: is_equal(value, condition)
+
+
+def _compile_operator(name: Any, operand: Any) -> Matches:
+    if name == "$eq":
+        return lambda value: is_equal(value, operand)
+    if name == "$ne":
+        return lambda value: not is_equal(value, operand)
+    order = _ORDERS.get(name)
+    if order is None:
+        message = f"Unsupported operator: {name}"
+        raise ValueError(message)
+    if not isinstance(operand, _ORDERED) or isinstance(operand, bool):
+        message = f"{name} compares numbers or texts, not {type(operand).__name__}"
+        raise ValueError(message)  # noqa: TRY004 - as for an operator that there is not
+    return lambda value: _are_in_order(value, operand, order)
+
+
+def _are_in_order(value: Any, operand: Any, order: Callable[[Any, Any], bool]) -> bool:
+    if isinstance(value, bool) or not isinstance(value, _ORDERED) or _kind(value) is not _kind(operand):
+        return False
+    try:
+        return bool(order(value, operand))
+    except (TypeError, ArithmeticError):  # datetimes of which one has no zone; a signalling NaN
+        return False
+
+
+def _kind(value: Any) -> type:
+    return str if isinstance(value, str) else datetime if isinstance(value, datetime) else float
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def is_equal(value: Any, other: Any) -> bool:
+    """Whether two values are equal as JSON has it: of one type, an int and a float being numbers."""
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(other, Mapping):
+        return (
+            isinstance(value, Mapping)
+            and len(value) == len(other)
+            and all(key in value and is_equal(value[key], member) for key, member in other.items())
+        )
+    if _is_list(other):
+        return (
+            _is_list(value)
+            and len(value) == len(other)
+            and all(is_equal(a, b) for a, b in zip(value, other, strict=True))
+        )
+    return bool(value == other)

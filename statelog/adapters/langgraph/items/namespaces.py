@@ -1,0 +1,59 @@
+"""Namespaces: their text, and which of them fit conditions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from langgraph.store.base import MatchCondition
+
+Namespace = tuple[str, ...]
+
+_SEPARATOR = "."
+"""LangGraph allows none in a label."""
+
+
+def to_text(namespace: Sequence[str]) -> str:
+    """Return a namespace as one text."""
+    return _SEPARATOR.join(namespace)
+
+
+def from_text(text: str) -> Namespace:
+    """Inverse of `to_text`."""
+    return tuple(text.split(_SEPARATOR)) if text else ()
+
+
+def fits(namespace: Namespace, condition: MatchCondition) -> bool:
+    """Whether a namespace begins, or ends, as a condition says; `*` stands for any label.
+
+    Raises:
+        ValueError: a match type that there is not.
+
+    """
+    path = condition.path
+    if condition.match_type == "prefix":
+        labels = namespace[: len(path)]
+    elif condition.match_type == "suffix":
+        labels = namespace[len(namespace) - len(path) :] if len(path) <= len(namespace) else ()
+    else:
+        message = f"Unsupported match type: {condition.match_type}"
+        raise ValueError(message)
+    return len(labels) == len(path) and all(wanted in ("*", label) for label, wanted in zip(labels, path, strict=True))
+
+
+def common_prefix(conditions: Iterable[MatchCondition]) -> Namespace:
+    """Return the longest beginning that conditions ask for without a wildcard: only below it is anything to find."""
+    longest: Namespace = ()
+    for condition in conditions:
+        if condition.match_type == "prefix":
+            path = tuple(condition.path)
+            fixed = path[: path.index("*")] if "*" in path else path
+            longest = max(longest, fixed, key=len)
+    return longest
+
+
+def cut(namespaces: Iterable[Namespace], max_depth: int | None) -> list[Namespace]:
+    """Return namespaces no deeper than `max_depth`, each once, sorted."""
+    return sorted({namespace[:max_depth] for namespace in namespaces} if max_depth is not None else namespaces)

@@ -1,0 +1,167 @@
+"""How items are found: over the state of one snapshot, reading what is asked for."""
+
+from __future__ import annotations
+
+import heapq
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.adapters.langgraph.items.changes import About, expiring_bound, recent_key
+from statelog.adapters.langgraph.items.namespaces import common_prefix, cut, fits, from_text, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from langgraph.store.base import ListNamespacesOp
+
+    from statelog.adapters.langgraph.items.filters import Matches
+    from statelog.adapters.langgraph.items.namespaces import Namespace
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MISSES_MAX = 100
+"""After so many items that do not match, all are looked at where they lie, which is sooner done than one by one."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Found(NamedTuple):
+    """An item as it was found."""
+
+    namespace: str
+    key: str
+    about: About
+    value: Any
+    """A dict, or a view of a large one."""
+    score: float | None = None
+
+
+def to_time(time_us: int) -> datetime:
+    """Return a time as items bear it."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+class Reader:
+    """The items of one moment. What has expired by `now_us` is not there."""
+
+    def __init__(self, state: Mapping[str, Any], now_us: int) -> None:
+        self._state = state
+        self.now_us = now_us
+        self._channels: dict[str, Mapping[str, Any]] = {}
+        self._opened: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last put."""
+        number: int = self._state.get("last", 0)
+        return number
+
+    def _channel(self, channel: str) -> Mapping[str, Any]:
+        found = self._channels.get(channel)
+        if found is None:
+            found = self._channels[channel] = self._state.get(channel, _NOTHING)
+        return found
+
+    def of(self, channel: str, namespace: str) -> Mapping[str, Any]:
+        """Return what a channel has of a namespace."""
+        place = channel, namespace
+        found = self._opened.get(place)
+        if found is None:
+            found = self._opened[place] = self._channel(channel).get(namespace, _NOTHING)
+        return found
+
+    # --- items ------------------------------------------------------------------
+
+    def find(self, namespace: str, key: str) -> Found | None:
+        """Return an item."""
+        return self.match(namespace, key, None)
+
+    def match(self, namespace: str, key: str, matches: Matches | None) -> Found | None:
+        """Return an item if it is there and matches."""
+        entry = self.of("items", namespace).get(key)
+        return None if entry is None else self._found(namespace, key, entry, matches)
+
+    def _found(self, namespace: str, key: str, entry: Mapping[str, Any], matches: Matches | None) -> Found | None:
+        value = entry["value"]
+        if matches is not None and not matches(value):
+            return None
+        about = About.of(entry)
+        return Found(namespace, key, about, value) if about.is_alive(self.now_us) else None
+
+    def recent(self, prefix: Namespace, matches: Matches | None) -> Iterator[Found]:
+        """Yield the items in and below a namespace that match, from the last put to the first."""
+        namespaces = list(self.namespaces(prefix))
+        streams = [self._recent_in(namespace) for namespace in namespaces]
+        misses = 0
+        for at, namespace, key in streams[0] if len(streams) == 1 else heapq.merge(*streams):
+            found = self.match(namespace, key, matches)
+            if found is not None:
+                yield found
+            elif misses < _MISSES_MAX:
+                misses += 1
+            elif matches is not None:
+                yield from self._all_before(at, namespaces, matches)
+                return
+
+    def _recent_in(self, namespace: str) -> Iterator[tuple[str, str, str]]:
+        for at, key in self.of("recent", namespace).items():
+            yield at, namespace, key
+
+    def _all_before(self, at: str, namespaces: list[str], matches: Matches) -> list[Found]:
+        """Return what matches of the items put before one, latest first; all values are read, as they lie."""
+        found = []
+        for namespace in namespaces:
+            for key, entry in self.of("items", namespace).items():
+                one = self._found(namespace, key, entry, matches)
+                if one is not None and recent_key(one.about.number) > at:
+                    found.append(one)
+        return sorted(found, key=_number, reverse=True)
+
+    # --- namespaces ---------------------------------------------------------------
+
+    def namespaces(self, prefix: Namespace) -> Iterator[str]:
+        """Yield the namespaces that hold items, alive or not, in and below one."""
+        if not prefix:
+            yield from self._channel("items")
+            return
+        items = self._channel("items")
+        pending = [to_text(prefix)]
+        while pending:
+            namespace = pending.pop()
+            if namespace in items:
+                yield namespace
+            below = self.of("namespaces", namespace)
+            pending += [f"{namespace}.{label}" for label in below]
+
+    def list_namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        """Return the namespaces that hold living items and fit, sorted label by label."""
+        conditions = op.match_conditions or ()
+        dead = self._dead_namespaces()
+        found = [
+            namespace
+            for namespace in map(from_text, self.namespaces(common_prefix(conditions)))
+            if namespace not in dead and all(fits(namespace, condition) for condition in conditions)
+        ]
+        return cut(found, op.max_depth)[op.offset : op.offset + op.limit]
+
+    def _dead_namespaces(self) -> set[Namespace]:
+        """Return the namespaces of which everything has expired, and nothing was swept yet."""
+        counts: dict[str, int] = {}
+        bound = expiring_bound(self.now_us)
+        for at, (namespace, _key) in self._channel("expiring").items():
+            if at > bound:
+                break
+            counts[namespace] = counts.get(namespace, 0) + 1
+        return {from_text(each) for each, count in counts.items() if count == len(self.of("items", each))}
+
+
+def _number(found: Found) -> int:
+    return found.about.number
+
+
+def take(found: Iterator[Found], offset: int, limit: int) -> list[Found]:
+    """Return a slice `[offset : offset + limit]`, drawing no more than it takes; negative bounds count from the end."""
+    if offset < 0 or limit < 0:
+        return list(found)[offset : offset + limit]
+    return list(islice(found, offset, offset + limit))

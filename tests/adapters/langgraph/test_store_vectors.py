@@ -1,0 +1,205 @@
+"""Semantic search: what is embedded, how it is ranked, and that it is there for the next process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("langgraph", reason="LangGraph is not installed")
+pytest.importorskip("numpy", reason="numpy is not installed")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.store.base import GetOp, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from statelog.adapters.langgraph import StatelogStore
+from statelog.adapters.langgraph.store import STORE_THREAD_ID
+
+DIMS = 8
+SPACE = ("docs",)
+
+
+def embed(texts):
+    """Count letters: texts of like letters are similar."""
+    return [[float(text.count(letter)) for letter in "abcdefgh"] for text in texts]
+
+
+async def aembed(texts):
+    await asyncio.sleep(0)
+    return embed(texts)
+
+
+def index(**more):
+    return {"dims": DIMS, "embed": embed, **more}
+
+
+@pytest.fixture
+def memory(store):
+    return StatelogStore(store, index=index(fields=["text"]))
+
+
+def keys(found):
+    return [item.key for item in found]
+
+
+def test_the_most_similar_come_first_and_those_without_a_vector_last(memory):
+    memory.put(SPACE, "a", {"text": "aaaa"})
+    memory.put(SPACE, "b", {"text": "aabb"})
+    memory.put(SPACE, "none", {"text": "aaaa"}, index=False)
+    memory.put(SPACE, "c", {"text": "cccc"})
+    memory.put(("other",), "a", {"text": "aaaa"})
+    found = memory.search(SPACE, query="aa")
+    assert keys(found) == ["a", "b", "c", "none"]
+    assert [item.score for item in found] == [pytest.approx(1), pytest.approx(0.5**0.5), pytest.approx(0), None]
+    assert keys(memory.search(SPACE, query="aa", limit=2, offset=1)) == ["b", "c"]
+    assert keys(memory.search(SPACE, query="aa", filter={"text": {"$ne": "aaaa"}})) == ["b", "c"]
+    assert [item.namespace for item in memory.search((), query="aa", limit=2)] == [("other",), SPACE]
+    assert keys(memory.search(SPACE)) == ["c", "none", "b", "a"]
+
+
+def test_puts_and_deletions_count_at_once(memory):
+    memory.batch([PutOp(SPACE, f"{number}", {"text": "b" * (number + 1)}) for number in range(200)])
+    assert len(memory.search(SPACE, query="a", limit=1000)) == 200
+    memory.put(SPACE, "7", {"text": "aaa"})
+    assert memory.search(SPACE, query="a")[0].key == "7"
+    memory.put(SPACE, "7", {"text": "aaa"}, index=False)
+    found = memory.search(SPACE, query="a", limit=1000)
+    assert (found[-1].key, found[-1].score) == ("7", None)
+    memory.put(SPACE, "8", {"text": "a"})
+    memory.delete(SPACE, "8")
+    assert "8" not in keys(memory.search(SPACE, query="a", limit=1000))
+    for _ in range(3):
+        memory.batch([PutOp(SPACE, f"{number}", {"text": "ab"}) for number in range(150)])
+        assert len(memory.search(SPACE, query="a", limit=1000)) == 200
+    memory.batch([PutOp(SPACE, f"{number}", None) for number in range(200)])
+    assert memory.search(SPACE, query="a") == []
+    memory.put(SPACE, "x", {"text": "a"})
+    assert keys(memory.search(SPACE, query="a")) == ["x"]
+
+
+def test_fields_are_paths_and_the_best_of_several_vectors_counts(store):
+    memory = StatelogStore(store, index=index(fields=["parts[*].text", "title"]))
+    memory.put(SPACE, "a", {"parts": [{"text": "bb"}, {"text": "a"}, {"other": 1}], "title": "cc"})
+    memory.put(SPACE, "b", {"parts": [{"text": "ab"}], "title": None})
+    memory.put(SPACE, "c", {"parts": [], "own": {"x": "a"}}, index=["own.x"])
+    memory.put(SPACE, "d", {"n": 1})
+    found = memory.search(SPACE, query="a")
+    assert keys(found) == ["c", "a", "b", "d"]
+    stored = store.thread(STORE_THREAD_ID).state["vectors"].to_python()["docs"]
+    assert {key: sorted(fields) for key, fields in stored.items()} == {
+        "a": ["parts[*].text.0", "parts[*].text.1", "title"],
+        "b": ["parts[*].text"],
+        "c": ["own.x"],
+    }
+    assert {len(vector) for fields in stored.values() for vector in fields.values()} == {4 * DIMS}
+
+
+def test_without_fields_the_whole_item_is_embedded(store):
+    memory = StatelogStore(store, index=index())
+    memory.put(SPACE, "a", {"x": "aaaa"})
+    memory.put(SPACE, "b", {"x": "bbbb"})
+    assert keys(memory.search(SPACE, query="a")) == ["a", "b"]
+
+
+def test_vectors_are_there_for_the_next_process(path):
+    with StatelogStore.open(path, index=index()) as memory:
+        memory.put(SPACE, "a", {"x": "aaaa"})
+        memory.put(SPACE, "b", {"x": "bbbb"})
+
+    def embed_queries_alone(texts):
+        assert texts == ["a"]
+        return embed(texts)
+
+    with StatelogStore.open(path, index=index(embed=embed_queries_alone)) as memory:
+        assert keys(memory.search(SPACE, query="a")) == ["a", "b"]
+        with StatelogStore.open(path, index=index()) as other:
+            other.put(SPACE, "c", {"x": "a"})
+        assert "c" in keys(memory.search(SPACE, query="a"))
+
+
+def test_an_asynchronous_embedding_serves_tasks(store):
+    async def main():
+        memory = StatelogStore(store, index=index(embed=aembed))
+        await asyncio.gather(*[memory.aput(SPACE, f"{n}", {"x": "a" * n + "b"}) for n in range(10)])
+        return await memory.asearch(SPACE, query="aaaa", limit=2)
+
+    assert keys(asyncio.run(main())) == ["9", "8"]
+    with pytest.raises(ValueError, match="async"):
+        StatelogStore(store, index=index(embed=aembed)).put(SPACE, "x", {"x": "a"})
+    assert StatelogStore(store).get(SPACE, "x") is None
+
+
+TEXTS = st.text("abcdefgh", min_size=1, max_size=6)
+OPS = st.one_of(
+    st.builds(PutOp, st.just(SPACE), st.sampled_from("klmnop"), st.none() | st.builds(dict, text=TEXTS),
+              st.sampled_from([None, False]), st.none()),
+    st.builds(SearchOp, st.just(()), st.none(), st.just(100), st.just(0), TEXTS),
+    st.builds(GetOp, st.just(SPACE), st.sampled_from("klmnop")),
+)  # fmt: skip
+
+
+@settings(max_examples=30)
+@given(st.lists(OPS, max_size=25))
+def test_scores_are_those_of_the_store_in_memory(tmp_path_factory, ops):
+    config = index(fields=["text"])
+    theirs = InMemoryStore(index=config)
+    with StatelogStore.open(tmp_path_factory.mktemp("v") / "a.state", index=config, durability="interval") as ours:
+        for op in ops:
+            if isinstance(op, PutOp):  # theirs keeps vectors of what was put before
+                theirs.batch([PutOp(op.namespace, op.key, None)])
+            (mine,), (other,) = ours.batch([op]), theirs.batch([op])
+            if isinstance(op, SearchOp):
+                scores = {item.key: item.score for item in other}
+                assert {item.key: item.score for item in mine} == {
+                    key: score if score is None else pytest.approx(score, abs=1e-5) for key, score in scores.items()
+                }
+                scored = [item.score for item in mine if item.score is not None]
+                assert scored == sorted(scored, reverse=True)
+                assert [item.score for item in mine[len(scored) :]] == [None] * (len(mine) - len(scored))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"dims": 0, "embed": embed}, "dims"),
+        ({"embed": embed}, "dims"),
+        ({"dims": DIMS}, "embed"),
+        ({"dims": DIMS, "embed": embed, "fields": "text"}, "fields"),
+    ],
+)
+def test_configurations_that_mean_nothing_are_refused(store, config, message):
+    with pytest.raises(ValueError, match=message):
+        StatelogStore(store, index=config)
+
+
+def test_vectors_of_another_length_are_refused(store):
+    memory = StatelogStore(store, index=index(dims=3))
+    with pytest.raises(ValueError, match="dims=3"):
+        memory.put(SPACE, "a", {"x": "a"})
+    with pytest.raises(ValueError, match="dims=3"):
+        memory.search(SPACE, query="a")
+    StatelogStore(store, index=index()).put(SPACE, "a", {"x": "a"})
+    with pytest.raises(ValueError, match="8 numbers is stored"):
+        StatelogStore(store, index={"dims": 2, "embed": lambda texts: [[1.0, 2.0] for _ in texts]}).search(
+            SPACE, query="a"
+        )
+    with pytest.raises(ValueError, match="0 vectors for 1"):
+        StatelogStore(store, index=index(embed=lambda _texts: [])).put(SPACE, "a", {"x": "a"})
+
+
+def test_without_numpy_the_error_says_what_to_install():
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "import statelog\n"
+        "from statelog.adapters.langgraph import StatelogStore\n"
+        "StatelogStore.open(sys.argv[1], index={'dims': 1, 'embed': lambda texts: []})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "/dev/null/none"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    code = code.replace("StatelogStore.open(sys.argv[1], ", "from unittest.mock import Mock\nStatelogStore(Mock(), ")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ModuleNotFoundError: semantic search (index=) needs numpy: pip install numpy" in done.stderr
