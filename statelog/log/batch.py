@@ -129,6 +129,8 @@ class Batch:
         self._cache = cache
         self._end = memory.end
         self._staged: list[_Staged] = []
+        self._encoded: list[bytes] = []
+        self._encoded_chain = self._end.chain
         self._index: dict[bytes, bytes | None] = {}
         self.memory = memory
         self.new_heads: dict[tuple[int, int], Head] = {}
@@ -172,7 +174,7 @@ class Batch:
         """Return a record that is in the log already or, encoded for the purpose, a staged one."""
         index = lsn - self._end.lsn - 1
         if 0 <= index < len(self._staged):
-            return memoryview(self._encode()[index])
+            return memoryview(self._record(index))
         return self._transaction.get_log(lsn)
 
     def last_lsn(self) -> int:
@@ -285,25 +287,35 @@ class Batch:
 
     # --- applying --------------------------------------------------------------
 
-    def _encode(self) -> list[bytes]:
-        records = []
-        chain = self._end.chain
+    def _record(self, index: int) -> bytes:
+        """Return a staged record, encoded: those before the last stay as they are when more is staged."""
+        encoded = self._encoded
         last = len(self._staged) - 1
-        for offset, staged in enumerate(self._staged):
-            type_, time_us, body, nodes = staged
-            flags = FLAG_CONTINUES if offset < last else 0
-            lsn = self._end.lsn + offset + 1
-            record, chain = encode_record(
-                type_, lsn=lsn, time_us=time_us, previous_chain=chain, body=body, nodes=nodes, flags=flags
-            )
-            records.append(record)
-        self._chain = chain
-        return records
+        while len(encoded) < min(index + 1, last):
+            record, self._encoded_chain = self._encode(len(encoded), FLAG_CONTINUES)
+            encoded.append(record)
+        if index < last:
+            return encoded[index]
+        record, self._chain = self._encode(last, 0)
+        return record
+
+    def _encode(self, index: int, flags: int) -> tuple[bytes, bytes]:
+        """Return the staged record behind those encoded, and its chain digest."""
+        type_, time_us, body, nodes = self._staged[index]
+        return encode_record(
+            type_,
+            lsn=self._end.lsn + index + 1,
+            time_us=time_us,
+            previous_chain=self._encoded_chain,
+            body=body,
+            nodes=nodes,
+            flags=flags,
+        )
 
     def apply(self, transaction: WriteTransaction) -> None:
         """Put everything staged into `transaction`. Only an error of storage can stop this."""
-        for lsn, record in enumerate(self._encode(), self._end.lsn + 1):
-            transaction.put_log(lsn, record)
+        for index in range(len(self._staged)):
+            transaction.put_log(self._end.lsn + index + 1, self._record(index))
         for key, payload in self._index.items():
             if payload is None:
                 transaction.delete_index(key)
