@@ -12,6 +12,7 @@ from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import writer
 from statelog.log.index import TO_BE_ERASED, redacted_records
+from statelog.log.loans import lenders_of
 from statelog.log.names import check_name
 from statelog.log.retention import Policy, erase_records, retain_thread
 from statelog.log.vacuum import RetentionReport
@@ -115,19 +116,27 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     if dead is not None and is_pending:  # an earlier deletion was cut short
         return erase_records(engine, dead)
 
-    def work(batch: Batch) -> int:
+    def work(batch: Batch) -> tuple[int, list[int]]:
         found = batch.view.thread_lsn(thread_id)
         if found is None:
             if batch.view.is_deleted(thread_id):
                 raise writer.deleted_error(thread_id)
             message = f"no thread {thread_id!r} in this store"
             raise ThreadNotFoundError(message, thread=thread_id)
+        lenders = lenders_of(batch.view, found)
         writer.delete_thread(batch, found, thread_id)
-        return found
+        return found, lenders
 
-    deleted = engine.write(work, may_use_reserve=True)
+    deleted, lenders = engine.write(work, may_use_reserve=True)
     engine.collectors.pop(deleted, None)
-    return erase_records(engine, deleted)
+    report = erase_records(engine, deleted)
+    for lender in lenders:  # a copy may have been the last to need what a deleted thread has left
+        with engine.read() as view:
+            is_alive = view.is_alive(lender)
+        if not is_alive:
+            report.add(erase_records(engine, lender))
+    report.threads = 1
+    return report
 
 
 def _holds_unerased(view: View, thread: int) -> bool:

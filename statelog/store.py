@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from statelog.copies import copy_thread
 from statelog.errors import UsageError
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log import compact as compaction
@@ -132,6 +133,20 @@ class Store:
             with self.read() as view:
                 page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
             yield from page
+
+    def copy_thread(self, source: str, target: str) -> Thread:
+        """Make a new thread with all branches, versions, ids of callers, metadata, tags and the schema of another.
+
+        One commit, whatever the length: a record of about 200 bytes for each version, and no value again. From then on
+        neither knows of the other: each can be committed to, retained and deleted. The copy's versions bear the time
+        of the copying, and therefore other digests and default ids; its retention policy is that of any new thread.
+
+        Raises:
+            ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
+            ThreadDeletedError: one of the two was deleted.
+
+        """
+        return copy_thread(self, source, target)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Return a context manager whose commits, to any threads, happen together at its end, or not at all."""

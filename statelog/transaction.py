@@ -11,6 +11,7 @@ import contextlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from statelog.copies import copy_thread
 from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
 from statelog.log.batch import Batch, Head, LogEnd, Memory
@@ -95,6 +96,10 @@ class Transaction:
         """Return a thread whose writes belong to this transaction."""
         self._check_open()
         return Thread(self, id, schema, branch)
+
+    def copy_thread(self, source: str, target: str) -> Thread:
+        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
+        return copy_thread(self, source, target)
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -92,6 +92,11 @@ class Store:
         """See `statelog.Store.threads`."""
         return stream(self._runner, self._store.threads)
 
+    async def copy_thread(self, source: str, target: str) -> Thread:
+        """See `statelog.Store.copy_thread`."""
+        copied = await self._runner.run(self._store.copy_thread, source, target)
+        return Thread(self._runner, lambda: copied, target, copied.branch)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """See `statelog.Store.transaction`."""

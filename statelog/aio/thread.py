@@ -185,3 +185,8 @@ class Transaction:
         """Return a thread whose writes belong to this transaction."""
         make = partial(self._transaction.thread, id, schema=schema, branch=branch)
         return Thread(self._runner, make, id, branch)
+
+    async def copy_thread(self, source: str, target: str) -> Thread:
+        """See `statelog.transaction.Transaction.copy_thread`."""
+        copied = await self._runner.run(self._transaction.copy_thread, source, target)
+        return Thread(self._runner, lambda: copied, target, copied.branch)

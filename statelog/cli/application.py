@@ -12,7 +12,7 @@ import click
 from statelog.cli import exits
 from statelog.cli.bench import bench
 from statelog.cli.care import rebuild_index, stat, verify
-from statelog.cli.changes import fork, rollback, tag
+from statelog.cli.changes import copy, fork, rollback, tag
 from statelog.cli.compact import compact
 from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
@@ -161,7 +161,7 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, diff, log, rollback, fork, tag, stat, verify, rebuild_index, bench,
+    demo, threads, history, show, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
     retain, delete, compact, export, import_, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

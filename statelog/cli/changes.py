@@ -1,4 +1,4 @@
-"""`statelog rollback`, `fork` and `tag`: the commands that write."""
+"""`statelog rollback`, `fork`, `copy` and `tag`: the commands that write."""
 
 from __future__ import annotations
 
@@ -107,6 +107,36 @@ def fork(
                 f"branch {name} of thread {thread} begins at version {base.version} of branch {base.branch};"
                 f" its head is version {head.version}"
             )
+
+
+@click.command(short_help="Copy a thread.")
+@STORE
+@click.argument("source")
+@click.argument("target")
+@AS_JSON
+def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
+    """Make TARGET, a new thread in STORE, with all branches, versions and tags of the thread SOURCE.
+
+    Values are shared: the copy takes one small record a version, and each goes its own way from here.
+    """
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        find_thread(opened, source, "main")
+        copied = opened.copy_thread(source, target)
+        branches = [(branch.name, branch.head_version) for branch in copied.branches()]
+        head = copied.head
+        if as_json:
+            output.emit(
+                {
+                    "source": source,
+                    "thread": target,
+                    "branches": [{"name": name, "head_version": version} for name, version in branches],
+                    "head": None if head is None else checkpoint_document(head),
+                }
+            )
+        else:
+            count = f"{len(branches)} branches" if len(branches) > 1 else "1 branch"
+            output.line(f"thread {target} is a copy of {source}: {count}; its head is version {branches[0][1]}")
 
 
 @click.command(short_help="Name checkpoints.")

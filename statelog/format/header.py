@@ -12,7 +12,9 @@ from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.format import cbor
 from statelog.format.seal import seal, unseal
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FORMAT_VERSION_READ_MIN = 1
+"""Of this one and later ones all that is in a store is in a store of this release, too."""
 HEADER_KEY = b"header"
 STORE_ID_SIZE_BYTES = 16
 
@@ -48,7 +50,7 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
     """Return the header's fields, each checked.
 
     Raises:
-        CorruptionError: the seal does not hold, or a field is not what format 1 allows.
+        CorruptionError: the seal does not hold, or a field is not what the format allows.
         NewerFormatError: a newer format; FormatError: not a store at all. Facts: needed, supported.
     """
     header = cbor.decode(unseal(HEADER_KEY, value))
@@ -59,18 +61,18 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
     if type(needed) is int and needed > FORMAT_VERSION:
         message = f"the store has format {needed}; this release reads up to format {FORMAT_VERSION}"
         raise NewerFormatError(message, needed=needed, supported=FORMAT_VERSION)
-    if not _is_format_1(header):
+    if not _is_sound(header):
         message = f"the header is damaged: {header!r}"
         raise CorruptionError(message, header=header)
     return header
 
 
-def _is_format_1(header: dict[str, Any]) -> bool:
+def _is_sound(header: dict[str, Any]) -> bool:
     store_id, created_us = header.get("store_id"), header.get("created_us")
     return (
         header.keys() == {"magic", "format", "store_id", "created_us", "digest", "checksum"}
         and type(header["format"]) is int
-        and header["format"] == FORMAT_VERSION
+        and header["format"] >= FORMAT_VERSION_READ_MIN
         and type(store_id) is bytes
         and len(store_id) == STORE_ID_SIZE_BYTES
         and type(created_us) is int

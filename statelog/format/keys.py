@@ -150,6 +150,36 @@ def encode_borrowed_prefix(thread: int) -> bytes:
     return b"o" + _U64.pack(thread)
 
 
+def encode_loan_key(lender: int, lsn: int) -> bytes:
+    """A loan of a thread's nodes, by the LSN of its record -> the thread that has them."""
+    return _EVENT.pack(b"l", lender, lsn)
+
+
+def encode_loan_prefix(lender: int) -> bytes:
+    """All loans of a thread's nodes."""
+    return b"l" + _U64.pack(lender)
+
+
+def decode_loan_lsn(key: bytes) -> int:
+    """Return the LSN at the end of an `l` key."""
+    return int(_EVENT.unpack(key)[2])
+
+
+def encode_debt_key(thread: int, lender: int) -> bytes:
+    """Thread, and one whose nodes it has -> LSN of the loan's record."""
+    return _EVENT.pack(b"L", thread, lender)
+
+
+def encode_debt_prefix(thread: int) -> bytes:
+    """All loans that a thread has."""
+    return b"L" + _U64.pack(thread)
+
+
+def decode_debt_lender(key: bytes) -> int:
+    """Return the lender in an `L` key."""
+    return int(_EVENT.unpack(key)[2])
+
+
 THREAD_PREFIXES = (b"T", b"b", b"B", b"v", b"i", b"g", b"e", b"r")
 """Beginnings of keys that go on with a thread's LSN."""
 

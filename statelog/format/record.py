@@ -30,6 +30,7 @@ TYPE_SCHEMA = 5
 TYPE_TAG = 6
 TYPE_DELETE = 7
 TYPE_POLICY = 8
+TYPE_LOAN = 9
 TYPE_NAMES = {
     TYPE_THREAD: "thread",
     TYPE_CHECKPOINT: "checkpoint",
@@ -39,6 +40,7 @@ TYPE_NAMES = {
     TYPE_TAG: "tag",
     TYPE_DELETE: "delete",
     TYPE_POLICY: "policy",
+    TYPE_LOAN: "loan",
 }
 
 BORROWED_FIELD = 16

@@ -2,7 +2,7 @@
 
 A release that changes the format registers one function here, for the version before. At open a
 store that is older goes through all of them that it needs, in one transaction, under the exclusive
-lock: cut anywhere, it is as it was or as it has to be. Version 1 is the first: there is none yet.
+lock: cut anywhere, it is as it was or as it has to be. Version 1 is the first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ if TYPE_CHECKING:
     Upgrade = Callable[[Tables], None]
     """Makes the tables those of the next version, but for the version in the header."""
 
-UPGRADES: dict[int, Upgrade] = {}
+
+def _allow_loans(_tables: Tables) -> None:
+    """Version 2 has one more type of record, and more to say in another: what is there stays as it is."""
+
+
+UPGRADES: dict[int, Upgrade] = {1: _allow_loans}
 """By the version they begin with."""
 
 

@@ -14,6 +14,7 @@ from statelog.format.record import (
     TYPE_CHECKPOINT,
     TYPE_DELETE,
     TYPE_FORK,
+    TYPE_LOAN,
     TYPE_POLICY,
     TYPE_ROLLBACK,
     TYPE_SCHEMA,
@@ -67,6 +68,24 @@ class DeleteEvent(NamedTuple):
 
     thread: int
     id_digest: bytes
+    returns: bool = False
+    """Whether what it had on loan is reached by nothing any more that came by it there."""
+
+    def fields(self) -> list[Any]:
+        """Return what its record says."""
+        return list(self) if self.returns else [self.thread, self.id_digest]
+
+
+class LoanEvent(NamedTuple):
+    """A thread has nodes of another thread's, of any record before this one: it is a copy of that thread.
+
+    Of numbers alone: it outlives both.
+    """
+
+    thread: int
+    lender: int
+    next_versions: list[int]
+    """Of the branches of a copy, the first version that was not copied; empty where it is none (an import)."""
 
 
 class PolicyEvent(NamedTuple):
@@ -121,7 +140,15 @@ Digested = tuple[CheckpointEvent, bytes]
 """A checkpoint and its digest."""
 
 Event = (
-    ThreadEvent | SchemaEvent | ForkEvent | TagEvent | DeleteEvent | PolicyEvent | StorePolicyEvent | CheckpointEvent
+    ThreadEvent
+    | SchemaEvent
+    | ForkEvent
+    | TagEvent
+    | DeleteEvent
+    | PolicyEvent
+    | StorePolicyEvent
+    | LoanEvent
+    | CheckpointEvent
 )
 
 _NULL = -1
@@ -194,6 +221,8 @@ def decode_event(record: Record) -> Event:
             return TagEvent(*fields)
         if record.type == TYPE_DELETE:
             return DeleteEvent(*fields)
+        if record.type == TYPE_LOAN:
+            return LoanEvent(*fields)
         if record.type == TYPE_POLICY:
             return _decode_policy(fields)
     except (TypeError, ValueError, IndexError, CorruptionError) as error:

@@ -13,6 +13,7 @@ from statelog.log.events import (
     DeleteEvent,
     Event,
     ForkEvent,
+    LoanEvent,
     PolicyEvent,
     SchemaEvent,
     StorePolicyEvent,
@@ -57,6 +58,8 @@ def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
         _put_policies(index, with_policy(index.view.policies(), event.pattern, event.policy))
     elif isinstance(event, DeleteEvent):
         _apply_deletion(index, event, lsn)
+    elif isinstance(event, LoanEvent):
+        _apply_loan(index, event, lsn)
     else:
         index.put_index(keys.encode_thread_event_key(event.thread, lsn), b"")
         _apply_to_thread(index, event, lsn)
@@ -100,7 +103,21 @@ def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
         if prefix != b"r":
             for key, _payload in list(index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))):
                 index.delete_index(key)
+    if event.returns:
+        for key, payload in list(index.view.transaction.scan_index(keys.encode_debt_prefix(thread))):
+            index.delete_index(keys.encode_loan_key(keys.decode_debt_lender(key), keys.decode_lsn(payload)))
+            index.delete_index(key)
     index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
+
+
+def _apply_loan(index: IndexWriter, event: LoanEvent, lsn: int) -> None:
+    """Enter a loan in place of an earlier one between the same threads."""
+    key = keys.encode_debt_key(event.thread, event.lender)
+    before = index.get_index(key)
+    if before is not None:
+        index.delete_index(keys.encode_loan_key(event.lender, keys.decode_lsn(before)))
+    index.put_index(key, keys.encode_lsn(lsn))
+    index.put_index(keys.encode_loan_key(event.lender, lsn), keys.encode_lsn(event.thread))
 
 
 WHOLE, VACUUMED, TO_BE_ERASED = range(3)

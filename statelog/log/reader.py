@@ -19,6 +19,7 @@ from statelog.log.events import (
     DeleteEvent,
     Event,
     ForkEvent,
+    LoanEvent,
     PolicyEvent,
     SchemaEvent,
     StorePolicyEvent,
@@ -46,7 +47,8 @@ class LogRecord:
 
     Attributes:
         lsn: its number; dense from 1.
-        type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy" or "delete".
+        type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy", "delete" or "loan" (a copy was
+            made).
         time: when it was committed (UTC).
         thread_id: the thread it is about; None when the thread was deleted, the event redacted,
             or when it is about threads to come (a policy).
@@ -129,7 +131,7 @@ def _thread_id(view: View, event: Event) -> str | None:
         return None
     if view.is_alive(event.thread):
         return view.thread(event.thread).id
-    if event.thread not in view.deleted_threads():
+    if not isinstance(event, LoanEvent) and event.thread not in view.deleted_threads():
         raise missing("thread", event.thread)
     return None
 
@@ -173,6 +175,8 @@ def describe(view: View, event: Event) -> dict[str, Any]:
         return {"policy": event.policy, **describe_pattern(event.pattern)}
     if isinstance(event, DeleteEvent):
         return {}
+    if isinstance(event, LoanEvent):
+        return {"of": view.thread(event.lender).id if view.is_alive(event.lender) else None}
     body = {
         "branch": view.branch(event.thread, event.branch).name,
         "version": event.version,

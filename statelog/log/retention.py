@@ -11,7 +11,8 @@ A policy that is applied as a thread commits expires the oldest versions first: 
 left behind that it does not keep. It marks what it keeps once, and then only what is new. A node that dies later
 stays marked, and is taken when all is marked anew, which is seldom.
 
-Nodes that another thread borrows, and what is below them, are kept here (V2); see `sweep.py`.
+Nodes that another thread borrows, and what is below them, are kept here, and so are all of the records that a copy of
+the thread may lead to (V2); see `sweep.py`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.mark import NodeRef
+    from statelog.log.vacuum import Alive
     from statelog.storage.transactions import WriteTransaction
 
 POLICY_STEP_VERSIONS = 64
@@ -80,6 +82,16 @@ class Policy:
     def to_fields(self) -> dict[str, Any]:
         """Return what a policy record says."""
         return {"keep_last": self.keep_last, "max_age_s": self.max_age_s, "keep_tags": self.keep_tags}
+
+
+class _Lent(NamedTuple):
+    """Keeps what is marked, and every node of the records that a copy of the thread may lead to (V2)."""
+
+    marks: Alive
+    below_lsn: int
+
+    def is_alive(self, lsn: int, number: int) -> bool:
+        return lsn < self.below_lsn or self.marks.is_alive(lsn, number)
 
 
 _EVERYTHING = Policy(max_age_s=1 << 40)
@@ -143,11 +155,12 @@ class Collector:
         self._branches = len(keeps.branches)
         self._pins = frozenset(keeps.pins)
 
-    def catch_up(self, transaction: WriteTransaction) -> Marks:
-        """Mark what is new, under the lock (V1); return all marks."""
+    def catch_up(self, transaction: WriteTransaction) -> Alive:
+        """Mark what is new, under the lock (V1); return what is kept."""
+        view = View(transaction)
         marks = self._marks.read_by(self._engine.reader_in(transaction))
-        marks.mark(self._new_roots(View(transaction)))
-        return self._marks
+        marks.mark(self._new_roots(view))
+        return _Lent(self._marks, view.lent_below(self._thread))
 
     def expire(self) -> bool:
         """Expire versions, and vacuum their records; return whether none is left that the policy does not keep."""
@@ -360,9 +373,7 @@ def _expirable(
     return some[:count], count == len(some)
 
 
-def _expire(
-    transaction: WriteTransaction, thread: int, gone: list[_Version], marks: Marks | EveryNode
-) -> RetentionReport:
+def _expire(transaction: WriteTransaction, thread: int, gone: list[_Version], marks: Alive) -> RetentionReport:
     """Take versions out of the index, redact their records, and take nodes of these that are not marked."""
     view = View(transaction)
     by_page: dict[bytes, set[int]] = {}
@@ -412,9 +423,10 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
     for page in portions(engine, records):
 
         def work(transaction: WriteTransaction, page: Sequence[Rewritable] = page) -> RetentionReport:
+            view = View(transaction)
             marks = Marks(engine.reader_in(transaction))
-            marks.mark(_borrowed_nodes(View(transaction), thread))
-            return rewrite(transaction, page, marks)
+            marks.mark(_borrowed_nodes(view, thread))
+            return rewrite(transaction, page, _Lent(marks, view.lent_below(thread)))
 
         try:
             report.add(engine.write_raw(work))

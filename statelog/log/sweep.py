@@ -94,7 +94,8 @@ class _Sweep:
                 self._mapped.read(ENVELOPE_SIZE_BYTES)
             self._starts.append(pairs)
             is_lent = NOBODY in threads or any(
-                next(view.transaction.scan_index(keys.encode_borrowed_prefix(thread)), None) for thread in threads
+                view.lent_below(thread) or next(view.transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
+                for thread in threads
             )
             # Where nothing is lent, no other thread leads to these.
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)

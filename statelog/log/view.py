@@ -116,6 +116,11 @@ class View:
         assert isinstance(event, DeleteEvent)
         return event.thread
 
+    def lent_below(self, thread: int) -> int:
+        """Return the LSN below which other threads may reach any node of a thread's records; 0 if there is none."""
+        found = self.transaction.last_index(keys.encode_loan_prefix(thread))
+        return 0 if found is None else keys.decode_loan_lsn(found[0])
+
     def threads(self) -> Iterator[ThreadRow]:
         """Yield all threads in order of creation."""
         for key, payload in self.transaction.scan_index(b"T"):
@@ -167,7 +172,7 @@ class View:
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
         version = kernels.page_range(found[1])[1]
-        return self._checked(thread, version, kernels.page_read(found[1], version))
+        return self.checkpoint_at(thread, version, kernels.page_read(found[1], version))
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         """Return the entry of a version as `branch` sees it, None if there is none."""
@@ -267,9 +272,10 @@ class View:
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
         entry = self.entry(thread, branch, version)
-        return None if entry is None else self._checked(thread, version, entry)
+        return None if entry is None else self.checkpoint_at(thread, version, entry)
 
-    def _checked(self, thread: int, version: int, entry: VersionEntry) -> Digested:
+    def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
+        """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""
         found = self._events.get(entry) if self._events else None
         if found is None:
             found = self._read_checkpoint(entry)

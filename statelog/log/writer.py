@@ -47,6 +47,7 @@ from statelog.log.events import (
     parse_default_id,
 )
 from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
+from statelog.log.loans import gives_back
 from statelog.log.names import channel_key, check_name
 from statelog.log.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
 from statelog.log.step import take_step
@@ -96,8 +97,8 @@ def deleted_error(thread_id: str) -> ThreadDeletedError:
 def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
     """Stage a thread's end: it leaves the index, and its id stays dead."""
     lsn = batch.next_lsn()
-    event = DeleteEvent(thread, part_digest(thread_id.encode()))
-    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(list(event)))
+    event = DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread))
+    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(event.fields()))
     apply_event(batch, event, lsn)
     batch.forget_threads()
 

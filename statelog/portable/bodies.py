@@ -22,6 +22,7 @@ from statelog.format.record import (
     TYPE_CHECKPOINT,
     TYPE_DELETE,
     TYPE_FORK,
+    TYPE_LOAN,
     TYPE_NAMES,
     TYPE_POLICY,
     TYPE_ROLLBACK,
@@ -58,6 +59,7 @@ METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
 _FIELDS_MAX = 32
 _SPEC_SIZE_BYTES_MAX = 4096
 _BORROWED_MAX = 1 << 20
+_BRANCHES_MAX = 1 << 20
 _LSN_MAX = 1 << 62
 _POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
 _NULL = b"\xf6"
@@ -133,6 +135,12 @@ def _boolean(item: bytes) -> bool:
     return item == b"\xf5"
 
 
+def _true(item: bytes) -> bool:
+    if item != b"\xf5":
+        raise _WrongFieldError
+    return True
+
+
 def _metadata(item: bytes) -> bytes:
     if item[0] >> 5 != DICT or len(item) > METADATA_SIZE_BYTES_MAX:
         raise _WrongFieldError
@@ -150,6 +158,10 @@ def _digests(item: bytes) -> bytes:
     for child in children(item, LIST, _BORROWED_MAX):
         _digest(child)
     return item
+
+
+def _versions(item: bytes) -> list[int]:
+    return [VERSION(child) for child in children(item, LIST, _BRANCHES_MAX)]
 
 
 def _specs(item: bytes) -> dict[str, str]:
@@ -214,8 +226,10 @@ _BODIES: dict[int, tuple[Field, ...]] = {
     TYPE_TAG: (LSN, NAME, LSN),
     TYPE_DELETE: (LSN, DIGEST),
     TYPE_POLICY: (LSN, POLICY),
+    TYPE_LOAN: (LSN, LSN, _versions),
 }
 _NO_THREAD = b"\0"
+_RETURNING = (*_BODIES[TYPE_DELETE], _true)
 _STORE_POLICY: tuple[Field, ...] = (LSN, POLICY, _pattern)
 _REDACTED: tuple[Field, ...] = (LSN, DIGEST, _digests)
 
@@ -274,8 +288,12 @@ def read_event(record: Record) -> Event | Redacted:
             thread, digest, borrowed = read_fields(split_array(record.body), _REDACTED)
             return Redacted(thread, digest, cbor.decode(borrowed))
         parts = split_array(record.body)
-        is_of_store = record.type == TYPE_POLICY and parts[:1] == [_NO_THREAD]
-        read_fields(parts, _STORE_POLICY if is_of_store else _BODIES[record.type])
+        fields = _BODIES[record.type]
+        if record.type == TYPE_POLICY and parts[:1] == [_NO_THREAD]:
+            fields = _STORE_POLICY
+        elif record.type == TYPE_DELETE and len(parts) > len(fields):
+            fields = _RETURNING
+        read_fields(parts, fields)
     except CorruptionError as error:
         if "lsn" in error.facts:
             raise

@@ -18,6 +18,7 @@ from statelog.log.events import (
     DeleteEvent,
     Event,
     ForkEvent,
+    LoanEvent,
     StorePolicyEvent,
     TagEvent,
     ThreadEvent,
@@ -51,9 +52,8 @@ def check_event(view: View, event: Event, lsn: int, recent: dict[int, Checkpoint
         if view.thread_lsn(event.thread_id) is not None or view.is_deleted(event.thread_id):
             _refuse(lsn, f"thread {event.thread_id!r} begins again")
         return
-    if isinstance(event, DeleteEvent):
-        if view.is_alive(event.thread) and part_digest(view.thread(event.thread).id.encode()) != event.id_digest:
-            _refuse(lsn, f"it deletes thread {event.thread} under another's name")
+    if isinstance(event, DeleteEvent | LoanEvent):
+        _check_numbers(view, event, lsn)
         return
     if isinstance(event, StorePolicyEvent):
         if len(with_policy(view.policies(), event.pattern, event.policy)) > POLICIES_MAX:
@@ -62,6 +62,19 @@ def check_event(view: View, event: Event, lsn: int, recent: dict[int, Checkpoint
     if not view.is_alive(event.thread):
         _refuse(lsn, f"there is no thread {event.thread}")
     _check_event_of_thread(view, event, lsn, recent)
+
+
+def _check_numbers(view: View, event: DeleteEvent | LoanEvent, lsn: int) -> None:
+    """Check what is said of threads that may be gone already where this stands: their records were redacted."""
+    if isinstance(event, LoanEvent):
+        if event.thread == event.lender or not (0 < event.thread < lsn and 0 < event.lender < lsn):
+            _refuse(lsn, f"thread {event.lender} lends to thread {event.thread}")
+        return
+    if view.is_alive(event.thread) and part_digest(view.thread(event.thread).id.encode()) != event.id_digest:
+        _refuse(lsn, f"it deletes thread {event.thread} under another's name")
+    notes = view.transaction.scan_index(keys.encode_borrowed_prefix(event.thread))
+    if event.returns and (view.lent_below(event.thread) or next(notes, None) is not None):
+        _refuse(lsn, f"what thread {event.thread} has on loan is still in use")
 
 
 def _check_event_of_thread(view: View, event: Event, lsn: int, recent: dict[int, CheckpointEvent]) -> None:

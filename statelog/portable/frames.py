@@ -24,7 +24,10 @@ from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 MAGIC = b"\x89STLGX\r\n"
 """No text, and a transfer that takes it for text damages it at once."""
 
-EXPORT_FORMAT = 1
+EXPORT_FORMAT = 2
+"""Of a log, in which there may be records that format 1 did not have."""
+EXPORT_FORMAT_MIN = 1
+"""Of threads."""
 
 HEADER = 0x48
 RECORD = 0x52
@@ -115,7 +118,7 @@ class FrameWriter:
         self._write(MAGIC)
         fields = {
             "magic": _NAME,
-            "format": EXPORT_FORMAT,
+            "format": EXPORT_FORMAT if header.kind == LOG else EXPORT_FORMAT_MIN,
             "kind": header.kind,
             "store_id": header.store_id,
             "since": header.since,
@@ -292,7 +295,7 @@ def _check_format(frame: Frame) -> None:
         message = "this is no export of a statelog store"
         raise FormatError(message, offset=frame.offset, needed=None, supported=EXPORT_FORMAT)
     needed = fields.get("format")
-    if type(needed) is int and needed != EXPORT_FORMAT:
-        message = f"the export has format {needed}; this release reads format {EXPORT_FORMAT}"
+    if type(needed) is int and not EXPORT_FORMAT_MIN <= needed <= EXPORT_FORMAT:
+        message = f"the export has format {needed}; this release reads up to format {EXPORT_FORMAT}"
         kind = NewerFormatError if needed > EXPORT_FORMAT else FormatError
         raise kind(message, offset=frame.offset, needed=needed, supported=EXPORT_FORMAT)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import StatelogError
+from statelog.format import keys
 from statelog.format.seal import unseal
 from statelog.log.view import BranchRow, ThreadRow, decode_branch, decode_thread
 from statelog.portable.pages import LEAF, Entry, PageFile, page_kind
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _THREAD = struct.Struct(">cQ")
 _BRANCH = struct.Struct(">cQI")
 _PAGE = struct.Struct(">cQII")
+_DEBT = struct.Struct(">cQQ")
 _VALUE_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -30,12 +32,14 @@ class Remains:
         threads: by LSN.
         branches: by thread and number.
         versions: thread, branch and version by the LSN of a lost record.
+        loans: thread and lender by the LSN of a lost record.
 
     """
 
     threads: dict[int, ThreadRow] = field(default_factory=dict)
     branches: dict[tuple[int, int], BranchRow] = field(default_factory=dict)
     versions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    loans: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def read_remains(pages: PageFile, lost: Collection[int], progress: Callable[[int, int], None] | None) -> Remains:
@@ -45,12 +49,12 @@ def read_remains(pages: PageFile, lost: Collection[int], progress: Callable[[int
         if entry.is_database or not 0 < entry.size <= _VALUE_SIZE_BYTES_MAX:
             continue
         kind = entry.key[:1]
-        size = {b"T": _THREAD.size, b"B": _BRANCH.size, b"v": _PAGE.size}.get(kind)
+        size = {b"T": _THREAD.size, b"B": _BRANCH.size, b"v": _PAGE.size, b"L": _DEBT.size}.get(kind)
         if size == len(entry.key):
             try:
                 payload = unseal(entry.key, pages.read(entry.offset, entry.size))
                 _take(remains, entry.key, payload, lost)
-            except (StatelogError, ValueError, TypeError):
+            except (StatelogError, ValueError, TypeError, struct.error):
                 continue
     return remains
 
@@ -78,6 +82,11 @@ def _take(remains: Remains, key: bytes, payload: bytes, lost: Collection[int]) -
         branch = decode_branch(number, payload)
         if isinstance(branch.name, str) and isinstance(branch.base_version, int) and isinstance(branch.lsn, int):
             remains.branches.setdefault((thread, number), branch)
+    elif key[:1] == b"L":
+        lsn = keys.decode_lsn(payload)
+        if lsn in lost:
+            _kind, thread, lender = _DEBT.unpack(key)
+            remains.loans.setdefault(lsn, (thread, lender))
     else:
         _kind, thread, number, _page = _PAGE.unpack(key)
         first, last = kernels.page_range(payload)

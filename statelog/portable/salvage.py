@@ -29,6 +29,7 @@ from statelog.format.record import (
     NO_DIGEST,
     TYPE_CHECKPOINT,
     TYPE_FORK,
+    TYPE_LOAN,
     TYPE_THREAD,
     Record,
     Redacted,
@@ -43,7 +44,7 @@ from statelog.format.record import (
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.engine import Engine
-from statelog.log.events import CheckpointEvent, Event, ForkEvent, ThreadEvent
+from statelog.log.events import CheckpointEvent, Event, ForkEvent, LoanEvent, ThreadEvent
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
@@ -308,11 +309,14 @@ def _chained(piece: _Piece, end: LogEnd) -> _Piece:
     return _decoded(with_previous_chain(piece.data, end.chain), piece.record.lsn)
 
 
-def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent) -> _Piece:
-    """Return a record for the beginning of a thread or branch. Raises CorruptionError if it cannot be."""
-    type_ = TYPE_THREAD if isinstance(event, ThreadEvent) else TYPE_FORK
+_TYPES = {ThreadEvent: TYPE_THREAD, ForkEvent: TYPE_FORK, LoanEvent: TYPE_LOAN}
+"""Of what may stand in for a lost record."""
+
+
+def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent | LoanEvent) -> _Piece:
+    """Return a record for what is to stand in for a lost one. Raises CorruptionError if it cannot be."""
     data, _chain = encode_record(
-        type_, lsn=lsn, time_us=end.time_us + 1, previous_chain=end.chain, body=cbor.encode(list(event))
+        _TYPES[type(event)], lsn=lsn, time_us=end.time_us + 1, previous_chain=end.chain, body=cbor.encode(list(event))
     )
     piece = _decoded(data, lsn)
     if isinstance(event, ForkEvent):

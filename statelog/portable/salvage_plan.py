@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from statelog.format.record import Redacted, decode_record
-from statelog.log.events import MAIN, CheckpointEvent, DeleteEvent, ForkEvent, ThreadEvent
+from statelog.log.events import MAIN, CheckpointEvent, DeleteEvent, ForkEvent, LoanEvent, ThreadEvent
 from statelog.portable.bodies import read_event
 from statelog.portable.remains import Remains, read_remains
 
@@ -26,7 +26,7 @@ class Plan:
         last: the last LSN there was.
         lost: LSNs of records that were not found.
         remains: what the index tells of them.
-        stand_ins: beginnings of threads and branches by the lost LSN they get.
+        stand_ins: beginnings of threads and branches, and loans, by the lost LSN they get.
         names_made_up: of those whose name is lost.
 
     """
@@ -34,7 +34,7 @@ class Plan:
     last: int
     lost: set[int] = field(default_factory=set)
     remains: Remains = field(default_factory=Remains)
-    stand_ins: dict[int, ThreadEvent | ForkEvent] = field(default_factory=dict)
+    stand_ins: dict[int, ThreadEvent | ForkEvent | LoanEvent] = field(default_factory=dict)
     names_made_up: list[str] = field(default_factory=list)
     _branch_names: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -57,6 +57,8 @@ class _Needs:
         self.threads: set[int] = set()
         self.first_on_branch: dict[tuple[int, int], CheckpointEvent] = {}
         self.forked: set[tuple[int, int]] = set()
+        self.borrowing: dict[int, int] = {}
+        """Copies of which no loan was found: thread to a record before its own that holds the root of a version."""
 
 
 def make_plan(
@@ -73,6 +75,7 @@ def make_plan(
         plan.remains = read_remains(pages, plan.lost, progress)
         _plan_threads(plan, needs)
         _plan_branches(plan, needs)
+        _plan_loans(plan, needs, finder, chosen)
     return plan
 
 
@@ -80,16 +83,22 @@ def _read_needs(finder: Finder, chosen: dict[int, Found], plan: Plan) -> _Needs:
     needs = _Needs()
     if not plan.lost:
         return needs
+    lent: set[int] = set()
     for lsn in sorted(chosen):
         event = read_event(decode_record(finder.read(chosen[lsn]), lsn))
-        if isinstance(event, Redacted | ThreadEvent | DeleteEvent):
+        if isinstance(event, LoanEvent):
+            lent.add(event.thread)
+        if isinstance(event, Redacted | ThreadEvent | DeleteEvent | LoanEvent):
             continue
         needs.threads.add(event.thread)
+        if isinstance(event, CheckpointEvent) and event.root_lsn < event.thread:
+            needs.borrowing.setdefault(event.thread, event.root_lsn)
         if isinstance(event, CheckpointEvent) and event.branch:
             needs.first_on_branch.setdefault((event.thread, event.branch), event)
         elif isinstance(event, ForkEvent):
             needs.forked.add((event.thread, event.branch))
             plan.name_branch(event.thread, event.branch, event.name)
+    needs.borrowing = {thread: lsn for thread, lsn in needs.borrowing.items() if thread not in lent}
     return needs
 
 
@@ -126,6 +135,22 @@ def _plan_branches(plan: Plan, needs: _Needs) -> None:
         plan.names_made_up.append(f"{thread}/{name}")
         plan.name_branch(thread, number, name)
         plan.stand_ins[free[place - 1]] = _made_up(thread, number, name, event)
+
+
+def _plan_loans(plan: Plan, needs: _Needs, finder: Finder, chosen: dict[int, Found]) -> None:
+    """Let every loan be made that the index still knows, or that the versions of a copy tell of."""
+    for lsn, (thread, lender) in plan.remains.loans.items():
+        plan.stand_ins.setdefault(lsn, LoanEvent(thread, lender, []))
+    known = {event.thread for event in plan.stand_ins.values() if isinstance(event, LoanEvent)}
+    for thread, root_lsn in needs.borrowing.items():
+        if thread in known or root_lsn not in chosen:
+            continue
+        event = read_event(decode_record(finder.read(chosen[root_lsn]), root_lsn))
+        lender = root_lsn if isinstance(event, ThreadEvent) else event.thread
+        free = (lsn for lsn in sorted(plan.lost) if lsn > thread and lsn not in plan.stand_ins)
+        lsn = next(free, 0)
+        if lsn and lender:
+            plan.stand_ins[lsn] = LoanEvent(thread, lender, [])
 
 
 def _made_up(thread: int, number: int, name: str, first: CheckpointEvent) -> ForkEvent:

@@ -102,6 +102,7 @@ _CHECKPOINT: tuple[Field, ...] = (
     METADATA,
     NAMES,
 )
+ROOT_FIELD = ExportedCheckpoint._fields.index("root")
 _RAW: tuple[int, ...] = (12, 13)
 """Metadata and channels written, which stay encoded."""
 

@@ -22,6 +22,7 @@ from statelog.format.record import (
     RECORD_SIZE_BYTES_MIN,
     TYPE_AT,
     TYPE_DELETE,
+    TYPE_LOAN,
     TYPE_ROLLBACK,
     TYPE_THREAD,
     Record,
@@ -151,7 +152,7 @@ def _thread_of(data: memoryview, lsn: int) -> int:
         message = f"record {lsn}: {size} bytes are less than an envelope"
         raise CorruptionError(message, lsn=lsn)
     type_ = data[TYPE_AT]
-    if flags & FLAG_REDACTED or type_ == TYPE_DELETE:
+    if flags & FLAG_REDACTED or type_ in (TYPE_DELETE, TYPE_LOAN):
         return 0
     if type_ == TYPE_THREAD:
         return lsn

@@ -38,7 +38,7 @@ from statelog.log.events import (
 from statelog.log.times import to_datetime
 from statelog.portable.bodies import DICT, METADATA_PAIRS_MAX, children
 from statelog.portable.events import read_checkpoint
-from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint
+from statelog.portable.thread_events import ROOT_FIELD, TYPE_CARRIER, Exported, ExportedCheckpoint
 from statelog.portable.thread_rows import EventRow, Group
 from statelog.tree.node import ROOT
 
@@ -174,5 +174,5 @@ def event_row(exported: Exported, event: Event | Redacted, lsn: int, writing: Wr
     """Return what later events may ask of an event that is in the store."""
     if not isinstance(event, CheckpointEvent):
         return EventRow(bytes(20), bytes(20), lsn, exported.thread, 0, 0)
-    source = source_digest(exported, writing.place(exported.fields[10]).digest)
+    source = source_digest(exported, writing.place(exported.fields[ROOT_FIELD]).digest)
     return EventRow(source, event.digest, lsn, exported.thread, event.branch, event.version)

@@ -16,6 +16,7 @@ from statelog.format.record import (
     FLAG_CONTINUES,
     FLAG_REDACTED,
     TYPE_CHECKPOINT,
+    TYPE_LOAN,
     TYPE_THREAD,
     NodeRow,
     Redacted,
@@ -26,20 +27,19 @@ from statelog.format.record import (
     varint,
 )
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.events import (
-    CheckpointEvent,
-    ThreadEvent,
-)
+from statelog.log.events import CheckpointEvent, LoanEvent, ThreadEvent
 from statelog.log.nodes import NodeCache, read_node
 from statelog.portable.events import check_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
+from statelog.portable.thread_events import ROOT_FIELD
 from statelog.portable.thread_making import encode_body, event_row, make_event
 from statelog.portable.thread_rows import ELSEWHERE, EventRow, Group, Place, Remembered, StagedNode
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
 if TYPE_CHECKING:
+    from statelog.log.events import Event
     from statelog.log.view import Transaction, View
     from statelog.storage.transactions import WriteTransaction
 
@@ -57,6 +57,8 @@ class Writing:
         self._now_us = time.time_ns() // 1000
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
+        self._lenders: dict[int, int] = {}
+        """Of the event at hand: threads of the stream whose nodes it has, and the last record that holds one."""
 
     @property
     def view(self) -> View:
@@ -74,8 +76,12 @@ class Writing:
         lsn, time_us = self._end.lsn + 1, self._time_us(exported.time_us)
         thread = lsn if exported.type == TYPE_THREAD else self.thread(exported.thread)
         borrowed: list[bytes] = []
+        self._lenders = {}
         rows = self._rows(group, lsn, thread, borrowed)
         event = make_event(self, group, lsn, time_us, thread)
+        if isinstance(event, CheckpointEvent):
+            self._note_lender(self.place(exported.fields[ROOT_FIELD]), exported.thread)
+        loans = self._new_loans(thread)
         flags = FLAG_CONTINUES if exported.continues and not is_last else 0
         if isinstance(event, Redacted):
             event = event._replace(borrowed=sorted(set(borrowed)))
@@ -86,6 +92,19 @@ class Writing:
                 self._check_state(event, rows)
             check_event(self.view, event, lsn, self._checkpoints)
             type_, body = exported.type, encode_body(event, lsn)
+        self._stage(type_, time_us, body, event, rows, flags=flags | (FLAG_CONTINUES if loans else 0))
+        if isinstance(event, ThreadEvent):
+            self.threads[exported.thread] = lsn
+        self.events[group.number] = event_row(exported, event, lsn, self)
+        for loan in loans:
+            rest = FLAG_CONTINUES if loan is not loans[-1] else 0
+            body = cbor.encode(list(loan))
+            self._stage(TYPE_LOAN, self._end.time_us + 1, body, loan, [], flags=flags | rest)
+
+    def _stage(
+        self, type_: int, time_us: int, body: bytes, event: Event | Redacted, rows: list[NodeRow], *, flags: int
+    ) -> None:
+        lsn = self._end.lsn + 1
         data, _chain = encode_record(
             type_,
             lsn=lsn,
@@ -98,9 +117,21 @@ class Writing:
         record = decode_record(data, lsn)
         self._overlay.stage(data, record, event, read_rows(data, record))
         self._end = LogEnd(lsn, record_chain_digest(data, record), time_us)
-        if isinstance(event, ThreadEvent):
-            self.threads[exported.thread] = lsn
-        self.events[group.number] = event_row(exported, event, lsn, self)
+
+    def _note_lender(self, place: Place, number: int) -> None:
+        """Note that a thread has a node that came with another thread of the stream, as copies do."""
+        if place.thread not in (number, ELSEWHERE):
+            self._lenders[place.thread] = max(place.lsn, self._lenders.get(place.thread, 0))
+
+    def _new_loans(self, thread: int) -> list[LoanEvent]:
+        """Return the loans that an event makes, unless earlier ones say as much."""
+        loans = []
+        for number, lsn in self._lenders.items():
+            lender = self.thread(number)
+            known = self._overlay.get_index(keys.encode_debt_key(thread, lender))
+            if known is None or keys.decode_lsn(known) < lsn:
+                loans.append(LoanEvent(thread, lender, []))
+        return loans
 
     def flush(self, transaction: WriteTransaction) -> int:
         """Write what was staged into the transaction this is about; return the LSN of the last record."""
@@ -167,8 +198,8 @@ class Writing:
         for child in node.children:
             place = self.place(child)
             parts += (varint(0 if place.lsn == lsn else place.lsn), varint(place.number))
-            if place.thread != number:
-                self._borrow(place.digest, thread, borrowed)
+            if place.thread != number and self._borrow(place.digest, thread, borrowed) is None:
+                self._note_lender(place, number)
         return b"".join(parts)
 
     def _borrow(self, digest: bytes, thread: int, borrowed: list[bytes]) -> keys.Place | None:

@@ -57,7 +57,8 @@ def open_handles(
     open_lmdb = partial(_open_lmdb, locks, path, read_only=read_only, max_size_bytes=max_size_bytes)
     handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
     try:
-        if is_older(handles):  # in a transaction that LMDB itself flushes: there is no journal of another format
+        if is_older(handles, read_only=read_only):
+            # In a transaction that LMDB itself flushes: there is no journal of another format.
             handles.raw.close()
             handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=True)
             upgrade(handles, locks, path, read_only=read_only, lock_timeout_s=lock_timeout_s)

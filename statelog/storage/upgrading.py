@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import FormatError, StoreLockedError
 from statelog.format import upgrades
-from statelog.format.header import FORMAT_VERSION, HEADER_KEY
+from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN, HEADER_KEY
 from statelog.format.upgrades import INDEX, LOG, META, stored_version
 from statelog.storage.faults import point
 
@@ -46,9 +46,13 @@ class _Tables:
             found = cursor.set_range(key + b"\0")
 
 
-def is_older(handles: Handles) -> bool:
-    """Tell whether a store has a format that this release has a way from, or cannot know."""
-    return _stored_version(handles) != FORMAT_VERSION
+def is_older(handles: Handles, *, read_only: bool) -> bool:
+    """Tell whether a store has a format that this release has a way from, or cannot know.
+
+    One that is only read may have any of which all that may be in it is understood.
+    """
+    version = _stored_version(handles)
+    return version != FORMAT_VERSION and not (read_only and version >= FORMAT_VERSION_READ_MIN)
 
 
 def _stored_version(handles: Handles) -> int:

@@ -18,6 +18,7 @@ from statelog.testing.comparing import assert_matches
 from statelog.testing.crash import FURTHER_COMMIT, POINTS, Child, CrashResult, assert_recovered, crash_at
 from statelog.testing.history import (
     Commit,
+    Copy,
     Fork,
     History,
     Operation,
@@ -57,6 +58,7 @@ __all__ = [
     "CheckpointModel",
     "Child",
     "Commit",
+    "Copy",
     "CrashResult",
     "Fork",
     "History",

@@ -64,14 +64,22 @@ class Untag:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy a thread."""
+
+    thread: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Together:
     """Do several operations in one transaction; `abandoned`: raise at its end, so that nothing happens."""
 
-    operations: tuple[Commit | Rollback | Fork | Tag | Untag, ...]
+    operations: tuple[Commit | Rollback | Fork | Tag | Untag | Copy, ...]
     abandoned: bool = False
 
 
-Operation = Commit | Rollback | Fork | Tag | Untag | Together
+Operation = Commit | Rollback | Fork | Tag | Untag | Copy | Together
 History = tuple[Operation, ...]
 
 
@@ -95,6 +103,8 @@ class _Thread(Protocol):
 
 class _Threads(Protocol):
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> _Thread: ...
+
+    def copy_thread(self, source: str, target: str) -> object: ...
 
 
 class Target(_Threads, Protocol):
@@ -150,6 +160,9 @@ def _abandon(together: Together) -> None:
 
 def _perform(operation: Operation, target: _Threads, schema: object) -> None:
     assert not isinstance(operation, Together)
+    if isinstance(operation, Copy):
+        target.copy_thread(operation.thread, operation.target)
+        return
     branch = "main" if isinstance(operation, Untag) else operation.branch
     thread = target.thread(operation.thread, schema=schema, branch=branch)
     match operation:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ class StoreModel:
 
     Attributes:
         last_lsn: records in the log: one for each thread begun, schema extended, checkpoint,
-            rollback, fork, change of a tag and policy.
+            rollback, fork, change of a tag and policy, and one for each copy of a thread.
         threads: what each holds, by id, in order of creation (internal).
 
     """
@@ -154,6 +154,27 @@ class StoreModel:
         self.last_lsn += 2 if thread.policy else 1
         return thread
 
+    def copy_thread(self, source: str, target: str) -> ThreadModel:
+        """Copy a thread, as `Store.copy_thread`."""
+        data = self.threads.get(source)
+        if data is None:
+            message = f"no thread {source!r}"
+            raise ThreadNotFoundError(message, thread=source)
+        if target in self.threads:
+            message = f"thread {target!r} exists"
+            raise AlreadyExistsError(message, thread=target, name=target)
+        thread = self.begin(target, dict(data.specs))
+        made = _Copied(target)
+        thread.branches = {
+            name: replace(branch, own=[made.checkpoint(each) for each in branch.own])
+            for name, branch in data.branches.items()
+        }
+        thread.tags = {name: made.checkpoint(each) for name, each in data.tags.items()}
+        thread.ids = {id: made.checkpoint(each) for id, each in data.ids.items()}
+        versions = sum(len(branch.own) for branch in thread.branches.values())
+        self.last_lsn += versions + len(thread.branches) - 1 + len(thread.tags) + 1
+        return self.thread(target)
+
     @contextmanager
     def transaction(self) -> Iterator[StoreModel]:
         """Undo everything in the `with` block if it raises, as `Store.transaction`."""
@@ -163,6 +184,24 @@ class StoreModel:
         except BaseException:
             self.become(before)
             raise
+
+
+class _Copied:
+    """Checkpoints of one thread as those of another: of each there is one."""
+
+    def __init__(self, thread_id: str) -> None:
+        self._thread_id = thread_id
+        self._made: dict[int, CheckpointModel] = {}
+
+    def checkpoint(self, source: CheckpointModel) -> CheckpointModel:
+        line = [source]
+        while (parent := line[-1].parent) is not None and id(parent) not in self._made:
+            line.append(parent)
+        for each in reversed(line):
+            if id(each) not in self._made:
+                parent = None if each.parent is None else self._made[id(each.parent)]
+                self._made[id(each)] = replace(each, thread_id=self._thread_id, parent=parent)
+        return self._made[id(source)]
 
 
 class ThreadModel:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from statelog import reducers
 from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
-from statelog.testing.history import Commit, Fork, History, Operation, Rollback, Tag, Together, Untag, perform
+from statelog.testing.history import Commit, Copy, Fork, History, Operation, Rollback, Tag, Together, Untag, perform
 from statelog.testing.model import StoreModel
 
 if TYPE_CHECKING:
@@ -300,7 +300,9 @@ def histories(
     return tuple(history)
 
 
-_KINDS = st.sampled_from((Commit, Commit, Commit, Rollback, Fork, Tag, Untag))
+_KINDS = st.sampled_from((Commit, Commit, Commit, Commit, Rollback, Fork, Tag, Untag, Copy))
+_COPY = "copy"
+"""Id of a thread that is only ever a copy, unless a test has it among its own."""
 _NAMES = st.sampled_from("pqr")
 _METADATA = st.dictionaries(texts(), scalars(), max_size=2)
 _DICE = st.integers(0, 4)
@@ -316,7 +318,8 @@ def draw_operation(
     """Draw what may happen next to a store that is as `model`."""
 
     def single() -> Any:
-        return _draw_single(draw, model, schema, supersteps, draw(st.sampled_from(threads)))
+        known = [*threads, *(each for each in model.thread_ids() if each not in threads)]
+        return _draw_single(draw, model, schema, supersteps, draw(st.sampled_from(known)), (*threads, _COPY))
 
     if draw(_DICE):
         return cast("Operation", single())
@@ -329,9 +332,12 @@ def _draw_single(
     schema: object,
     supersteps: SearchStrategy[tuple[Mapping[str, Any], ...]],
     thread_id: str,
+    targets: Sequence[str],
 ) -> Any:
     branches = model.thread(thread_id, schema=schema).branches()
     kind = draw(_KINDS)
+    if kind is Copy:
+        return Copy(thread_id, draw(st.sampled_from(targets)))
     if not branches or kind is Commit:
         branch = draw(st.sampled_from([name for name, _p, _b, _h in branches])) if branches else "main"
         return Commit(thread_id, draw(supersteps), branch, draw(_METADATA))

@@ -26,7 +26,7 @@ READERS = [
     ["stat"],
     ["verify"],
 ]
-WRITERS = [["rollback", "t", "0"], ["fork", "t", "b"], ["tag", "t", "name"], ["rebuild-index"]]
+WRITERS = [["rollback", "t", "0"], ["fork", "t", "b"], ["copy", "t", "u"], ["tag", "t", "name"], ["rebuild-index"]]
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.StatelogError)]
 
 
@@ -164,7 +164,7 @@ def test_a_newer_format_has_an_exit_code_of_its_own(run, state, monkeypatch):
     monkeypatch.setattr("statelog.format.header.FORMAT_VERSION", 0)
     answer = run("threads", state)
     assert (answer.code, answer.out) == (12, "")
-    assert "has format 1" in answer.err
+    assert "has format 2" in answer.err
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file of Linux")

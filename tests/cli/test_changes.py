@@ -95,6 +95,25 @@ def test_metadata_beyond_its_limit_is_refused(run, state, tmp_path):
     assert answer.err.startswith("statelog: metadata of ")
 
 
+def test_a_copy_has_the_same_branches(run, state):
+    answer = run("copy", state, "ticket-42", "again")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == "thread again is a copy of ticket-42: 2 branches; its head is version 2\n"
+    shown = [run("show", state, name, "--branch", "what-if", "--json").document for name in ("ticket-42", "again")]
+    assert shown[0]["value"] == shown[1]["value"]
+    document = run("copy", state, "again", "third", "--json").document
+    assert (document["source"], document["thread"], document["head"]["version"]) == ("again", "third", 2)
+    assert [branch["name"] for branch in document["branches"]] == ["main", "what-if"]
+
+
+@pytest.mark.parametrize(("source", "target", "code"), [("ticket-42", "ticket-42", 4), ("ticket-43", "new", 3)])
+def test_a_copy_that_cannot_be_is_refused(run, state, source, target, code):
+    before = run("threads", state).out
+    answer = run("copy", state, source, target)
+    assert (answer.code, answer.out) == (code, "")
+    assert run("threads", state).out == before
+
+
 def test_tags_are_listed(run, state):
     assert "good" in run("tag", state, "ticket-42").out
     document = run("tag", state, "ticket-42", "--json").document

@@ -21,9 +21,10 @@ import statelog
 from statelog import reducers
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
-FORMAT = 1
+FORMAT = 2
 HERE = Path(__file__).parent
-NAMES = ("whole", "retained", "policies")
+NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",)}
+"""By the format they are the first of."""
 SCHEMA = {
     "any": reducers.replace,
     "total": reducers.add,
@@ -88,6 +89,14 @@ def make(path, name):
             store.retain(threads="small", as_policy=True)
             store.retain(keep_last=5, threads="to come", as_policy=True)
         perform_all(HISTORY, store, schema=SCHEMA)
+        if name == "copied":
+            store.copy_thread("small", "copy")
+            store.copy_thread("copy", "copy of the copy").commit({"total": 1})
+            store.copy_thread("large", "large, copied").commit({"total": 1})
+            store.thread("copy").rollback("second")
+            store.retain(keep_last=2, threads="copy")
+            store.delete_thread("small")
+            store.delete_thread("large, copied")
         if name == "retained":
             thread = store.thread("many")
             thread.tag("kept", 10)
@@ -116,12 +125,12 @@ def describe(store):
             "tags": {name: each.id for name, each in thread.tags().items()},
         }
     log = [[record.lsn, record.type, record.digest] for record in store.log()]
-    return {"format": FORMAT, "threads": threads, "log": log}
+    return {"threads": threads, "log": log}
 
 
 def main():
     """Write those that are not there."""
-    for name in NAMES:
+    for name in NAMES[FORMAT]:
         target = HERE / f"format_{FORMAT}_{name}.state.gz"
         if target.exists():  # a golden store is written once
             continue
@@ -131,6 +140,7 @@ def main():
             with statelog.open(path, read_only=True) as store:
                 told = describe(store)
             target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        told = {"format": FORMAT, **told}
         target.with_suffix("").with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
 
 

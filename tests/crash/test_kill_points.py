@@ -15,6 +15,7 @@ from statelog.testing import (
     SCHEMA,
     Child,
     Commit,
+    Copy,
     Fork,
     Rollback,
     Tag,
@@ -46,6 +47,8 @@ HISTORY = (
     Fork("a", "other", at=1, update={"query": "z" * 70_000}),
     Commit("a", ({"query": "other branch"},), branch="other"),
     Untag("a", "before"),
+    Copy("a", "copy"),
+    Together((Commit("copy", (step(3),)), Copy("copy", "copy of the copy"), Rollback("copy", 0))),
     Commit("b", ({"messages": [{"id": 5, "text": "changed"}, reducers.Remove(7)]},)),
 )
 

@@ -16,6 +16,9 @@ from statelog.format.header import FORMAT_VERSION, HEADER_KEY
 from statelog.format.seal import seal, unseal
 from statelog.storage.locks import FileLocks
 
+NEVER = 0
+"""A format that never was: the one before the first."""
+
 
 def forge(path, version):
     """Make a store whose header has another version, and of which the index is to be made anew by the upgrade."""
@@ -27,7 +30,7 @@ def forge(path, version):
         with environment.begin(write=True) as transaction:
             fields = cbor.decode(unseal(HEADER_KEY, transaction.get(HEADER_KEY, db=meta)))
             transaction.put(HEADER_KEY, seal(HEADER_KEY, cbor.encode({**fields, "format": version})), db=meta)
-            if version < FORMAT_VERSION:
+            if version == NEVER:
                 for key, value in list(transaction.cursor(db=index)):
                     transaction.delete(key, db=index)
                     transaction.put(b"old " + key, value, db=index)
@@ -42,7 +45,7 @@ def rename_keys(tables):
 
 @pytest.fixture
 def old(path):
-    forge(path, FORMAT_VERSION - 1)
+    forge(path, NEVER)
     return path
 
 
@@ -55,12 +58,27 @@ def registered(monkeypatch):
         runs.append(True)
         rename_keys(tables)
 
-    monkeypatch.setitem(upgrades.UPGRADES, FORMAT_VERSION - 1, upgrade)
+    monkeypatch.setitem(upgrades.UPGRADES, NEVER, upgrade)
     return runs
 
 
-def test_no_version_before_the_first_was_ever_released():
-    assert upgrades.UPGRADES == {}
+def test_there_is_a_way_from_every_version_that_was_released():
+    assert sorted(upgrades.UPGRADES) == list(range(1, FORMAT_VERSION))
+
+
+def test_a_store_of_format_1_is_read_as_it_is_and_upgraded_when_it_is_written_to(path):
+    forge(path, 1)
+    before = path.read_bytes()
+    with statelog.open(path, read_only=True) as store:
+        assert store.thread("t").state["x"] == 2
+        assert store.verify().problems == []
+        assert store._engine.environment.header["format"] == 1
+    assert path.read_bytes() == before
+    with statelog.open(path) as store:
+        store.copy_thread("t", "copy")
+        assert store._engine.environment.header["format"] == FORMAT_VERSION
+    with statelog.open(path, read_only=True) as store:
+        assert store.thread("copy").state["x"] == 2
 
 
 def test_an_older_store_is_upgraded_when_it_is_opened(old, registered):
@@ -75,9 +93,9 @@ def test_an_older_store_is_upgraded_when_it_is_opened(old, registered):
 
 def test_an_older_store_without_an_upgrade_says_which_version_it_needs(old):
     before = old.read_bytes()
-    with pytest.raises(FormatError, match=f"has format {FORMAT_VERSION - 1}") as caught:
+    with pytest.raises(FormatError, match=f"has format {NEVER}") as caught:
         statelog.open(old)
-    assert (caught.value.needed, caught.value.supported) == (FORMAT_VERSION - 1, FORMAT_VERSION)
+    assert (caught.value.needed, caught.value.supported) == (NEVER, FORMAT_VERSION)
     assert caught.value.path == str(old)
     assert old.read_bytes() == before
 
@@ -115,10 +133,10 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(old, monkeypatch):
         rename_keys(tables)
         raise FormatError("as if")
 
-    monkeypatch.setitem(upgrades.UPGRADES, FORMAT_VERSION - 1, fail)
+    monkeypatch.setitem(upgrades.UPGRADES, NEVER, fail)
     with pytest.raises(FormatError, match="as if"):
         statelog.open(old)
-    monkeypatch.setitem(upgrades.UPGRADES, FORMAT_VERSION - 1, rename_keys)
+    monkeypatch.setitem(upgrades.UPGRADES, NEVER, rename_keys)
     with statelog.open(old) as store:
         assert store.verify().problems == []
 
@@ -137,7 +155,7 @@ def test_an_upgrade_killed_anywhere_is_done_or_not_begun(old, registered, point)
     statelog.open(sys.argv[1])
     """
     variables = {**os.environ, "STATELOG_FAULT": f"{point}:1:kill"}
-    arguments = [sys.executable, "-c", textwrap.dedent(script), str(old), str(FORMAT_VERSION - 1)]
+    arguments = [sys.executable, "-c", textwrap.dedent(script), str(old), str(NEVER)]
     assert subprocess.run(arguments, env=variables, check=False).returncode == -signal.SIGKILL
     with statelog.open(old) as store:
         assert store.thread("t").state["x"] == 2

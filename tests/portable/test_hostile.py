@@ -140,7 +140,13 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
 @pytest.mark.parametrize(
     ("record", "match"),
     [
-        ((9, b"\x80", (), 0), "unknown type 9"),
+        ((10, b"\x80", (), 0), "unknown type 10"),
+        ((9, cbor.encode([1, 1, []]), (), 0), "thread 1 lends to thread 1"),
+        ((9, cbor.encode([1, 2, []]), (), 0), "thread 2 lends to thread 1"),
+        ((9, cbor.encode([0, 1, []]), (), 0), "thread 1 lends to thread 0"),
+        ((9, cbor.encode([1, 2, [-1]]), (), 0), "field 2"),
+        ((9, cbor.encode([1, 2]), (), 0), "2 fields"),
+        ((7, cbor.encode([1, bytes(20), False]), (), 0), "field 2"),
         ((1, thread_body(), (), 8), "flags 0x0008"),
         ((1, thread_body(), (), FLAG_VACUUMED), "flags 0x0002"),
         ((1, b"\xa0", (), 0), "no array"),

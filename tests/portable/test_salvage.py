@@ -9,6 +9,7 @@ import xxhash
 from damage import PAGE_SIZE_BYTES, index_pages, kinds, leaves, occurrences, record_places, wipe, without
 
 import statelog
+from statelog import reducers
 from statelog.errors import AlreadyExistsError, FormatError, StoreLockedError, StoreNotFoundError
 from statelog.format import cbor
 from statelog.format.record import decode_record
@@ -297,3 +298,26 @@ def test_metadata_with_a_codec_that_is_not_known_here_is_no_obstacle(tmp_path, m
     assert [loss.version for loss in report.versions_lost] == [0, 1]
     with statelog.open(tmp_path / "new.state") as store:
         assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("is_index_there", [True, False])
+def test_a_lost_loan_is_made_again(tmp_path, rescue, is_index_there):
+    """Else the source's retention would take what only the copy needs."""
+    path = tmp_path / "lent.state"
+    with statelog.open(path) as store:
+        thread = store.thread("a", schema={"log": reducers.extend})
+        for number in range(8):
+            thread.commit({"log": [f"{number} " * 300]})
+        states = [each.state.to_python() for each in store.copy_thread("a", "b").history()]
+        loan = store.last_lsn
+        thread.commit({"log": reducers.Overwrite([])})
+    data = without(path.read_bytes(), loan)
+    if not is_index_there:
+        data = wipe(data, index_pages(data, tmp_path))
+    report, salvaged = rescue(data)
+    assert report.lost == [(loan, loan)]
+    assert [record.type for record in salvaged.log(after=loan - 1)][:1] == ["loan"]
+    salvaged.retain(keep_last=1, threads="a")
+    salvaged.delete_thread("a")
+    assert [each.state.to_python() for each in salvaged.thread("b").history()] == states
+    assert salvaged.verify().problems == []

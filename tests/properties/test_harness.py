@@ -27,6 +27,7 @@ from statelog.errors import (
 from statelog.testing import (
     SCHEMA,
     Commit,
+    Copy,
     Fork,
     Rollback,
     StoreModel,
@@ -229,7 +230,7 @@ def reaches(strategy, wanted, *, examples=300):
 def test_histories_have_every_kind_of_operation():
     kinds = set()
     assert not reaches(histories(max_size=20), lambda history: kinds.update(map(type, history)), examples=40)
-    assert kinds == {Commit, Rollback, Fork, Tag, Untag, Together}
+    assert kinds == {Commit, Rollback, Fork, Tag, Untag, Copy, Together}
 
 
 @pytest.mark.parametrize(

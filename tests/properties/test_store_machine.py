@@ -16,6 +16,7 @@ from statelog.errors import ConflictError, StatelogError
 from statelog.testing import SCHEMA, StoreModel, assert_matches, identical, scalars, texts, writes, writes_to
 
 THREADS = st.sampled_from(["a", "b", "c"])
+COPIES = st.sampled_from(["a", "b", "d", "e"])
 NAMES = st.sampled_from(["p", "q", "r", "s"])
 SUPERSTEPS = st.lists(writes(), min_size=1, max_size=3)
 PATTERNS = st.sampled_from(["*", "?", "a", "b", "a*", "[bc]", "*c", "other"])
@@ -107,6 +108,29 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(thread=THREADS, name=NAMES)
     def untag(self, thread, name):
         self.both(thread, "main", lambda it: it.untag(name))
+
+    @rule(source=st.sampled_from(["a", "b", "d"]), copy=COPIES, within=st.none() | writes(), fails=st.booleans())
+    def copy_thread(self, source, copy, within, fails):
+        """Alone, or in a transaction, between commits to the one and the other."""
+
+        def act(store):
+            if within is None:
+                store.copy_thread(source, copy)
+                return
+            with store.transaction() as transaction:
+                transaction.thread(source, schema=SCHEMA).commit(within)
+                copied = transaction.copy_thread(source, copy)
+                assert identical(copied.state, transaction.thread(source).state)
+                copied.commit({"query": "the copy's own"})
+                if fails:
+                    raise ConflictError("meant to fail")
+
+        assert outcome(lambda: act(self.store)) == outcome(lambda: act(self.model))
+
+    @rule(source=COPIES, step=SUPERSTEPS, data=st.data())
+    def go_on_with_a_copy(self, source, step, data):
+        if source in self.model.threads:
+            self.both(source, self.pick_branch(data, source), lambda it: it.commit(*step))
 
     @rule(steps=st.lists(st.tuples(THREADS, writes()), min_size=1, max_size=5), fails=st.booleans(), data=st.data())
     def transact(self, steps, fails, data):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import statelog
 from statelog.format import cbor, upgrades
-from statelog.format.header import FORMAT_VERSION, HEADER_KEY
+from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
 from statelog.log.engine import Engine
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from statelog.store import Store
 
 DAMAGED_NAME = "damaged.state"
-_OLDER = FORMAT_VERSION - 1
+_OLDER = 0
 _PREFIX = b"older "
 _META_PAGES_SIZE_BYTES = 8192
 
@@ -98,7 +98,7 @@ def run_killed(path: Path, fault: str, durability: str) -> None:
 
 
 def make_older(path: Path) -> None:
-    """Make a store one of a format that never was: the one before the present, with other keys in the index."""
+    """Make a store one of a format that never was: the one before the first, with other keys in the index."""
     environment = Engine.open(path).environment
     handles = environment.handles
     with handles.begin(write=True) as transaction:

@@ -14,7 +14,7 @@ import statelog
 from statelog import reducers
 from statelog.errors import StatelogError, StorageError
 from statelog.storage import faults
-from statelog.testing.history import Commit, Fork, Operation, Rollback, Tag, Together, Untag, perform
+from statelog.testing.history import Commit, Copy, Fork, Operation, Rollback, Tag, Together, Untag, perform
 from statelog.testing.powerloss import openings
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def thread_ids(steps: tuple[Step, ...]) -> set[str]:
         elif isinstance(step, Refused):
             ids.add(step.commit.thread)
         elif isinstance(step, Operation | DeleteThread):
-            ids.add(step.thread)
+            ids |= {step.thread, step.target} if isinstance(step, Copy) else {step.thread}
         elif isinstance(step, Import):
             ids |= step.threads
     return ids
@@ -268,6 +268,22 @@ def _commit(thread: str, number: int, *, size: int = 80, branch: str = "main") -
 
 def _commits(thread: str, count: int, *, start: int = 0, size: int = 80) -> tuple[Commit, ...]:
     return tuple(_commit(thread, number, size=size) for number in range(start, start + count))
+
+
+def _copies() -> tuple[Step, ...]:
+    """Return copies that outlive what they were made of, and whose own are taken."""
+    return (
+        Copy("a", "c"),
+        _commit("c", 40),
+        Together((_commit("b", 41), Copy("b", "d"), _commit("d", 42))),
+        Copy("c", "e"),
+        DeleteThread("a"),
+        Retain(2, threads="c"),
+        DeleteThread("e"),
+        Compact(),
+        _commit("c", 43),
+        DeleteThread("d"),
+    )
 
 
 def standard_workloads() -> tuple[Workload, ...]:
@@ -292,6 +308,7 @@ def standard_workloads() -> tuple[Workload, ...]:
         Workload("growth", (_growth(),), _commits("a", 2), max_size_bytes=8 * MIB),
         Workload("rollback", ((Rollback("a", 0), Rollback("a", 11), _commit("a", 60), Rollback("a", 5)),), old),
         Workload("fork", (forks,), old),
+        Workload("copy", (_copies(),), (*old, Tag("a", "kept", 4), Fork("a", "side", at=6))),
         Workload("transaction", (together,), old),
         *_interval(old, forks),
         *_journal(old),
