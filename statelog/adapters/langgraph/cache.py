@@ -10,6 +10,7 @@ from langgraph.cache.base import BaseCache, ValueT
 
 import statelog
 from statelog import Encoded
+from statelog.adapters.langgraph.names import CACHE_THREAD_ID
 from statelog.adapters.langgraph.pool import Pool
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     State = MutableMapping[str, Any]
-
-CACHE_THREAD_ID = "langgraph:cache"
-"""The statelog thread that holds the entries. No graph may use this id."""
 
 KEEP_LAST = 1
 """Versions of that thread that its retention policy keeps."""

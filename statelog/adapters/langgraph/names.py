@@ -29,6 +29,12 @@ CHECKPOINT_CHANNEL = "langgraph:checkpoint"
 METADATA_CHANNEL = "langgraph:metadata"
 """The channel with metadata too large for a checkpoint's."""
 
+STORE_THREAD_ID = "langgraph:store"
+"""The thread with the items of `StatelogStore`."""
+
+CACHE_THREAD_ID = "langgraph:cache"
+"""The thread with the entries of `StatelogCache`."""
+
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
@@ -48,20 +54,34 @@ def place_of(config: Any) -> Place:
     """Return what a config names.
 
     Raises:
-        UsageError: it names no thread, or something else than text.
+        UsageError: it names no thread, or one of those kept for items and the cache; or something else than text.
 
     """
     configurable = config.get("configurable") if hasattr(config, "get") else None
     if not configurable or configurable.get("thread_id") is None:
         message = "a config for a checkpointer has configurable.thread_id"
         raise UsageError(message, argument="thread_id", value=None)
+    thread_id = thread_id_of(configurable["thread_id"])
     namespace = configurable.get("checkpoint_ns") or ""
     id = configurable.get("checkpoint_id") or ""
     for argument, value in (("checkpoint_ns", namespace), ("checkpoint_id", id)):
         if not isinstance(value, str):
             message = f"configurable.{argument} is a text, not {value!r}"
             raise UsageError(message, argument=argument, value=value)
-    return Place(str(configurable["thread_id"]), namespace, id)
+    return Place(thread_id, namespace, id)
+
+
+def thread_id_of(thread_id: Any) -> str:
+    """Return the id a thread has in the store.
+
+    Raises:
+        UsageError: it is one of those kept for items and the cache.
+
+    """
+    if thread_id in (STORE_THREAD_ID, CACHE_THREAD_ID):
+        message = f"thread_id {thread_id!r} is kept for StatelogStore and StatelogCache"
+        raise UsageError(message, argument="thread_id", value=thread_id)
+    return str(thread_id)
 
 
 def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:

@@ -26,6 +26,7 @@ from statelog.adapters.langgraph.names import (
     fork_name,
     line_name,
     place_of,
+    thread_id_of,
     write_name,
     writes_prefix,
     writes_range,
@@ -347,7 +348,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread for good: a late write to it raises ThreadDeletedError. One that is not there is no error."""
         try:
-            self.store.delete_thread(str(thread_id))
+            self.store.delete_thread(thread_id_of(thread_id))
         except ThreadNotFoundError:
             return
 
@@ -377,9 +378,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             raise UsageError(message, argument="strategy", value=strategy)
         for thread_id in thread_ids:
             if strategy == "delete":
-                remove_all(self.store, self._codec, str(thread_id))
+                remove_all(self.store, self._codec, thread_id_of(thread_id))
             else:
-                keep_latest(self.store, self._codec, str(thread_id))
+                keep_latest(self.store, self._codec, thread_id_of(thread_id))
 
     # --- DeltaChannel ---------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from statelog.adapters.langgraph.items.filters import compile_filter
 from statelog.adapters.langgraph.items.namespaces import from_text, to_text
 from statelog.adapters.langgraph.items.reading import Found, Reader, take, to_time
 from statelog.adapters.langgraph.items.vectors import VectorIndex
+from statelog.adapters.langgraph.names import STORE_THREAD_ID
 from statelog.adapters.langgraph.pool import Pool
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.items.vectors import Vectors
 
 _log = logging.getLogger(__name__)
-
-STORE_THREAD_ID = "langgraph:store"
-"""The statelog thread that holds the items: `statelog show agent.state langgraph:store`. No graph may use this id."""
 
 KEEP_LAST = 1
 """Versions of that thread that its retention policy keeps; up to 64 more lie there until its next turn."""

@@ -43,7 +43,7 @@ def cache(store, clock):
 NAMESPACES = st.lists(st.sampled_from(["a", "b", "a,b", '"', ""]), max_size=2).map(tuple)
 FULL_KEYS = st.tuples(NAMESPACES, st.sampled_from(["k", "l", ""]))
 VALUES = st.one_of(
-    st.none(), st.integers(-(2**63), 2**63), st.text(max_size=5), st.lists(st.integers(), max_size=3), st.binary()
+    st.none(), st.integers(-(2**63), 2**63), st.text(max_size=5), st.lists(st.booleans(), max_size=3), st.binary()
 )
 PAIRS = st.dictionaries(FULL_KEYS, st.tuples(VALUES, st.none() | st.integers(0, 20)), max_size=4)
 CALLS = st.one_of(

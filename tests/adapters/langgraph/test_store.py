@@ -25,7 +25,7 @@ from langgraph.store.base import (
 )
 
 import statelog
-from statelog.adapters.langgraph import StatelogStore
+from statelog.adapters.langgraph import StatelogCache, StatelogSaver, StatelogStore
 from statelog.adapters.langgraph.store import STORE_THREAD_ID
 from statelog.errors import ClosedError, LimitError, UsageError, ValueTypeError
 
@@ -310,6 +310,22 @@ def test_a_store_that_others_use_too_stays_open(store):
         memory.put(USERS, "a", {"n": 1})
     assert store.thread("other").state == {"x": 1}
     assert StatelogStore(store).get(USERS, "a").value == {"n": 1}
+
+
+@pytest.mark.parametrize("thread_id", ["langgraph:store", "langgraph:cache"])
+def test_a_saver_refuses_the_threads_of_items_and_cache(store, thread_id):
+    memory, saver = StatelogStore(store), StatelogSaver(store)
+    memory.put(USERS, "a", {"n": 1})
+    StatelogCache(store).set({(("n",), "k"): (1, None)})
+    with pytest.raises(UsageError, match="is kept for StatelogStore"):
+        saver.get_tuple({"configurable": {"thread_id": thread_id}})
+    with pytest.raises(UsageError, match="is kept for StatelogStore"):
+        saver.delete_thread(thread_id)
+    with pytest.raises(UsageError, match="is kept for StatelogStore"):
+        saver.prune([thread_id])
+    saver.delete_for_runs(["run"])
+    assert list(saver.list(None)) == []
+    assert memory.get(USERS, "a").value == {"n": 1}
 
 
 def test_a_graph_uses_it(store):

@@ -202,4 +202,4 @@ def test_without_numpy_the_error_says_what_to_install():
     assert done.returncode != 0
     code = code.replace("StatelogStore.open(sys.argv[1], ", "from unittest.mock import Mock\nStatelogStore(Mock(), ")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ModuleNotFoundError: semantic search (index=) needs numpy: pip install numpy" in done.stderr
+    assert "ModuleNotFoundError: semantic search (index=) needs numpy: pip install 'statelog[vectors]'" in done.stderr

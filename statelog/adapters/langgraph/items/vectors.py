@@ -45,7 +45,7 @@ class VectorIndex:
         try:
             import numpy as np
         except ModuleNotFoundError as error:
-            message = "semantic search (index=) needs numpy: pip install numpy"
+            message = "semantic search (index=) needs numpy: pip install 'statelog[vectors]'"
             raise ModuleNotFoundError(message, name="numpy") from error
         dims = config.get("dims")
         if isinstance(dims, bool) or not isinstance(dims, int) or dims < 1:
