@@ -130,10 +130,10 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     deleted, lenders = engine.write(work, may_use_reserve=True)
     engine.collectors.pop(deleted, None)
     report = erase_records(engine, deleted)
-    for lender in lenders:  # a copy may have been the last to need what a deleted thread has left
+    for lender in lenders:  # what a deleted thread has left goes with the last of its copies
         with engine.read() as view:
-            is_alive = view.is_alive(lender)
-        if not is_alive:
+            is_free = not view.is_alive(lender) and not view.lent_below(lender)
+        if is_free:
             report.add(erase_records(engine, lender))
     report.threads = 1
     return report
