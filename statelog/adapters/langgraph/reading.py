@@ -5,11 +5,13 @@ Reading is done on one moment of the store, and ended before anything is decoded
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog import items
+from statelog.adapters.langgraph.listed import ListedTuple
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointMetadata, PendingWrite
 
     from statelog import Checkpoint
+    from statelog.adapters.langgraph.copying import Prototypes
     from statelog.adapters.langgraph.values import Codec, Parts, Read
     from statelog.lineage import Lineage
     from statelog.views import MapView
@@ -144,23 +147,42 @@ def read_row(parts: Parts, checkpoint: Checkpoint, place: Place, pending: MapVie
     return Row(place, checkpoint, kept, checkpoint.metadata, channels, read_writes(pending, place))
 
 
-def decode_row(codec: Codec, row: Row, config: RunnableConfig | None = None) -> CheckpointTuple:
+def decode_row(
+    codec: Codec, row: Row, config: RunnableConfig | None = None, prototypes: Prototypes | None = None
+) -> CheckpointTuple:
     """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint."""
     own = decode_own(codec, row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
     checkpoint["channel_values"] = {
-        channel: codec.decode(row.channels[name])
+        channel: codec.decode(row.channels[name], prototypes)
         for channel in checkpoint.get("channel_versions") or ()
         if (name := channel_name(channel)) in row.channels
     }
     return CheckpointTuple(
         config=config_of(row.place) if config is None else config,
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
-        metadata=cast("CheckpointMetadata", codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))),
+        metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
         parent_config=None if own.parent is None else config_of(row.place._replace(id=own.parent)),
         pending_writes=decode_writes(codec, row.writes),
     )
+
+
+def list_row(codec: Codec, row: Row, prototypes: Prototypes) -> CheckpointTuple:
+    """Return what LangGraph gets of one of several, decoded as far as it is looked at."""
+    own = decode_own(codec, row.kept)
+    assert own is not None
+    return ListedTuple.of(
+        config_of(row.place),
+        cast("CheckpointMetadata", row_metadata(codec, row)),
+        None if own.parent is None else config_of(row.place._replace(id=own.parent)),
+        partial(decode_row, codec, row, None, prototypes),
+    )
+
+
+def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
+    """Return LangGraph's metadata."""
+    return codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))
 
 
 def decode_writes(codec: Codec, rows: Iterable[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:

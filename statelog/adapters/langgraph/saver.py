@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
 
 import statelog
 from statelog import items
+from statelog.adapters.langgraph.copying import Prototypes
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -40,7 +41,9 @@ from statelog.adapters.langgraph.reading import (
     encode_kept,
     find_place,
     is_hidden,
+    list_row,
     read_row,
+    row_metadata,
     writes_state,
 )
 from statelog.adapters.langgraph.removing import keep_latest, remove_all, remove_runs
@@ -196,7 +199,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             before: only ids below that of this config.
             limit: at most so many.
 
-        No transaction and no lock is held while the caller works; what is committed meanwhile is not waited for.
+        Values and pending writes are decoded when they are looked at. No transaction and no lock is held while the
+        caller works; what is committed meanwhile is not waited for.
 
         """
         codec = self._codec
@@ -206,37 +210,48 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             places = iter([(place_of(config), named)])
         else:
             places = ((Place(info.id, "", ""), None) for info in self.store.threads())
+        prototypes = Prototypes(codec.decode_items)
         left = limit
         for place, namespace in places:
-            for row in self._rows(codec, place, namespace, below, filter):
-                if left is not None and left <= 0:
-                    return
-                left = None if left is None else left - 1
-                yield decode_row(codec, row)
+            for page in self._pages(codec, place, namespace, below, filter, left):
+                left = None if left is None else left - len(page)
+                prototypes.expect(read for row in page for read in row.channels.values())
+                for row in page:
+                    yield list_row(codec, row, prototypes)
+            if left is not None and left <= 0:
+                return
 
-    def _rows(
-        self, codec: Codec, place: Place, namespace: str | None, below: str, wanted: dict[str, Any] | None
-    ) -> Iterator[Row]:
-        """Yield what is stored of one thread's checkpoints, read in pages."""
+    def _pages(
+        self,
+        codec: Codec,
+        place: Place,
+        namespace: str | None,
+        below: str,
+        wanted: dict[str, Any] | None,
+        limit: int | None,
+    ) -> Iterator[Sequence[Row]]:
+        """Yield what is stored of at most `limit` of one thread's checkpoints, some at a time."""
         ordered: Ordered | None = None
-        while True:
-            page: list[Row] = []
-            count = 0
+        while limit is None or limit > 0:
+            count = _PAGE if wanted or limit is None else min(limit, _PAGE)
+            page: Sequence[Row] = ()
+            drawn = 0
             with self.store.snapshot() as snapshot:
                 lineage = Lineage(snapshot, place.thread_id)
                 if ordered is None:
                     ordered = Ordered(codec, lineage, namespace, below)
-                for found in ordered.draw(lineage, _PAGE):
-                    count += 1
-                    if place.id and found.place.id != place.id:
-                        continue
-                    row = read_row(self._parts, found.checkpoint, found.place, found.pending)
-                    if row is not None:
-                        page.append(row)
-            for row in page:
-                if not wanted or _fits(codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL)), wanted):
-                    yield row
-            if count < _PAGE:
+                for found in ordered.draw(lineage, count):
+                    drawn += 1
+                    if not place.id or found.place.id == place.id:
+                        row = read_row(self._parts, found.checkpoint, found.place, found.pending)
+                        if row is not None:
+                            page = [*page, row]
+            if wanted:
+                page = [row for row in page if _fits(row_metadata(codec, row), wanted)]
+            page = page[:limit]
+            limit = None if limit is None else limit - len(page)
+            yield page
+            if drawn < count:
                 return
 
     # --- writing ----------------------------------------------------------------------
@@ -362,6 +377,15 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         for info in self.store.threads():
             remove_runs(self.store, self._codec, info.id, frozenset(map(str, run_ids)))
 
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with all its checkpoints and pending writes, in one commit whatever its length.
+
+        Raises:
+            ThreadNotFoundError: there is no such source. AlreadyExistsError: there is such a target.
+
+        """
+        self.store.copy_thread(str(source_thread_id), str(target_thread_id))
+
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Let checkpoints go, and their space.
 
@@ -439,6 +463,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See `delete_for_runs`."""
         await self._runner.run(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """See `copy_thread`."""
+        await self._runner.run(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See `prune`."""

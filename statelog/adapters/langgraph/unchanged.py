@@ -95,7 +95,7 @@ _handlers: dict[type, Callable[[Any], Any]] = {
 
 
 def _learn(kind: type) -> Callable[[Any], Any]:
-    handler = _freeze_model if _is_plain_model(kind) else _freeze_nothing
+    handler = _freeze_model if is_plain_model(kind) else _freeze_nothing
     if len(_handlers) < _TYPES_MAX:
         _handlers[kind] = handler
     return handler
@@ -105,7 +105,7 @@ def _freeze_nothing(_value: Any) -> Any:
     return Unproved()
 
 
-def _is_plain_model(kind: type) -> bool:
+def is_plain_model(kind: type) -> bool:
     """Whether what a model is serialised to follows from its fields alone."""
     if not issubclass(kind, BaseModel) or kind.model_dump is not BaseModel.model_dump:
         return False

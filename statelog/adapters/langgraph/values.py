@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from statelog.adapters.langgraph.copying import Prototypes
+
 Encoded = bytes | list[bytes]
 """A value's item; of a list that is split, its items."""
 
@@ -81,7 +83,7 @@ class Codec:
     def __init__(self, serde: SerializerProtocol) -> None:
         self._serde = serde
         self.proves = type(serde) is JsonPlusSerializer
-        """Whether what freezes to the same (`unchanged`) is serialised to the same."""
+        """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
@@ -118,9 +120,16 @@ class Codec:
         parts = split_array(data) if kind == MSGPACK else None
         return None if parts is None or len(parts) != len(values) else [pack(part) for part in parts]
 
-    def decode(self, read: Read) -> Any:
-        """Return a value. Raises what the serialiser raises."""
+    def decode_items(self, part: Joined) -> list[Any]:
+        """Return the values of some items of a list."""
+        values: list[Any] = self._serde.loads_typed((MSGPACK, array_head(part.number) + part.data))
+        return values
+
+    def decode(self, read: Read, prototypes: Prototypes | None = None) -> Any:
+        """Return a value; with `prototypes`, of what lists share a copy. Raises what the serialiser raises."""
         if isinstance(read, list):
+            if prototypes is not None and self.proves:
+                return [value for part in read for value in prototypes.items(part)]
             head = array_head(sum(part.number for part in read))
             return self._serde.loads_typed((MSGPACK, b"".join([head, *[part.data for part in read]])))
         if read.startswith(_PREFIX):
