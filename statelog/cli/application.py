@@ -17,6 +17,7 @@ from statelog.cli.compact import compact
 from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
 from statelog.cli.diffs import diff
+from statelog.cli.langgraph import export_langgraph, import_langgraph
 from statelog.cli.logs import log
 from statelog.cli.portable import export, import_
 from statelog.cli.recover import recover
@@ -162,6 +163,6 @@ def main(context: click.Context) -> None:
 
 for command in (
     demo, threads, history, show, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
-    retain, delete, compact, export, import_, recover, salvage, crashtest,
+    retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -1,0 +1,212 @@
+"""Where threads are moved from and to: a saver, with what its database tells that the saver does not.
+
+A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the path of a statelog store.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import statelog
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.untouched import UntouchedSerializer
+from statelog.errors import FormatError, StorageError, StoreNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from statelog import Store
+
+_SQLITE = "sqlite:"
+_POSTGRES = ("postgresql://", "postgres://")
+
+_PLACES = "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints"
+_PATHS = "SELECT DISTINCT task_id, task_path FROM {} WHERE thread_id = {} AND checkpoint_ns = {} AND checkpoint_id = {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a checkpoint stands."""
+
+    thread_id: str
+    namespace: str
+    checkpoint_id: str
+
+    def config(self) -> RunnableConfig:
+        """Return it as LangGraph names it."""
+        return {
+            "configurable": {
+                "thread_id": self.thread_id,
+                "checkpoint_ns": self.namespace,
+                "checkpoint_id": self.checkpoint_id,
+            }
+        }
+
+    @classmethod
+    def of(cls, config: RunnableConfig) -> Place:
+        """Return what a whole config names."""
+        named = config["configurable"]
+        return cls(named["thread_id"], named.get("checkpoint_ns", ""), named["checkpoint_id"])
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """Any saver to move threads from or to, read through its own methods alone."""
+
+    name: str
+    saver: BaseCheckpointSaver[Any]
+
+    def places(self) -> Iterable[tuple[Place, str | None]]:
+        """Return where all checkpoints stand, with their parents' ids, in any order."""
+        for found in self.saver.list(None):
+            parent = found.parent_config
+            yield Place.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
+
+    def task_paths(self, place: Place) -> dict[str, str]:  # noqa: ARG002 - no method of a saver tells paths
+        """Return the paths of tasks, by id, of the writes to a checkpoint; those that are not known are missing."""
+        return {}
+
+    def flush(self) -> None:
+        """Return when all that was written would survive a power cut."""
+
+
+@dataclass(slots=True)
+class _StoreEndpoint(Endpoint):
+    store: Store
+
+    def flush(self) -> None:
+        self.store.flush()
+
+
+@dataclass(slots=True)
+class _SqliteEndpoint(Endpoint):
+    connection: sqlite3.Connection
+
+    def places(self) -> Iterable[tuple[Place, str | None]]:
+        for *place, parent in self.connection.execute(_PLACES):
+            yield Place(*place), parent
+
+    def task_paths(self, place: Place) -> dict[str, str]:
+        named = (place.thread_id, place.namespace, place.checkpoint_id)
+        return dict(self.connection.execute(_PATHS.format("writes", "?", "?", "?"), named))
+
+
+@dataclass(slots=True)
+class _PostgresEndpoint(Endpoint):
+    connection: Any
+
+    def places(self) -> Iterable[tuple[Place, str | None]]:
+        for row in self.connection.execute(_PLACES).fetchall():
+            yield Place(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]), row["parent_checkpoint_id"]
+
+    def task_paths(self, place: Place) -> dict[str, str]:
+        named = (place.thread_id, place.namespace, place.checkpoint_id)
+        rows = self.connection.execute(_PATHS.format("checkpoint_writes", "%s", "%s", "%s"), named).fetchall()
+        return {row["task_id"]: row["task_path"] for row in rows}
+
+
+@contextmanager
+def opened(name: str, *, writing: bool) -> Iterator[Endpoint]:
+    """Open what a name says.
+
+    Args:
+        name: see the module.
+        writing: as a target, made if need be; else it has to be there, and is only read.
+
+    Raises:
+        UsageError: no such kind of name, or its package is not installed.
+        StoreNotFoundError: nothing is there to read.
+        FormatError: what is there is something else.
+        StorageError: the database refused.
+
+    """
+    if name.startswith(_SQLITE):
+        with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing) as endpoint:
+            yield endpoint
+    elif name.startswith(_POSTGRES):
+        with _opened_postgres(name, writing=writing) as endpoint:
+            yield endpoint
+    elif "://" in name:
+        message = f"{name}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
+        raise UsageError(message, argument="name", value=name)
+    else:
+        with _opened_store(Path(name), writing=writing) as endpoint:
+            yield endpoint
+
+
+@contextmanager
+def _opened_store(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+    # Flushed at the end: a process killed before loses nothing, and a power cut only what is copied again.
+    with statelog.open(path, durability="interval") if writing else statelog.open(path, read_only=True) as store:
+        yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
+
+
+@contextmanager
+def _opened_sqlite(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+    try:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+    except ModuleNotFoundError:
+        raise _missing("langgraph-checkpoint-sqlite") from None
+    if not writing and not path.is_file():
+        message = f"no database at {path}"
+        raise StoreNotFoundError(message, path=str(path))
+    try:
+        mode = "rwc" if writing else "ro"
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, check_same_thread=False)
+        with closing(connection):
+            saver = SqliteSaver(connection, serde=UntouchedSerializer())
+            if not writing:
+                _check_tables(connection, path)
+            saver.setup()
+            yield _SqliteEndpoint(f"{_SQLITE}{path}", saver, connection)
+    except sqlite3.Error as error:
+        message = f"{path}: {error}"
+        raise StorageError(message, path=str(path)) from error
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    try:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        message = f"{path} is no SQLite database"
+        raise FormatError(message, path=str(path)) from None
+    if not {"checkpoints", "writes"} <= tables:
+        message = f"{path} holds no checkpoints of LangGraph"
+        raise FormatError(message, path=str(path))
+
+
+@contextmanager
+def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
+    try:
+        import psycopg
+        from langgraph.checkpoint.postgres import PostgresSaver
+    except ImportError:  # psycopg without its library is one too
+        raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
+    parts = urlsplit(url)
+    name = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # no password in messages
+    try:
+        with PostgresSaver.from_conn_string(url) as saver:
+            saver.serde = UntouchedSerializer()
+            if writing:
+                saver.setup()
+            yield _PostgresEndpoint(name, saver, saver.conn)
+    except psycopg.errors.UndefinedTable:
+        message = f"{name} holds no checkpoints of LangGraph"
+        raise FormatError(message, path=name) from None
+    except psycopg.Error as error:
+        message = f"{name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
+        raise StorageError(message, path=name) from error
+
+
+def _missing(packages: str) -> UsageError:
+    return UsageError(f"this needs a package that is not installed: pip install {packages}")

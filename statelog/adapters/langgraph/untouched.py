@@ -1,0 +1,52 @@
+"""Values copied from one saver to another as the bytes they are: for moving threads without their application.
+
+What an application stored (its pydantic models, enums, messages) is not brought to life: no module of it is
+imported and no code of it runs, so a thread can be moved where the application is not installed, nothing is lost
+for a class that has gone, and nothing hostile is revived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ormsgpack
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+_READ: Final = frozenset({"null", "bytes", "bytearray", "json", "msgpack"})
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value of a type that is not read here: pickled, or encrypted."""
+
+    type: str
+    data: bytes
+
+
+class UntouchedSerializer(JsonPlusSerializer):
+    """LangGraph's serialiser, but that extension types stay bytes, as do pickled and encrypted values.
+
+    What it loads it dumps as the same type and bytes. Only what a saver must recognise is a value of its own: the
+    snapshot of a ``DeltaChannel``. JSON, which old releases wrote, is read by LangGraph's rules.
+    """
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` for what is in it that is not read."""
+        kind, encoded = data
+        if kind == "msgpack":
+            return _unpack(encoded)
+        return super().loads_typed(data) if kind in _READ else Opaque(kind, encoded)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Return type and bytes, those that were loaded."""
+        return (obj.type, obj.data) if isinstance(obj, Opaque) else super().dumps_typed(obj)
+
+
+def _unpack(encoded: bytes) -> Any:
+    return ormsgpack.unpackb(encoded, ext_hook=_keep, option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def _keep(code: int, encoded: bytes) -> Any:
+    return _DeltaSnapshot(_unpack(encoded)) if code == EXT_DELTA_SNAPSHOT else ormsgpack.Ext(code, encoded)

@@ -1,0 +1,89 @@
+"""`statelog import-langgraph` and `statelog export-langgraph`: threads of LangGraph's savers, copied and compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.text import count
+from statelog.errors import StoreNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from statelog.adapters.langgraph.migration import MigrationReport
+
+_DATABASES = ("sqlite:", "postgresql://", "postgres://")
+
+
+@click.command("import-langgraph", short_help="Copy LangGraph threads from a database.")
+@click.argument("source", metavar="DATABASE")
+@click.option(
+    "--file", "store", required=True, type=click.Path(path_type=Path), help="The store, which is made if need be."
+)
+@AS_JSON
+def import_langgraph(*, source: str, store: Path, as_json: bool) -> None:
+    """Copy all threads in DATABASE (sqlite:PATH or postgresql://...), which is only read.
+
+    Every namespace, checkpoint, pending write and all metadata; at the end all of it is read back and compared.
+    What was copied before is passed over: an import that was cut off is done again, and goes on where it ended.
+    """
+    _check_database(source)
+    _move(source, str(store), "importing", as_json=as_json)
+
+
+@click.command("export-langgraph", short_help="Copy LangGraph threads to a database.")
+@STORE
+@click.argument("target", metavar="DATABASE")
+@AS_JSON
+def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
+    """Copy all threads of LangGraph in STORE into DATABASE (sqlite:PATH or postgresql://...), made if need be.
+
+    As import-langgraph, the other way.
+    """
+    _check_database(target)
+    if not store.is_file():
+        message = f"no store at {store}"
+        raise StoreNotFoundError(message, path=str(store))
+    _move(str(store), target, "exporting", as_json=as_json)
+
+
+def _check_database(name: str) -> None:
+    if not name.startswith(_DATABASES):
+        message = f"{name!r} names no database, as sqlite:checkpoints.db and postgresql://user@host/name do"
+        raise UsageError(message, argument="DATABASE", value=name)
+
+
+def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
+    if find_spec("langgraph") is None:
+        message = "langgraph is not installed: pip install 'statelog[langgraph]'"
+        raise UsageError(message)
+    from statelog.adapters.langgraph import endpoints
+    from statelog.adapters.langgraph.migration import migrate
+
+    output = Output(as_json=as_json)
+    with (
+        endpoints.opened(source, writing=False) as reading,
+        endpoints.opened(target, writing=True) as writing,
+        output.progress(what) as progress,
+    ):
+        report = migrate(reading, writing, progress=progress)
+    if as_json:
+        output.emit(asdict(report))
+    else:
+        output.line(_sentence(report))
+
+
+def _sentence(report: MigrationReport) -> str:
+    there = report.checkpoints - report.copied
+    rest = f" ({there:,} were there)" if there else ""
+    more = f"; {count(report.others, 'checkpoint')} more there" if report.others else ""
+    return (
+        f"{report.source} -> {report.target}: {count(report.threads, 'thread')},"
+        f" {count(report.checkpoints, 'checkpoint')}{rest} and {count(report.writes, 'pending write')}, read back"
+        f" and equal{more}"
+    )
