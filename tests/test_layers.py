@@ -23,7 +23,7 @@ FLOORS = [
     {STORE},
     {"aio", "durable", "testing"},
     {"adapters"},
-    {"bench"},
+    {"bench", "examples"},
     {"cli"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,1 @@
+"""Programs that run, to begin one's own with."""

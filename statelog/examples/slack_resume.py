@@ -1,0 +1,217 @@
+"""Answer one Slack message and exit: a process per event, the conversation in a file.
+
+    STATELOG_FILE=agent.state REPLY_URL=https://... python -m statelog.examples.slack_resume < event.json
+
+stdin is a CloudEvents envelope (structured JSON) whose ``data`` is a message event of Slack's, or holds it as
+``event``. The message's thread (``thread_ts``, or ``ts`` of one that begins a thread) is LangGraph's thread. The
+graph adds the message, asks the model, and posts the reply to REPLY_URL as JSON (``channel, thread_ts, text``).
+
+What holds, if whoever delivers events delivers again what did not exit with 0:
+
+- An event is answered once, however often it is delivered: its id is that of its message.
+- Runs of one thread follow each other, whichever processes they are in: one waits until the other has ended, or
+  was killed. Each message is followed by its reply, and none is lost.
+- A run that was killed is finished by the next process on that thread, for this event or a later one, before
+  anything new is added. The reply was stored before it is posted: no second attempt asks the model again.
+- A reply is posted at least once, always with the same ``Idempotency-Key``: exactly once where the endpoint
+  honours that. (Killed after the endpoint has accepted it and before the checkpoint says so, it is posted again:
+  no client can do better alone.)
+
+Exit codes: 0 answered, now or before; 2 the envelope or the environment is wrong, and delivering it again cannot
+help; 75 the reply could not be posted: deliver the event again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+
+from statelog.adapters.langgraph import StatelogSaver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.graph.state import CompiledStateGraph
+
+DONE: Final = 0
+WRONG: Final = 2
+TRY_AGAIN: Final = 75
+"""EX_TEMPFAIL of sysexits.h."""
+
+EVENT_SIZE_BYTES_MAX: Final = 1 << 20
+POST_TIMEOUT_S: Final = 10.0
+
+
+class EventError(ValueError):
+    """An envelope that is none, or of something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A message of Slack's, as one delivery brought it."""
+
+    id: str
+    """The same in each delivery: CloudEvents' source and id."""
+    channel: str
+    thread_ts: str
+    text: str
+
+    @property
+    def thread_id(self) -> str:
+        """LangGraph's thread. Slack's ``thread_ts`` is unique within a channel only."""
+        return f"slack:{self.channel}:{self.thread_ts}"
+
+
+def read_event(stream: IO[bytes]) -> Event:
+    """Read one envelope.
+
+    Raises:
+        EventError: it is not one, or lacks what is needed.
+    """
+    raw = stream.read(EVENT_SIZE_BYTES_MAX + 1)
+    if len(raw) > EVENT_SIZE_BYTES_MAX:
+        message = f"an event has at most {EVENT_SIZE_BYTES_MAX} bytes"
+        raise EventError(message)
+    try:
+        envelope = json.loads(raw)
+    except ValueError as error:
+        message = f"stdin is no JSON: {error}"
+        raise EventError(message) from None
+    if not isinstance(envelope, dict) or envelope.get("specversion") != "1.0":
+        message = "stdin is no CloudEvents 1.0 envelope"
+        raise EventError(message)
+    data = envelope.get("data")
+    slack = data.get("event", data) if isinstance(data, dict) else data
+    if not isinstance(slack, dict):
+        message = "the envelope's data is no event of Slack's"
+        raise EventError(message)
+    return Event(
+        id=f"{_text(envelope, 'source')}#{_text(envelope, 'id')}",
+        channel=_text(slack, "channel"),
+        thread_ts=_text(slack, "thread_ts" if slack.get("thread_ts") else "ts"),
+        text=_text(slack, "text"),
+    )
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        message = f"the event has no {name}"
+        raise EventError(message)
+    return value
+
+
+# --- the graph --------------------------------------------------------------------
+
+
+class State(TypedDict):
+    """One conversation."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    posted: str
+    """Id of the reply that was posted last."""
+
+
+def ask_model(messages: list[AnyMessage]) -> str:
+    """Answer a conversation: the stub where a chat model goes."""
+    return f"{len(messages)}: you said {messages[-1].text!r}"
+
+
+def reply(state: State) -> dict[str, Any]:
+    """Ask the model. The id makes a reply that is given again the same one."""
+    asked = state["messages"][-1]
+    return {"messages": [AIMessage(ask_model(state["messages"]), id=f"reply to {asked.id}")]}
+
+
+def post(state: State, config: RunnableConfig) -> dict[str, Any]:
+    """Post the last reply.
+
+    Raises:
+        OSError: the endpoint was not reached, or refused.
+    """
+    answer = state["messages"][-1]
+    _, channel, thread_ts = config["configurable"]["thread_id"].split(":")
+    body = json.dumps({"channel": channel, "thread_ts": thread_ts, "text": answer.text}).encode()
+    key = hashlib.sha256(f"{channel}:{thread_ts}:{answer.id}".encode()).hexdigest()
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    request = urllib.request.Request(os.environ["REPLY_URL"], body, headers)  # noqa: S310 - http(s): see main
+    with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as response:  # noqa: S310 - the same
+        response.read()
+    return {"posted": answer.id}
+
+
+def build(saver: StatelogSaver) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """Return the graph. The reply has a checkpoint of its own, before it is posted."""
+    builder = StateGraph(State)
+    builder.add_node("reply", reply)
+    builder.add_node("post", post)
+    builder.add_edge(START, "reply")
+    builder.add_edge("reply", "post")
+    builder.add_edge("post", END)
+    return builder.compile(checkpointer=saver)
+
+
+# --- one run ----------------------------------------------------------------------
+
+
+def answer(event: Event, file: Path) -> None:
+    """Finish what a killed process left of the thread, then answer the event unless that was done before."""
+    config: RunnableConfig = {"configurable": {"thread_id": event.thread_id}}
+    with alone(file, event.thread_id), StatelogSaver.open(file) as saver:
+        graph = build(saver)
+        state = graph.get_state(config)
+        if state.tasks:  # also those whose writes are stored and not applied yet, which `next` leaves out
+            graph.invoke(None, config, durability="sync")
+            state = graph.get_state(config)
+        if all(message.id != event.id for message in state.values.get("messages", ())):
+            said = HumanMessage(event.text, id=event.id)
+            graph.invoke({"messages": [said]}, config, durability="sync")
+
+
+@contextmanager
+def alone(file: Path, thread_id: str) -> Iterator[None]:
+    """Hold a thread's lock, waiting for it: one byte of a file beside the store. It goes with the process.
+
+    LangGraph reads where a thread stands and writes what follows from it: two runs at once would each go on from the
+    same place. (Threads whose byte is the same wait for each other in vain, one in 2**31.)
+    """
+    byte = int.from_bytes(hashlib.sha256(thread_id.encode()).digest()[:4], "big") >> 1
+    with Path(f"{file}-runs").open("ab") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, byte)
+        yield
+
+
+def main() -> int:
+    """Answer the event on stdin; return the exit code."""
+    if not os.environ.get("REPLY_URL", "").startswith(("http://", "https://")):
+        print("slack_resume: REPLY_URL is to be the http(s) URL that replies are posted to", file=sys.stderr)
+        return WRONG
+    try:
+        event = read_event(sys.stdin.buffer)
+    except EventError as error:
+        print(f"slack_resume: {error}", file=sys.stderr)
+        return WRONG
+    try:
+        answer(event, Path(os.environ.get("STATELOG_FILE", "agent.state")))
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        print(f"slack_resume: the reply was not posted: {error}", file=sys.stderr)
+        return TRY_AGAIN
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
