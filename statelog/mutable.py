@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from statelog import kernels
 from statelog.errors import CorruptionError, LimitError, StatelogError
 from statelog.format import cbor
-from statelog.limits import DEPTH_MAX
+from statelog.limits import DEPTH_MAX, KEY_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import container_head, container_kind, encode_slot, is_tree, open_root, read_item
@@ -405,7 +405,8 @@ class MountMap(MutableMapping[str, Any]):
         """Fix what will be stored; return `is_changed`."""
         self._changes = []
         for key, stored, loaded in self.touched():
-            cbor.encode({key: None}, path=path)  # is it a key that can be stored?
+            if stored is None:
+                _check_key(key, path)
             if loaded is None or self.is_other(loaded, stored, f"{path}.{key}"):
                 self._changes.append((key, loaded))
         return bool(self._changes)
@@ -416,6 +417,12 @@ class MountMap(MutableMapping[str, Any]):
             (cbor.encode(key), None if loaded is None else loaded.store(workspace)) for key, loaded in self._changes
         ]
         return mapping.merge(workspace, self._slot, sorted(batch, key=_first), top=top)
+
+
+def _check_key(key: str, path: str) -> None:
+    """Refuse what cannot be a key, as in any dict."""
+    if type(key) is not str or len(cbor.encode(key, path=f"{path} key")) > KEY_SIZE_BYTES_MAX:
+        cbor.encode({key: None}, path=path)
 
 
 def _first(pair: tuple[bytes, Slot | None]) -> bytes:

@@ -81,6 +81,17 @@ def test_puts_and_deletions_count_at_once(memory):
     assert keys(memory.search(SPACE, query="a")) == ["x"]
 
 
+def test_the_order_of_many_is_that_of_all(memory):
+    texts = ["".join("abcdefgh"[number * each % 8] for each in range(1, 4)) for number in range(1500)]
+    memory.batch([PutOp(SPACE, f"{number}", {"text": text}) for number, text in enumerate(texts)])
+    found = memory.search(SPACE, query="abc", limit=2000)
+    ranks = [(-item.score, -int(item.key)) for item in found]
+    assert ranks == sorted(ranks)
+    assert len({item.key for item in found}) == 1500
+    assert found[:20] == memory.search(SPACE, query="abc", limit=20)
+    assert found[700:720] == memory.search(SPACE, query="abc", limit=20, offset=700)
+
+
 def test_fields_are_paths_and_the_best_of_several_vectors_counts(store):
     memory = StatelogStore(store, index=index(fields=["parts[*].text", "title"]))
     memory.put(SPACE, "a", {"parts": [{"text": "bb"}, {"text": "a"}, {"other": 1}], "title": "cc"})

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MISSES_MAX = 100
-"""After so many items that do not match, all are looked at where they lie, which is sooner done than one by one."""
+_MISSES_SHARE = 8
+"""After so many items that do not match, or this share of all, the rest are looked at as they lie: of neighbours one
+takes about an eighth of the time."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -94,15 +96,19 @@ class Reader:
         namespaces = list(self.namespaces(prefix))
         streams = [self._recent_in(namespace) for namespace in namespaces]
         misses = 0
+        misses_max = -1
         for at, namespace, key in streams[0] if len(streams) == 1 else heapq.merge(*streams):
             found = self.match(namespace, key, matches)
             if found is not None:
                 yield found
-            elif misses < _MISSES_MAX:
-                misses += 1
             elif matches is not None:
-                yield from self._all_before(at, namespaces, matches)
-                return
+                misses += 1
+                if misses_max < 0:
+                    count = sum(len(self.of("items", each)) for each in namespaces)
+                    misses_max = min(_MISSES_MAX, count // _MISSES_SHARE)
+                if misses > misses_max:
+                    yield from self._all_before(at, namespaces, matches)
+                    return
 
     def _recent_in(self, namespace: str) -> Iterator[tuple[str, str, str]]:
         for at, key in self.of("recent", namespace).items():

@@ -30,6 +30,9 @@ CACHE_SIZE_BYTES_MAX = 512 * 1024 * 1024
 
 _ROWS_MIN = 64
 
+_BEST = 256
+"""So many rows are sorted at first: most searches ask for fewer."""
+
 
 class VectorIndex:
     """Embeds what is put and asked for, and ranks items."""
@@ -112,7 +115,7 @@ class VectorIndex:
         return array
 
     def _unit(self, vector: Sequence[float]) -> Any:
-        array = self._array(vector).astype(self._np.float64)
+        array = self._array(vector)
         norm = self._np.linalg.norm(array)
         return array / norm if norm else array
 
@@ -145,16 +148,29 @@ class VectorIndex:
             for namespace in namespaces:
                 matrix = self._matrix(reader, namespace)
                 if matrix is not None:
-                    scores, numbers, keys = matrix.score(query)
-                    parts.append((namespace, scores, numbers, keys))
+                    parts.append((namespace, *matrix.score(query)))
         if not parts:
             return
         scores = np.concatenate([part[1] for part in parts])
-        order = np.lexsort((-np.concatenate([part[2] for part in parts]), -scores))
-        owners = [(namespace, key) for namespace, _scores, _numbers, keys in parts for key in keys]
-        for at in order:
-            namespace, key = owners[at]
-            yield float(scores[at]), namespace, key
+        numbers = np.concatenate([part[2] for part in parts])
+        ends = np.cumsum([len(part[1]) for part in parts])
+        for row in self._ranked_rows(scores, numbers):
+            place = int(np.searchsorted(ends, row, side="right"))
+            namespace, own, _numbers, keys = parts[place]
+            yield float(scores[row]), namespace, keys[row - ends[place] + len(own)]
+
+    def _ranked_rows(self, scores: Any, numbers: Any) -> Iterator[int]:
+        """Yield the rows that live, by score, of equal ones the last put first. The best of many are sorted first."""
+        np = self._np
+        rows = np.flatnonzero(~np.isnan(scores))
+        parts = [rows]
+        if len(rows) > 4 * _BEST:
+            bound = np.partition(scores[rows], len(rows) - _BEST)[len(rows) - _BEST]
+            is_best = scores[rows] > bound
+            parts = [rows[is_best], rows[~is_best]]
+        for part in parts:
+            for at in np.lexsort((-numbers[part], -scores[part])):
+                yield int(part[at])
 
     def _matrix(self, reader: Reader, namespace: str) -> _Matrix | None:
         """Return a namespace's vectors as of the reader's moment, None if it has none."""
@@ -198,7 +214,7 @@ class _Matrix:
         self._np = np
         self._rows = np.zeros((_ROWS_MIN, dims), dtype=np.float32)
         self._keys: list[str] = []
-        self._numbers: list[int] = []
+        self._numbers = np.zeros(_ROWS_MIN, dtype=np.int64)
         self._rows_of: dict[str, list[int]] = {}
         self._dead = 0
         self.number = 0
@@ -224,6 +240,7 @@ class _Matrix:
             row = len(self._keys)
             if row == len(self._rows):
                 self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+                self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
             vector = np.frombuffer(stored, dtype="<f4")
             if vector.shape != self._rows.shape[1:]:
                 dims = self._rows.shape[1]
@@ -232,18 +249,16 @@ class _Matrix:
             norm = np.linalg.norm(vector)
             self._rows[row] = vector / norm if norm else vector
             self._keys.append(key)
-            self._numbers.append(number)
+            self._numbers[row] = number
             self._rows_of.setdefault(key, []).append(row)
 
     def score(self, query: Any) -> tuple[Any, Any, list[str]]:
-        """Return the similarities of living rows, the numbers of their puts, and their keys."""
-        np = self._np
-        scores = self._rows[: len(self._keys)] @ query
-        numbers = np.asarray(self._numbers, dtype=np.int64)
-        if not self._dead:
-            return scores, numbers, list(self._keys)
-        alive = np.flatnonzero(~np.isnan(scores))
-        return scores[alive], numbers[alive], [self._keys[row] for row in alive]
+        """Return the similarity of each row, NaN of dead ones, the numbers of their puts, and their keys.
+
+        What it returns holds on while rows are added: those there do not change.
+        """
+        count = len(self._keys)
+        return self._rows[:count] @ query, self._numbers[:count], self._keys
 
 
 def _tokens(field: str) -> Any:
