@@ -174,6 +174,10 @@ class Store:
             as_policy=as_policy,
         )
 
+    async def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
+        """See `statelog.Store.expire`."""
+        return await self._runner.run(self._store.expire, checkpoints)
+
     async def delete_thread(self, id: str) -> RetentionReport:
         """See `statelog.Store.delete_thread`."""
         return await self._runner.run(self._store.delete_thread, id)
