@@ -104,6 +104,16 @@ class StatelogCache(BaseCache[ValueT]):
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._owns_store:
+            await self._pool.run(self._store.close)
+        self._pool.close()
+
     # --- the cache ------------------------------------------------------------------
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:

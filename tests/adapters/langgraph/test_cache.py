@@ -138,9 +138,15 @@ def test_a_graph_caches_its_nodes(cache):
     assert runs == [1, 1]
 
 
-def test_tasks_share_it(cache):
+def test_tasks_share_it(path):
     async def main():
+        async with StatelogCache.open(path) as cache:
+            return await use(cache), cache.store
+
+    async def use(cache):
         await asyncio.gather(*[cache.aset({(("n",), f"{number}"): (number, 60)}) for number in range(50)])
         return await cache.aget([(("n",), f"{number}") for number in range(50)])
 
-    assert list(asyncio.run(main()).values()) == list(range(50))
+    found, store = asyncio.run(main())
+    assert list(found.values()) == list(range(50))
+    assert store.closed

@@ -103,9 +103,7 @@ def shown(answer):
 BATCHES = st.lists(st.lists(OPERATIONS, max_size=8), max_size=12)
 
 
-@given(BATCHES, st.booleans())
-def test_every_answer_is_that_of_the_store_in_memory(tmp_path_factory, batches, is_async):
-    path = tmp_path_factory.mktemp("model") / "a.state"
+def compare(path, batches, *, is_async=False):
     model = Model()
     with StatelogStore.open(path, durability="interval") as store:
         for ops in batches:
@@ -119,6 +117,37 @@ def test_every_answer_is_that_of_the_store_in_memory(tmp_path_factory, batches, 
         assert sum(map(len, state.get("items", {}).values())) == len(model.puts)
         assert sum(map(len, state.get("recent", {}).values())) == len(model.puts)
         assert store.store.verify().problems == []
+
+
+@given(BATCHES, st.booleans())
+def test_every_answer_is_that_of_the_store_in_memory(tmp_path_factory, batches, is_async):
+    compare(tmp_path_factory.mktemp("model") / "a.state", batches, is_async=is_async)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ("changes._delete", lambda *_arguments: None),
+        ("changes.recent_key", lambda number: f"{number:012x}"),
+        ("changes._add_namespace", lambda *_arguments: None),
+        ("filters.is_equal", lambda _value, _other: True),
+        ("reading.fits", lambda _namespace, _condition: True),
+        ("reading.cut", lambda namespaces, _max_depth: list(namespaces)),
+    ],
+    ids=lambda broken: broken[0],
+)
+def test_the_comparison_notices_a_store_that_is_broken(tmp_path, monkeypatch, broken):
+    """The negative control of the property above."""
+    monkeypatch.setattr(f"statelog.adapters.langgraph.items.{broken[0]}", broken[1])
+    batches = [
+        [PutOp(("b",), "k", {"n": 1}), PutOp(("a", "b"), "k", {"n": 2}), PutOp(("a", "b"), "l", {"n": 3})],
+        [SearchOp(("a",)), SearchOp((), {"n": 2}), ListNamespacesOp((MatchCondition("suffix", ("z",)),))],
+        [PutOp(("b",), "k", None), ListNamespacesOp(None, 1)],
+    ]
+    with pytest.raises((AssertionError, KeyError)):
+        compare(tmp_path / "a.state", batches)
+    monkeypatch.undo()
+    compare(tmp_path / "b.state", batches)
 
 
 @settings(max_examples=10)

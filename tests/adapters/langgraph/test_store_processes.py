@@ -49,6 +49,14 @@ def assert_is_whole(memory):
     assert memory.store.verify().problems == []
 
 
+def assert_nothing_is_lost(memory, told):
+    found = {item.key: item.value["n"] for item in memory.search(SPACE, limit=100_000)}
+    last = found.pop("common")
+    assert last in (told, told + 1)  # the last one may have been on its way
+    assert found == {f"child {number}": number for number in range(last + 1)}
+    assert_is_whole(memory)
+
+
 def test_processes_put_into_one_namespace_and_clobber_nothing(path):
     with StatelogStore.open(path) as memory:
         memory.put(SPACE, "common", {"by": "first"})
@@ -136,10 +144,11 @@ def test_a_killed_process_loses_no_batch_that_it_was_told_of(path, puts):
         os.kill(child.pid, signal.SIGKILL)
         told = max([told, *map(int, child.stdout.read().split())])
     with StatelogStore.open(path) as memory:
-        found = {item.key: item.value["n"] for item in memory.search(SPACE, limit=100_000)}
-        last = found.pop("common")
-        assert last in (told, told + 1)  # the last one may have been on its way
-        assert found == {f"child {number}": number for number in range(last + 1)}
-        assert_is_whole(memory)
+        assert_nothing_is_lost(memory, told)
+        with pytest.raises(AssertionError):  # the negative control: one that was told of, and is not there
+            assert_nothing_is_lost(memory, told + 2)
+        memory.delete(SPACE, f"child {told}")
+        with pytest.raises(AssertionError):
+            assert_nothing_is_lost(memory, told)
         memory.batch([PutOp(SPACE, "after", {"n": 1})])
         assert memory.search(SPACE, limit=1)[0].key == "after"
