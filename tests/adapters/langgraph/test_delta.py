@@ -1,0 +1,114 @@
+"""Channels that are stored as what was written to them: rebuilt as on an InMemorySaver, and safe from pruning."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+import pytest
+
+pytest.importorskip("langgraph.channels", reason="needs langgraph")
+
+from graphs import DURABILITIES, config, history
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+
+from statelog.adapters.langgraph import StatelogSaver
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def concatenate(state, writes):
+    return [*state, *[item for write in writes for item in write]]
+
+
+class Talk(TypedDict):
+    messages: Annotated[list, DeltaChannel(concatenate, snapshot_frequency=7)]
+
+
+def talk(saver):
+    builder = StateGraph(Talk)
+    builder.add_node("answer", lambda state: {"messages": [AIMessage(f"answer {len(state['messages'])}", id="a")]})
+    builder.add_edge(START, "answer")
+    return builder.compile(checkpointer=saver)
+
+
+def run(graph, turns, durability="sync", thread="t"):
+    for turn in range(turns):
+        said = {"messages": [HumanMessage(f"turn {turn}", id=str(turn))]}
+        result = graph.invoke(said, config(thread), durability=durability)
+    return result
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "s", durability="interval") as opened:
+        yield opened
+        assert opened.store.verify().ok
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
+    expected, found = [(run(graph, 20, durability), history(graph)) for graph in (talk(InMemorySaver()), talk(saver))]
+    assert found == expected
+    assert len(found[0]["messages"]) == 40
+
+
+def test_forks_are_rebuilt_from_their_own_past(saver):
+    made = []
+    for each in (InMemorySaver(), saver):
+        graph = talk(each)
+        run(graph, 9)
+        past = list(graph.get_state_history(config()))[11]
+        graph.invoke({"messages": [HumanMessage("instead", id="x")]}, past.config)
+        graph.update_state(past.config, {"messages": [HumanMessage("changed", id="y")]})
+        made.append((graph.get_state(config()).values, history(graph)))
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("turns", range(3, 12))
+def test_pruning_takes_nothing_that_a_channel_is_made_of(saver, turns):
+    graph = talk(saver)
+    expected = run(graph, turns)
+    saver.prune(["t"])
+    assert len(list(saver.list(config()))) == 1
+    assert graph.get_state(config()).values == expected
+    run(graph, 1)
+    assert len(graph.get_state(config()).values["messages"]) == 2 * turns + 2
+    saver.prune(["t"])
+    saver.prune(["t"])
+    assert len(graph.get_state(config()).values["messages"]) == 2 * turns + 2
+
+
+def test_pruning_lets_go_of_what_is_not_needed(saver):
+    graph = talk(saver)
+    run(graph, 40)
+    before = saver.store.thread("t").branches()[0]
+    saver.prune(["t"])
+    left = sum(1 for _ in saver.store.thread("t").history())
+    assert left < 20 < before.head_version
+
+
+def test_deleting_runs_leaves_channels_whole(saver):
+    graph = talk(saver)
+    for turn in range(6):
+        graph.invoke(
+            {"messages": [HumanMessage("hi", id=str(turn))]}, {**config(), "metadata": {"run_id": f"r{turn % 2}"}}
+        )
+    expected = graph.get_state(config()).values
+    runs = {each.metadata.get("run_id") for each in saver.list(config())}
+    saver.delete_for_runs(["r0"])
+    assert runs == {"r0", "r1"}
+    assert {each.metadata.get("run_id") for each in saver.list(config())} == {"r1"}
+    assert graph.get_state(config()).values == expected
+
+
+def test_a_copy_has_its_channels(saver):
+    graph = talk(saver)
+    expected = run(graph, 9)
+    saver.copy_thread("t", "copy")
+    saver.delete_thread("t")
+    assert graph.get_state(config("copy")).values == expected
+    run(graph, 2, thread="copy")
+    assert len(graph.get_state(config("copy")).values["messages"]) == 22
