@@ -63,10 +63,6 @@ int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const u
 
 /* --- checkpoints ---------------------------------------------------------------------------------- */
 
-/* `numbers` of sl_checkpoint_encode, in order. */
-enum { THREAD, BRANCH, VERSION, PARENT_BRANCH, PARENT_VERSION, JUMP_BRANCH, JUMP_VERSION, DEPTH, JUMP_DEPTH, ROOT_LSN,
-       ROOT_NODE, TARGET, TIME };
-
 static bool take_number(sl_reader *in, uint64_t *number)
 {
     sl_item item;
@@ -109,23 +105,25 @@ int sl_checkpoint_decode(const uint8_t *body, size_t size, int is_rollback, sl_c
     uint64_t *numbers = found.numbers;
     SL_REQUIRE(sl_item_open(&in, &head) && head.shape == SL_ITEM_LIST);
     SL_REQUIRE(head.argument == BODY_FIELDS + (is_rollback != 0 ? 1 : 0));
-    for (unsigned index = THREAD; index <= VERSION; index++) {
+    for (unsigned index = SL_NUMBER_THREAD; index <= SL_NUMBER_VERSION; index++) {
         SL_REQUIRE(take_number(&in, &numbers[index]));
     }
-    SL_REQUIRE(take_optional(&in, &numbers[PARENT_BRANCH]) && take_optional(&in, &numbers[PARENT_VERSION]));
+    SL_REQUIRE(take_optional(&in, &numbers[SL_NUMBER_PARENT_BRANCH]) &&
+               take_optional(&in, &numbers[SL_NUMBER_PARENT_VERSION]));
     SL_REQUIRE(take_digest(&in, true, &found.parent_digest_at));
-    SL_REQUIRE(take_optional(&in, &numbers[JUMP_BRANCH]) && take_optional(&in, &numbers[JUMP_VERSION]));
-    SL_REQUIRE(take_number(&in, &numbers[DEPTH]) && take_number(&in, &numbers[JUMP_DEPTH]));
+    SL_REQUIRE(take_optional(&in, &numbers[SL_NUMBER_JUMP_BRANCH]) &&
+               take_optional(&in, &numbers[SL_NUMBER_JUMP_VERSION]));
+    SL_REQUIRE(take_number(&in, &numbers[SL_NUMBER_DEPTH]) && take_number(&in, &numbers[SL_NUMBER_JUMP_DEPTH]));
     SL_REQUIRE(take_digest(&in, false, &found.root_digest_at));
-    SL_REQUIRE(take_number(&in, &numbers[ROOT_LSN]) && take_number(&in, &numbers[ROOT_NODE]));
+    SL_REQUIRE(take_number(&in, &numbers[SL_NUMBER_ROOT_LSN]) && take_number(&in, &numbers[SL_NUMBER_ROOT_NODE]));
     uint64_t *ends[] = {&found.metadata_at, &found.written_at, &found.borrowed_at, &found.borrowed_end};
     found.id_at = in.at;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         SL_REQUIRE(sl_item_skip(&in));
         *ends[i] = in.at;
     }
-    numbers[TARGET] = 0;
-    SL_REQUIRE(is_rollback == 0 || take_number(&in, &numbers[TARGET]));
+    numbers[SL_NUMBER_TARGET] = 0;
+    SL_REQUIRE(is_rollback == 0 || take_number(&in, &numbers[SL_NUMBER_TARGET]));
     SL_REQUIRE(in.at == size);
     *fields = found;
     return SL_OK;
@@ -200,29 +198,29 @@ int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, c
                          sl_output *out)
 {
     sl_writer body = sl_writer_of(out);
-    bool is_rollback = sl_load_be(numbers + (size_t)8 * TARGET, 8) != 0;
+    bool is_rollback = sl_load_be(numbers + (size_t)8 * SL_NUMBER_TARGET, 8) != 0;
     sl_put_head(&body, MAJOR_ARRAY, BODY_FIELDS + (is_rollback ? 1 : 0));
-    for (unsigned index = THREAD; index <= PARENT_VERSION; index++) {
+    for (unsigned index = SL_NUMBER_THREAD; index <= SL_NUMBER_PARENT_VERSION; index++) {
         put_number(&body, numbers, index);
     }
     put_digest(&body, parent_digest);
-    for (unsigned index = JUMP_BRANCH; index <= JUMP_DEPTH; index++) {
+    for (unsigned index = SL_NUMBER_JUMP_BRANCH; index <= SL_NUMBER_JUMP_DEPTH; index++) {
         put_number(&body, numbers, index);
     }
     put_digest(&body, root_digest);
-    put_number(&body, numbers, ROOT_LSN);
-    put_number(&body, numbers, ROOT_NODE);
+    put_number(&body, numbers, SL_NUMBER_ROOT_LSN);
+    put_number(&body, numbers, SL_NUMBER_ROOT_NODE);
     sl_put(&body, id, id_size);
     sl_put(&body, metadata, metadata_size);
     sl_put(&body, written, written_size);
     sl_put(&body, borrowed, borrowed_size);
     if (is_rollback) {
-        put_number(&body, numbers, TARGET);
+        put_number(&body, numbers, SL_NUMBER_TARGET);
     }
 
     uint8_t digest[SL_DIGEST_SIZE];
     sl_hash hash;
-    hash_begin(&hash, parent_digest, root_digest, sl_load_be(numbers + (size_t)8 * TIME, 8));
+    hash_begin(&hash, parent_digest, root_digest, sl_load_be(numbers + (size_t)8 * SL_NUMBER_TIME, 8));
     sl_hash_add(&hash, id, id_size);
     sl_hash_add(&hash, metadata, metadata_size);
     sl_hash_end(&hash, digest);

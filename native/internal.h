@@ -271,6 +271,31 @@ void sl_hash_begin(sl_hash *hash, const char personal[16]);
 void sl_hash_add(sl_hash *hash, const uint8_t *data, size_t size);
 void sl_hash_end(sl_hash *hash, uint8_t digest[SL_DIGEST_SIZE]);
 
+/* --- checkpoints (identity.c) ---------------------------------------------------------------------- */
+
+/* The numbers of sl_checkpoint_encode, in order. */
+enum {
+    SL_NUMBER_THREAD,
+    SL_NUMBER_BRANCH,
+    SL_NUMBER_VERSION,
+    SL_NUMBER_PARENT_BRANCH,
+    SL_NUMBER_PARENT_VERSION,
+    SL_NUMBER_JUMP_BRANCH,
+    SL_NUMBER_JUMP_VERSION,
+    SL_NUMBER_DEPTH,
+    SL_NUMBER_JUMP_DEPTH,
+    SL_NUMBER_ROOT_LSN,
+    SL_NUMBER_ROOT_NODE,
+    SL_NUMBER_TARGET,
+    SL_NUMBER_TIME
+};
+
+/* --- steps (step.c) -------------------------------------------------------------------------------- */
+
+/* Make the state's new root, once all changes are gathered. SL_ABSENT: the state stays the one with `state_digest`. */
+int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
+                   uint64_t state_lsn, const uint8_t *state_digest);
+
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */
 
 /* Whether a chunk of `count` entries in `size` bytes closes after the entry read last. */

@@ -196,6 +196,8 @@ typedef struct {
     uint64_t content_end;
     uint64_t end;
     uint64_t row_count;
+    uint64_t nodes_at; /* by sl_step_record: where in its output the nodes begin, and where they and the record end */
+    uint64_t record_end;
     uint64_t nodes_size;
     uint64_t change_count;
     uint64_t batch_size;
@@ -275,7 +277,7 @@ int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, c
                          sl_output *out);
 
 /* step.c: what a commit changes in a state, as long as no chunk closes. Begin, then each channel in ascending
- * order of its key item, then finish. SL_FALLBACK: the step is of no use, take the general path. */
+ * order of its key item, then the record (commit.c). SL_FALLBACK: the step is of no use, take the general path. */
 void sl_step_begin(sl_step *step);
 int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size);
 int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
@@ -286,9 +288,17 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
 /* Fingerprints of items that a keyed list gets. SL_FALLBACK: one is among its `prints`, or twice among them. */
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
                    const uint8_t *prints, size_t prints_size, sl_output *out);
-/* SL_ABSENT: the state stays the one with `state_digest`. */
-int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
-                   uint64_t state_lsn, const uint8_t *state_digest);
+
+/* commit.c: all that a step's checkpoint brings to the disk, one after another: digest of the checkpoint, chain digest
+ * of the record, the record but for its checksum, the version page with its entry. `parent_numbers` as of
+ * sl_checkpoint_encode; LSN and number of the root are the parent's, and count where the state stays as it was: then
+ * the record holds no nodes. Without rows the state's root is not the node made last. */
+int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
+                   uint64_t state_lsn, const uint8_t *state_digest, const uint8_t *parent_numbers,
+                   const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
+                   size_t metadata_size, const uint8_t *written, size_t written_size, uint64_t lsn,
+                   const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out);
+
 /* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
 int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);

@@ -1,8 +1,9 @@
-/* A step of two changes: sizes of the state and its content, of a list's root and its content, of the items; how many
- * items, which operation, which kind; then these one after another. The key items are fixed. */
+/* A step of two changes, and its record: sizes of the state and its content, of a list's root and its content, of the
+ * items; how many items, which operation, which kind; then these one after another, and a version page. The key items
+ * are fixed. */
 #include "fuzz_input.h"
 
-enum { HOME_LSN = 1000000 };
+enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TIME_US = 99, DIGESTS_SIZE = 40, CHECKSUM_SIZE = 8 };
 
 static void check_rows(const sl_step *step)
 {
@@ -23,6 +24,32 @@ static void check_rows(const sl_step *step)
     FUZZ_REQUIRE(end == step->nodes_size);
 }
 
+/* The record holds the nodes that were gathered, and is read as what it was made from; then comes the page. */
+static void check_record(const sl_step *step, const sl_output *out, const uint8_t *items, size_t items_size)
+{
+    sl_record_parts parts;
+    sl_checkpoint_record found;
+    uint32_t first = 0;
+    uint32_t last = 0;
+    FUZZ_REQUIRE(DIGESTS_SIZE < step->nodes_at && step->nodes_at <= step->record_end && step->record_end < out->size);
+    size_t size = CHECKSUM_SIZE + (size_t)step->record_end - DIGESTS_SIZE;
+    uint8_t *record = fuzz_allocate(size);
+    memset(record, 0, CHECKSUM_SIZE);
+    memcpy(record + CHECKSUM_SIZE, out->bytes + DIGESTS_SIZE, size - CHECKSUM_SIZE);
+    FUZZ_REQUIRE(sl_record_open(record, size, &parts) == SL_OK && parts.size == size);
+    FUZZ_REQUIRE(parts.node_count == step->row_count);
+    FUZZ_REQUIRE(step->record_end - step->nodes_at == step->nodes_size);
+    FUZZ_REQUIRE(memcmp(out->bytes + step->nodes_at, step->nodes, (size_t)step->nodes_size) == 0);
+    int status = sl_checkpoint_read(record, size, NEXT_LSN, &found);
+    size_t error_at = 0;
+    FUZZ_REQUIRE(status == SL_OK || sl_cbor_check(items, items_size, &error_at) != SL_OK);
+    FUZZ_REQUIRE(status != SL_OK || memcmp(found.digest, out->bytes, 20) == 0);
+    FUZZ_REQUIRE(sl_page_range(out->bytes + step->record_end, out->size - (size_t)step->record_end, &first, &last) ==
+                 SL_OK);
+    FUZZ_REQUIRE(last == VERSION);
+    free(record);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint8_t first[] = {0x61, 'a'};
@@ -39,8 +66,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_block state = fuzz_take(&in, state_size);
     fuzz_block root = fuzz_take(&in, root_size);
     fuzz_block items = fuzz_take(&in, items_size);
+    fuzz_block page = fuzz_take(&in, in.left);
     sl_step *step = fuzz_allocate(sizeof *step);
     static const uint8_t no_digest[20] = {0};
+    static const uint8_t null_item[] = {0xF6};
+    static const uint8_t no_names[] = {0x80};
+    uint8_t numbers[8 * SL_CHECKPOINT_NUMBERS] = {0};
+    numbers[8 * 2 + 7] = VERSION;
+    numbers[8 * 12 + 7] = TIME_US;
+    sl_output record = fuzz_output(operation & 8 ? items.size + 200 : 128 * 1024);
 
     sl_step_begin(step);
     int status = SL_OK;
@@ -55,7 +89,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                 root.size, root_content_size, HOME_LSN);
     }
     if (status == SL_OK) {
-        status = sl_step_finish(step, state.bytes, state.size, state_content_size, HOME_LSN, no_digest);
+        status = sl_step_record(step, state.bytes, state.size, state_content_size, HOME_LSN, no_digest, numbers,
+                                no_digest, null_item, sizeof null_item, items.bytes, items.size, no_names,
+                                sizeof no_names, NEXT_LSN, no_digest, page.bytes, page.size, &record);
     }
     FUZZ_REQUIRE(status != SL_SPACE);
     sl_output prints = fuzz_output(2 * items.size);
@@ -68,11 +104,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == SL_OK) {
         sl_root_head head;
         check_rows(step);
+        check_record(step, &record, items.bytes, items.size);
         FUZZ_REQUIRE(step->end <= step->nodes_size && step->at < step->content_end);
         FUZZ_REQUIRE(sl_root_read(step->nodes + step->at, (size_t)(step->end - step->at),
                                   (size_t)(step->content_end - step->at), HOME_LSN, &head) == SL_OK);
     }
     free(step);
+    free(record.bytes);
+    free(page.bytes);
     free(state.bytes);
     free(root.bytes);
     free(items.bytes);

@@ -160,12 +160,12 @@ def change_input(node: tuple[int, bytes, bytes], entries: bytes, locators: bytes
     return sizes + bytes([count]) + content + own + entries + locators
 
 
-def step_input(root: tuple[int, bytes, bytes], items: bytes, count: int, operation: int) -> bytes:
+def step_input(root: tuple[int, bytes, bytes], items: bytes, count: int, operation: int, page: bytes = b"") -> bytes:
     """Bytes as fuzz_step.c reads them: changes of a state whose channel "b" is the list with that root."""
     kind, content, locators = root
     state = b"\x02\x02\x00\x02\x61a\x05\x61b\xfd" + DIGEST
     sizes = u16(len(state) + 2) + u16(len(state)) + u16(len(content + locators)) + u16(len(content)) + u16(len(items))
-    return sizes + bytes([count, operation, kind + 1]) + state + LOCATOR + content + locators + items
+    return sizes + bytes([count, operation, kind + 1]) + state + LOCATOR + content + locators + items + page
 
 
 TEXT = b"\x78\x64" + b"t" * 100
@@ -176,6 +176,8 @@ STEPS = {
     "append": (ROOTS["list"], TEXT + b"\x03" + TEXT, 3, 4),
     "upsert": (ROOTS["keyed"], b"\xa2\x62id\x61x\x64text" + TEXT, 1, 4),
     "put_and_append": (ROOTS["list"], b"\x03", 1, 5),
+    "page": (ROOTS["list"], b"\xa0", 1, 1, struct.pack(">IIQQQQ", 33, 2, 7, 1, 8, 2)),
+    "little_room": (ROOTS["list"], TEXT, 1, 9),
 }
 
 

@@ -66,6 +66,8 @@ _SHORT = struct.Struct(">QBBHQ")
 _SHORT_REST = struct.Struct(">BBHQ")
 _CHAINED = struct.Struct(">BBHQQ20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
+REST_SIZE_BYTES = _REST.size
+"""Of the envelope behind the checksum."""
 RECORD_SIZE_BYTES_MIN = _SHORT.size + 2
 """A body and a table take a byte each."""
 TYPE_AT = 9
@@ -232,7 +234,7 @@ def redact_record(
         record.previous_chain,
         count,
     )
-    return _sealed(envelope + body + table + nodes)
+    return sealed(envelope + body + table + nodes)
 
 
 def encode_short_record(
@@ -281,7 +283,7 @@ def with_previous_chain(data: bytes, chain: bytes) -> bytes:
     flags = data[FLAGS_AT]
     if not flags & FLAG_VACUUMED:
         at = PREVIOUS_CHAIN_AT
-        return _sealed(data[_CHECKSUM.size : at] + chain + data[at + DIGEST_SIZE_BYTES :])
+        return sealed(data[_CHECKSUM.size : at] + chain + data[at + DIGEST_SIZE_BYTES :])
     if not flags & FLAG_CHAINED:
         return data
     at = _SHORT.size
@@ -298,8 +300,9 @@ def record_lsn(data: bytes | memoryview) -> int:
     return lsn
 
 
-def _sealed(rest: bytes) -> bytes:
-    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest
+def sealed(rest: bytes) -> bytes:
+    """Return a record: its checksum before the rest of it."""
+    return xxh3_64_digest(rest) + rest
 
 
 def _short_checksum(rest: bytes | memoryview, lsn: int) -> int:
@@ -346,7 +349,7 @@ def encode_record(
         message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
     chain = kernels.chain_digest(type_, flags, lsn, time_us, previous_chain, body, rows)
-    return xxh3_64_digest(rest) + rest, chain
+    return sealed(rest), chain
 
 
 def decode_record(data: memoryview | bytes, lsn: int) -> Record:

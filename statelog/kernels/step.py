@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import ABSENT, OK, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calling import OK, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +23,14 @@ _begin: Callable[..., None] = lib.sl_step_begin
 _put: Callable[..., int] = lib.sl_step_put
 _add: Callable[..., int] = lib.sl_step_add
 _append: Callable[..., int] = lib.sl_step_append
-_finish: Callable[..., int] = lib.sl_step_finish
+_record: Callable[..., int] = lib.sl_step_record
 _prints: Callable[..., int] = lib.sl_step_prints
 
 _ROW_SIZE_BYTES: Final = 29
+_RECORD_AT: Final = 40
+"""Two digests stand before the record."""
+_OUTPUT_SIZE_BYTES: Final = 128 * 1024
+"""Above what rows and nodes of a step take, and metadata mostly."""
 
 
 Change = tuple[int, bytes, bytes, int, int, tuple[bytes, int, int]]
@@ -35,80 +39,125 @@ kind of the list, and its root: data, content size, LSN. A bare tuple, since eve
 
 
 class Stepped(NamedTuple):
-    """The nodes that a step makes, as they go into a record; the state's root is the last of them."""
+    """All that the checkpoint of a step brings to the disk."""
 
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls here
-    rows: bytes
-    nodes: bytes
+    digest: bytes
+    """The checkpoint's."""
+    chain: bytes
+    """The record's chain digest."""
+    record: bytes
+    """But for its checksum."""
+    page: bytes
+    """The version page with its entry."""
+    node_count: int
+    """0: the state stays as it was."""
+    rows_at: int
+    """Where in the record the body ends and rows of nodes begin."""
+    nodes_at: int
+    """Where the nodes begin."""
     places: list[list[int]]
-    """Of each change, then of the state's root: number of the node made, and where it begins, where its content
-    ends, and where it ends in `nodes`."""
+    """Of each append, then of the state's root: number of the node made, and where it begins, where its content
+    ends, and where it ends behind `nodes_at`."""
 
 
 class _Room:
-    """The struct that one step at a time is gathered in."""
+    """What one step at a time is gathered in, and put out to."""
 
-    __slots__ = ("nodes", "place", "rows", "step")
+    __slots__ = ("characters", "output", "place", "step")
 
     def __init__(self) -> None:
         self.step = new("sl_step *")
         self.place = ffi.addressof(self.step, "row")
-        self.rows = ffi.cast("char *", self.step.rows)
-        self.nodes = ffi.cast("char *", self.step.nodes)
+        self.characters = new("char[]", _OUTPUT_SIZE_BYTES)
+        self.output = new("sl_output *")
+        self.output.bytes = ffi.cast("uint8_t *", self.characters)
+        self.output.capacity = _OUTPUT_SIZE_BYTES
 
 
 _idle: list[_Room] = []
 """As the pool of scratches in `calling`."""
 
-_NOTHING: Final = Stepped(0, b"", b"", [])
 
-
-def step(state: tuple[bytes, int, int], digest: bytes, changes: Sequence[Change]) -> Stepped | None:
-    """Change channels of a state.
+def step(
+    state: tuple[bytes, int, int],
+    state_digest: bytes,
+    changes: Sequence[Change],
+    numbers: bytes,
+    parent_digest: bytes,
+    id_item: bytes,
+    metadata: bytes,
+    written: bytes,
+    lsn: int,
+    previous_chain: bytes,
+    page: bytes,
+) -> Stepped | None:
+    """Change channels of a state, and make the record of the checkpoint that says so.
 
     Args:
         state: root node of a dict, its content size and LSN.
-        digest: the root's, 20 bytes.
+        state_digest: the root's, 20 bytes.
         changes: ascending by key item, one per channel.
+        numbers: see `pack_numbers`; LSN and number of the root are those of `state`.
+        parent_digest: of the checkpoint that has that state.
+        id_item: see `checkpoint_encode`.
+        metadata: see `checkpoint_encode`.
+        written: see `checkpoint_encode`.
+        lsn: of the record.
+        previous_chain: chain digest of the record before.
+        page: the version page that the checkpoint belongs on; empty for a new one.
 
     Returns:
-        The nodes made, none if the state is as it was; None where the general path must be taken: a chunk
-        closes, a value becomes a tree, types do not go together, bytes are damaged.
+        None where the general path must be taken: a chunk closes, a value becomes a tree, types do not go
+        together, there is too much of it, bytes are damaged.
     """
     try:
         room = _idle.pop()
     except IndexError:
         room = _Room()
-    made = room.step
+    gathered = room.step
     places: list[list[int]] = []
-    place = room.place
-    _begin(made)
+    data, content_size, state_lsn = state
+    _begin(gathered)
     for operation, key, payload, count, kind, root in changes:
         if operation == STEP_APPEND:
-            node, content_size, lsn = root
+            node, root_content_size, root_lsn = root
             status = _append(
-                made, key, len(key), payload, len(payload), count, kind, node, len(node), content_size, lsn
+                gathered,
+                key,
+                len(key),
+                payload,
+                len(payload),
+                count,
+                kind,
+                node,
+                len(node),
+                root_content_size,
+                root_lsn,
             )
+            places.append(unpack_numbers(room.place, 4))
         elif operation == STEP_PUT:
-            status = _put(made, key, len(key), payload, len(payload))
+            status = _put(gathered, key, len(key), payload, len(payload))
         else:
-            status = _add(made, key, len(key), payload, len(payload), state[0], len(state[0]), state[1])
+            status = _add(gathered, key, len(key), payload, len(payload), data, len(data), content_size)
         if status != OK:
             break
-        places.append(unpack_numbers(place, 4))
     else:
-        data, content_size, lsn = state
-        status = _finish(made, data, len(data), content_size, lsn, digest)
-    stepped = None
+        status = _record(
+            gathered, data, len(data), content_size, state_lsn, state_digest, numbers, parent_digest,
+            id_item, len(id_item), metadata, len(metadata), written, len(written),
+            lsn, previous_chain, page, len(page), room.output,
+        )  # fmt: skip
+    made = None
     if status == OK:
-        count = made.row_count
-        places.append(unpack_numbers(place, 4))
-        rows = unpack_bytes(room.rows, _ROW_SIZE_BYTES * count)
-        stepped = tuple.__new__(Stepped, (count, rows, unpack_bytes(room.nodes, made.nodes_size), places))
-    elif status == ABSENT:
-        stepped = _NOTHING
+        *place, count, nodes_at, end = unpack_numbers(room.place, 7)
+        places.append(place)
+        whole = unpack_bytes(room.characters, room.output.size)
+        nodes_at -= _RECORD_AT
+        rows_at = nodes_at - _ROW_SIZE_BYTES * count
+        fields = (whole[:20], whole[20:40], whole[40:end], whole[end:], count, rows_at, nodes_at, places)
+        made = tuple.__new__(Stepped, fields)
     _idle.append(room)
-    return stepped
+    return made
 
 
 def step_prints(items: bytes, key_item: bytes, prints: bytearray) -> bytes | None:

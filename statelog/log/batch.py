@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, NO_NODES, Nodes, encode_record, find_node
+from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, NO_NODES, Nodes, encode_record, find_node, sealed
 from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
@@ -65,12 +65,20 @@ class Head(NamedTuple):
     lists: Mapping[bytes, tuple[bytes, Node]] = NO_LISTS
     """Digest and root of lists that steps have made, by the key item of their channel."""
 
+    def page_before(self, branch: int, version: int) -> bytes | None:
+        """Return the version page that the next checkpoint is entered on, empty for a new one; None if not known."""
+        if self.page is None or self.event.branch != branch:
+            return None
+        return self.page if version % keys.VERSIONS_PER_PAGE else b""
+
 
 class _Staged(NamedTuple):
     type: int
     time_us: int
     body: bytes
     nodes: Nodes
+    made: tuple[bytes, bytes] | None
+    """The record as it is if nothing else is staged, but for its checksum; and its chain digest."""
 
 
 def read_log_end(transaction: Transaction) -> LogEnd:
@@ -259,14 +267,26 @@ class Batch:
         """Return the LSN the next record will get."""
         return self._end.lsn + len(self._staged) + 1
 
+    @property
+    def chain(self) -> bytes:
+        """Chain digest of the last record of the log, staged ones aside."""
+        return self._end.chain
+
     def next_time_us(self) -> int:
         """Return the time the next record will bear (L2)."""
         last = self._staged[-1].time_us if self._staged else self._end.time_us
         return max(time.time_ns() // 1000, last + 1)
 
-    def append(self, type_: int, time_us: int, body: bytes, nodes: Nodes = NO_NODES) -> None:
-        """Stage a record."""
-        self._staged.append(_new(_Staged, (type_, time_us, body, nodes)))
+    def append(
+        self,
+        type_: int,
+        time_us: int,
+        body: bytes,
+        nodes: Nodes = NO_NODES,
+        made: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """Stage a record; `made` behind the last record of the log, without its checksum, and with its chain digest."""
+        self._staged.append(_new(_Staged, (type_, time_us, body, nodes, made)))
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Stage an index change."""
@@ -301,7 +321,10 @@ class Batch:
 
     def _encode(self, index: int, flags: int) -> tuple[bytes, bytes]:
         """Return the staged record behind those encoded, and its chain digest."""
-        type_, time_us, body, nodes = self._staged[index]
+        type_, time_us, body, nodes, made = self._staged[index]
+        if made is not None and index == 0 and not flags:
+            rest, chain = made
+            return sealed(rest), chain
         return encode_record(
             type_,
             lsn=self._end.lsn + index + 1,

@@ -152,7 +152,7 @@ Event = (
 )
 
 _NULL = -1
-_NULL_ITEM = b"\xf6"
+NULL_ITEM = b"\xf6"
 
 
 def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, bytes]:
@@ -194,7 +194,7 @@ def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, byte
         target,
         time_us,
     )
-    id_item = _NULL_ITEM if id_ is None else cbor.encode(id_)
+    id_item = NULL_ITEM if id_ is None else cbor.encode(id_)
     return kernels.checkpoint_encode(numbers, parent_digest, root_digest, id_item, metadata, written, borrowed)
 
 
@@ -288,7 +288,7 @@ def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> Checkpo
         data[root_at : root_at + DIGEST_SIZE_BYTES],
         root_lsn or lsn,
         root_node,
-        None if id_item == _NULL_ITEM else cbor.decode(id_item),
+        None if id_item == NULL_ITEM else cbor.decode(id_item),
         data[metadata_at:written_at],
         data[written_at:borrowed_at],
         data[borrowed_at:end],

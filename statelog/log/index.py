@@ -201,12 +201,17 @@ def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | N
     if page is None:
         page = index.get_index(key) or b""
     page = kernels.page_append(page, event.version, event.lsn, event.time_us)
+    put_checkpoint(index, event, key, page)
+    return page
+
+
+def put_checkpoint(index: IndexWriter, event: CheckpointEvent, key: bytes, page: bytes) -> None:
+    """Put the version page that a checkpoint was entered on, under its key, and what else there is to know of it."""
     index.put_index(key, page)
     if event.id is not None:
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))
     if event.borrowed != NOTHING_BORROWED:
         apply_borrowed(index, cbor.decode(event.borrowed))
-    return page
 
 
 def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:

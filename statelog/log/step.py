@@ -1,6 +1,7 @@
 """The common commit: writes that put, add or append, and close no chunk, in a few kernel calls.
 
-Invariant T6: what a step makes of writes is what the general path (`writer`) makes of them, node for node.
+Invariant T6: what a step makes of writes is what the general path (`writer`) makes of them, node for node, and its
+record is, byte for byte, what the general encoders make of these.
 Where that path would do more, or refuse, there is no step, and it is taken.
 """
 
@@ -12,8 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
-from statelog.format.record import NO_NODES, Nodes, varint
-from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT
+from statelog.format import cbor
+from statelog.format.keys import encode_page_key
+from statelog.format.record import NO_NODES, REST_SIZE_BYTES, TYPE_CHECKPOINT, Nodes, varint
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, pack_numbers
+from statelog.log.batch import Head
+from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
+from statelog.log.index import put_checkpoint
 from statelog.log.names import channel_key
 from statelog.tree.node import REF_ROOT, ROOT, Node
 from statelog.tree.sequence import Identities
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from statelog.kernels import Change
-    from statelog.log.batch import Batch, Head
+    from statelog.log.batch import Batch
 
 STEP_UPSERT = -1
 """An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""
@@ -40,18 +46,11 @@ _PRINTS_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """Fingerprints in memory, 2 bytes an item: lists that are longer than half of it take the general path."""
 
 
+Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, int | None, int, int]
+"""The first fields of an event: thread, branch, version, and how it goes back from there."""
+
 StepChange = tuple[int, Any, str]
 """One of `kernels.STEP_*` or `STEP_UPSERT`; payload (an item, or of appends a list of them); key of an upsert."""
-
-
-class Step(NamedTuple):
-    """What a step made: what `Head` keeps of it, and the nodes."""
-
-    root: tuple[bytes, int, int]
-    """Digest, LSN and number of the state's root."""
-    nodes: Nodes
-    state: Node | None
-    lists: Mapping[bytes, tuple[bytes, Node]]
 
 
 class _Grown(NamedTuple):
@@ -74,12 +73,70 @@ class StepWrite(Protocol):
         """What it is as part of a step, None if it can be none."""
 
 
-def take_step(batch: Batch, head: Head, writes: Sequence[StepWrite]) -> Step | None:
-    """Return what writes make of a checkpoint's state; None if they are no step."""
+def take_step(
+    batch: Batch,
+    head: Head,
+    writes: Sequence[StepWrite],
+    line: Line,
+    checkpoint_id: str | None,
+    metadata: bytes,
+    written: bytes,
+) -> Head | None:
+    """Stage a checkpoint of the head's channels merged with writes, the head its parent; None if they are no step."""
     event = head.event
-    state = head.state or batch.read_node(ROOT, event.root_digest, event.root_lsn, event.root_node)
-    changes: dict[bytes, Change] = {}
+    root_digest, root_lsn, root_node = root = (event.root_digest, event.root_lsn, event.root_node)
+    state = head.state or batch.read_node(ROOT, *root)
     grown: dict[bytes, _Grown] = {}
+    changes = _changes(batch, head, state, writes, grown)
+    if changes is None:
+        return None
+    thread, branch, version, parent_branch, parent_version, _parent_digest, *jump = line
+    lsn, time_us = batch.next_lsn(), batch.next_time_us()
+    key = encode_page_key(thread, branch, version)
+    page = head.page_before(branch, version)
+    if page is None:
+        page = batch.get_index(key) or b""
+    made = kernels.step(
+        state,
+        root_digest,
+        changes,
+        pack_numbers(
+            thread, branch, version, parent_branch, parent_version, *jump, root_lsn, root_node, _NO_TARGET, time_us
+        ),
+        head.digest,
+        NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id),
+        metadata,
+        written,
+        lsn,
+        batch.chain,
+        page,
+    )
+    if made is None:
+        return None
+    digest, chain, record, page, count, rows_at, nodes_at, places = made
+    lists, nodes = head.lists, NO_NODES
+    if count:
+        rows, data = record[rows_at:nodes_at], record[nodes_at:]
+        nodes = _new(Nodes, (count, rows, data))
+        number, at, content_end, end = places.pop()
+        root = (nodes.digest(number), lsn, number)
+        state = _new(Node, (data[at:end], content_end - at, lsn))
+        if lists or places:
+            lists = _lists(batch, lists, changes, nodes, places, lsn, grown)
+    fields = (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, _NO_TARGET, lsn, time_us)
+    event = _new(CheckpointEvent, fields)
+    batch.append(TYPE_CHECKPOINT, time_us, record[REST_SIZE_BYTES:rows_at], nodes, (record, chain))
+    put_checkpoint(batch, event, key, page)
+    stepped = _new(Head, (event, digest, page, state, lists))
+    batch.new_heads[thread, branch] = stepped
+    return stepped
+
+
+def _changes(
+    batch: Batch, head: Head, state: Node, writes: Sequence[StepWrite], grown: dict[bytes, _Grown]
+) -> list[Change] | None:
+    """Return what writes do, channel by channel; None if they are no step."""
+    changes: dict[bytes, Change] = {}
     for each in writes:
         write = each.step
         if write is None:
@@ -94,40 +151,37 @@ def take_step(batch: Batch, head: Head, writes: Sequence[StepWrite]) -> Step | N
         if change is None:
             return None
         changes[key] = change
-    ordered = [changes[key] for key in sorted(changes)] if len(changes) > 1 else list(changes.values())
-    stepped = kernels.step(state, event.root_digest, ordered)
-    return None if stepped is None else _outcome(batch, head, ordered, stepped, grown)
+    return [changes[key] for key in sorted(changes)] if len(changes) > 1 else list(changes.values())
 
 
-def _outcome(
-    batch: Batch, head: Head, changes: Sequence[Change], stepped: kernels.Stepped, grown: dict[bytes, _Grown]
-) -> Step:
-    count, rows, data, places = stepped
-    if not count:
-        event = head.event
-        return Step((event.root_digest, event.root_lsn, event.root_node), NO_NODES, head.state, head.lists)
-    nodes = _new(Nodes, (count, rows, data))
-    lsn = batch.next_lsn()
-    number, at, content_end, end = places.pop()
-    state = _new(Node, (data[at:end], content_end - at, lsn))
-    root = (nodes.digest(number), lsn, number)
-    if not head.lists and len(changes) == 1 and changes[0][0] != STEP_APPEND:
-        return _new(Step, (root, nodes, state, head.lists))
-    lists = dict(head.lists) if len(head.lists) < _LISTS_MAX else {}
-    for change, (number, at, content_end, end) in zip(changes, places, strict=True):
+def _lists(
+    batch: Batch,
+    known: Mapping[bytes, tuple[bytes, Node]],
+    changes: Sequence[Change],
+    nodes: Nodes,
+    places: Sequence[list[int]],
+    lsn: int,
+    grown: dict[bytes, _Grown],
+) -> Mapping[bytes, tuple[bytes, Node]]:
+    """Return the lists that the next step may begin with: those known and left alone, and those appended to."""
+    lists = dict(known) if len(known) < _LISTS_MAX else {}
+    appended = iter(places)
+    for change in changes:
         key = change[1]
         if change[0] == STEP_APPEND:
+            number, at, content_end, end = next(appended)
             digest = nodes.digest(number)
-            lists[key] = (digest, _new(Node, (data[at:end], content_end - at, lsn)))
+            lists[key] = (digest, _new(Node, (nodes.data[at:end], content_end - at, lsn)))
             if key in grown:
                 _remember(batch, grown[key], digest)
         else:
             lists.pop(key, None)
-    return _new(Step, (root, nodes, state, lists))
+    return lists
 
 
 _PUTS = (STEP_PUT, STEP_ADD)
 _NO_ROOT = (b"", 0, 0)
+_NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 

@@ -32,7 +32,7 @@ from statelog.format.record import (
     part_digest,
 )
 from statelog.limits import POLICIES_MAX, VERSIONS_MAX
-from statelog.log.batch import NO_LISTS, Head
+from statelog.log.batch import Head
 from statelog.log.events import (
     NOTHING_BORROWED,
     CheckpointEvent,
@@ -56,11 +56,11 @@ from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from statelog.format.record import Nodes
     from statelog.log.batch import Batch
-    from statelog.log.step import StepChange
+    from statelog.log.step import Line, StepChange
     from statelog.tree.node import Workspace
 
 _NOTHING_WRITTEN = b"\x80"
@@ -190,14 +190,11 @@ def commit(
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
+    line = _line_of(batch, thread, branch, version + 1, head)
     if head is not None and writes and not known:
-        step = take_step(batch, head, writes)
-        if step is not None:
-            root, nodes, state, lists = step
-            event = _checkpoint_event(
-                batch, thread, branch, version + 1, head, root, checkpoint_id, metadata, written, 0
-            )
-            return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, nodes, state, lists)
+        stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
+        if stepped is not None:
+            return stepped
     borrowed: list[bytes] = []
     workspace = batch.workspace(thread, borrowed, known)
     if head is None:
@@ -215,7 +212,7 @@ def commit(
     else:
         assert head is not None
         located = (head.event.root_digest, head.event.root_lsn, head.event.root_node)
-    event = _checkpoint_event(batch, thread, branch, version + 1, head, located, checkpoint_id, metadata, written, 0)
+    event = _checkpoint_event(batch, line, located, checkpoint_id, metadata, written, 0)
     if borrowed:
         event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
     if workspace.has_shared:
@@ -266,43 +263,27 @@ def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> 
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
 
 
+def _line_of(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
+    if version > VERSIONS_MAX:
+        message = f"a branch of {version} versions"
+        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
+    if parent is None:
+        return thread, branch, version, None, None, None, *jump_of(batch, thread, None)
+    event = parent.event
+    return thread, branch, version, event.branch, event.version, parent.digest, *jump_of(batch, thread, parent)
+
+
 def _checkpoint_event(
     batch: Batch,
-    thread: int,
-    branch: int,
-    version: int,
-    parent: Head | None,
+    line: Line,
     root: tuple[bytes, int, int],
     checkpoint_id: str | None,
     metadata: bytes,
     written: bytes,
     target: int,
 ) -> CheckpointEvent:
-    if version > VERSIONS_MAX:
-        message = f"a branch of {version} versions"
-        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
-    if parent is None:
-        parent_branch = parent_version = parent_digest = None
-    else:
-        parent_branch, parent_version, parent_digest = parent.event.branch, parent.event.version, parent.digest
-    fields = (
-        thread,
-        branch,
-        version,
-        parent_branch,
-        parent_version,
-        parent_digest,
-        *jump_of(batch, thread, parent),
-        *root,
-        checkpoint_id,
-        metadata,
-        written,
-        NOTHING_BORROWED,
-        target,
-        batch.next_lsn(),
-        batch.next_time_us(),
-    )
-    return _new(CheckpointEvent, fields)
+    made = (batch.next_lsn(), batch.next_time_us())
+    return _new(CheckpointEvent, (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, target, *made))
 
 
 def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None, int | None, int, int]:
@@ -329,21 +310,12 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
 
 
 def _stage_checkpoint(
-    batch: Batch,
-    type_: int,
-    event: CheckpointEvent,
-    head: Head | None,
-    nodes: Nodes = NO_NODES,
-    state: Node | None = None,
-    lists: Mapping[bytes, tuple[bytes, Node]] = NO_LISTS,
+    batch: Batch, type_: int, event: CheckpointEvent, head: Head | None, nodes: Nodes = NO_NODES
 ) -> Head:
     body, digest = encode_checkpoint(event, event.lsn)
     batch.append(type_, event.time_us, body, nodes)
-    page = None
-    if head is not None and head.page is not None and head.event.branch == event.branch:
-        page = head.page if event.version % keys.VERSIONS_PER_PAGE else b""
-    page = apply_checkpoint(batch, event, page)
-    made = _new(Head, (event, digest, page, state, lists))
+    page = apply_checkpoint(batch, event, None if head is None else head.page_before(event.branch, event.version))
+    made = Head(event, digest, page)
     batch.set_head(event.thread, event.branch, made)
     return made
 
@@ -363,18 +335,9 @@ def rollback(
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
     old = target.event
-    event = _checkpoint_event(
-        batch,
-        thread,
-        branch,
-        version + 1,
-        target,
-        (old.root_digest, old.root_lsn, old.root_node),
-        None,
-        metadata,
-        _NOTHING_WRITTEN,
-        old.lsn,
-    )
+    line = _line_of(batch, thread, branch, version + 1, target)
+    root = (old.root_digest, old.root_lsn, old.root_node)
+    event = _checkpoint_event(batch, line, root, None, metadata, _NOTHING_WRITTEN, old.lsn)
     return _stage_checkpoint(batch, TYPE_ROLLBACK, event, head)
 
 

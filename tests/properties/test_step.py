@@ -1,4 +1,6 @@
-"""T6: what a step makes of writes is what the general path makes of them, node for node (not in the same order)."""
+"""T6: what a step makes of writes is what the general path makes of them, node for node (not in the same order); and
+the bytes of its record are those that the general encoders make of those nodes.
+"""
 
 import operator
 
@@ -9,7 +11,10 @@ from hypothesis import strategies as st
 import statelog
 from statelog import kernels, reducers
 from statelog.errors import StatelogError
+from statelog.format.keys import VERSIONS_PER_PAGE, encode_page_key
+from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
 from statelog.log import writer
+from statelog.log.events import decode_event, encode_checkpoint
 from statelog.reducers import Overwrite, Remove
 from statelog.testing import strategies as own
 
@@ -62,6 +67,33 @@ def nodes_of(store, lsn):
     return sorted((digest, record[at : at + size]) for _type, digest, at, size, _total in kernels.record_nodes(record))
 
 
+def assert_encoded_alike(store, lsn):
+    """The bytes of a record are those that the general encoders give to what it says, and so is its page."""
+    with store.read() as view:
+        data = bytes(view.transaction.get_log(lsn))
+        record = decode_record(data, lsn)
+        event = decode_event(record)
+        body, digest = encode_checkpoint(event, lsn)
+        assert (body, digest) == (record.body, event.digest)
+        rows_at = ENVELOPE_SIZE_BYTES + len(body)
+        nodes_at = rows_at + 29 * record.node_count
+        again, _chain = encode_record(
+            record.type,
+            lsn=lsn,
+            time_us=record.time_us,
+            previous_chain=record.previous_chain,
+            body=body,
+            nodes=Nodes(record.node_count, data[rows_at:nodes_at], data[nodes_at:]),
+            flags=record.flags,
+        )
+        assert again == data
+        page, first = b"", event.version - event.version % VERSIONS_PER_PAGE
+        last = min(view.head_version(event.thread, event.branch), first + VERSIONS_PER_PAGE - 1)
+        for version in range(first, last + 1):
+            page = kernels.page_append(page, version, *view.entry(event.thread, event.branch, version))
+        assert view.transaction.get_index(encode_page_key(event.thread, event.branch, event.version)) == page
+
+
 def commit_both(pair, thread_id, commits):
     """Commit to a store that takes steps and to one that does not; return how many steps were taken."""
     stepping, general = pair
@@ -80,6 +112,7 @@ def commit_both(pair, thread_id, commits):
             try:
                 made = store.thread(thread_id, schema=SCHEMA).commit(*update)
                 outcomes.append((made.lsn, made.state_digest, nodes_of(store, made.lsn)))
+                assert_encoded_alike(store, made.lsn)
             except StatelogError as error:
                 outcomes.append((type(error), str(error)))
             finally:
@@ -123,6 +156,24 @@ def test_common_commits_are_steps(pair):
         [{"messages": [{"id": f"b{number}", "text": "t" * 100}]}, {"plain": "p" * number}] for number in range(300)
     ]
     assert commit_both(pair, "common", updates) > 200
+
+
+def test_steps_with_ids_and_metadata_beside_other_records_of_a_transaction(tmp_path):
+    """Of several records of one transaction none is last in the log when it is made."""
+    with statelog.open(tmp_path / "a", durability="interval") as store:
+        thread = store.thread("named", schema=SCHEMA)
+        thread.commit({"step": 1})
+        for number in range(70):
+            made = thread.commit({"step": 1}, id=f"id {number}", metadata={"number": number})
+            assert_encoded_alike(store, made.lsn)
+            assert thread.at(f"id {number}") == made
+        with store.transaction() as together:
+            inside = together.thread("named", schema=SCHEMA)
+            several = [inside.commit({"step": number}, id=f"{number}") for number in range(3)]
+        for made in several:
+            assert_encoded_alike(store, made.lsn)
+            assert thread.at(made.id) == made
+        assert store.verify().problems == []
 
 
 def test_long_keyed_lists_with_equal_fingerprints(pair):

@@ -1,0 +1,128 @@
+"""What ends a step, beside what plain Python makes of the same: body, digests, record and version page."""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+
+import oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.record import PERSONS
+
+from statelog import kernels
+from statelog.format import cbor
+from statelog.kernels import KIND_DICT, STEP_ADD, STEP_PUT
+from statelog.testing import strategies as own
+
+EMPTY = bytes((KIND_DICT, 0, 0, 0))
+
+digests = st.binary(min_size=20, max_size=20)
+numbers = st.integers(0, 2**62)
+optional_ids = st.one_of(st.none(), st.text(max_size=20))
+values = st.one_of(own.integers(), own.floats(), st.text(max_size=90), st.binary(max_size=4000))
+
+
+def digest_of(person, data):
+    return blake2b(data, digest_size=20, person=person).digest()
+
+
+@st.composite
+def checkpoints(draw):
+    """Fields of a checkpoint but for its root, and the entries of the page before it, from its first version on."""
+    version = draw(st.integers(0, 2**32 - 2))
+    first = draw(st.integers(version - version % 32, version))
+    entries = draw(st.lists(st.tuples(numbers, numbers), min_size=version - first, max_size=version - first))
+    line = (*draw(st.tuples(numbers, numbers)), version, *draw(st.tuples(numbers, numbers)))
+    return line, draw(st.tuples(*[numbers] * 4)), (first, entries)
+
+
+@settings(deadline=None)
+@given(
+    checkpoints(),
+    st.tuples(digests, digests, digests),
+    st.dictionaries(st.text(max_size=30), values, min_size=1, max_size=8),
+    optional_ids,
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=5),
+    st.tuples(numbers, numbers),
+    st.booleans(),
+)
+def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update, id_, metadata, place, is_same):
+    line, jump, (first, entries) = checkpoint
+    state_digest, parent_digest, chain = given_digests
+    lsn, time_us = place
+    changes = sorted(
+        (STEP_PUT, cbor.encode(key), cbor.encode(value), 0, 0, (b"", 0, 0)) for key, value in update.items()
+    )
+    if is_same:  # the root that is made is the one that is there: it stays where it is
+        made = run(changes, bytes(20), line, jump, (lsn, time_us), parent_digest, id_, metadata, chain, b"")
+        state_digest = root_digest_of(made)
+    page = oracles.page_build(first, entries) if entries else b""
+    made = run(changes, state_digest, line, jump, (lsn, time_us), parent_digest, id_, metadata, chain, page)
+
+    rows, nodes = made.record[made.rows_at : made.nodes_at], made.record[made.nodes_at :]
+    table = [struct.unpack(">B20sII", rows[at : at + 29]) for at in range(0, len(rows), 29)]
+    begins = [0, *[row[3] for row in table]]
+    for at, (type_, digest, content_end, _end) in zip(begins, table, strict=False):
+        assert digest == digest_of(PERSONS[type_], nodes[at:content_end])
+    assert made.node_count == len(table) == (0 if is_same else made.places[-1][0] + 1)
+    root = (state_digest, 77, 7) if is_same else (table[-1][1], 0, len(table) - 1)
+    assert begins[-1] == len(nodes)
+
+    body = cbor.encode([*line, parent_digest, *jump, *root, id_, metadata, sorted(update), []])
+    assert made.record == (
+        struct.pack(">BBHIQQ20sI", 1, 2, 0, len(body), lsn, time_us, chain, len(table)) + body + rows + nodes
+    )
+    assert made.digest == digest_of(b"stlg-checkpt-1", cbor.encode([parent_digest, root[0], time_us, id_, metadata]))
+    contents = digest_of(b"stlg-part-1", digest_of(b"stlg-part-1", body) + joined(rows))
+    chained = struct.pack(">BBHQQ20s", 1, 2, 0, lsn, time_us, chain) + contents
+    assert made.chain == digest_of(b"stlg-chain-1", chained)
+    if not entries:
+        first = line[2]
+    assert made.page == oracles.page_build(first, [*entries, (lsn, time_us)])
+
+
+def joined(rows):
+    """Type and digest of each row."""
+    return b"".join(rows[at : at + 21] for at in range(0, len(rows), 29))
+
+
+def root_digest_of(made):
+    return made.record[made.nodes_at - 28 : made.nodes_at - 8]
+
+
+def run(changes, state_digest, line, jump, place, parent_digest, id_, metadata, chain, page):
+    lsn, time_us = place
+    return kernels.step(
+        (EMPTY, len(EMPTY), 0),
+        state_digest,
+        changes,
+        kernels.pack_numbers(*line, *jump, 77, 7, 0, time_us),
+        parent_digest,
+        cbor.encode(id_),
+        cbor.encode(metadata),
+        cbor.encode(sorted(cbor.decode(change[1]) for change in changes)),
+        lsn,
+        chain,
+        page,
+    )
+
+
+LINE, JUMP = (1, 0, 33, 0, 32), (0, 31, 33, 31)
+PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, (b"", 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "metadata", "page"),
+    [
+        ([PUT], {}, b"no page"),
+        ([PUT], {}, oracles.page_build(64, [(1, 1)])),
+        ([PUT], {"large": "x" * 128 * 1024}, b""),
+        ([(STEP_ADD, PUT[1], b"\x80", 0, 0, PUT[5])], {}, oracles.page_build(33, [(1, 1)])),
+        ([PUT, PUT], {}, b""),
+    ],
+)
+def test_what_does_not_go_together_is_no_step(changes, metadata, page):
+    assert run([PUT], bytes(20), LINE, JUMP, (5, 6), bytes(20), None, {}, bytes(20), b"") is not None
+    assert run(changes, bytes(20), LINE, JUMP, (5, 6), bytes(20), None, metadata, bytes(20), page) is None
