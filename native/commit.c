@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-enum { DIGESTS_SIZE = 2 * SL_DIGEST_SIZE, ENVELOPE_SIZE = 48, TYPE_CHECKPOINT = 2, NO_FLAGS = 0, FORMAT_VERSION = 1 };
+enum { DIGESTS_SIZE = 3 * SL_DIGEST_SIZE, ENVELOPE_SIZE = 48, TYPE_CHECKPOINT = 2, NO_FLAGS = 0, FORMAT_VERSION = 1 };
 
 static const uint8_t NOTHING_BORROWED[] = {0x80};
 
@@ -53,6 +53,8 @@ int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_
     if (status != SL_OK) {
         return status;
     }
+
+    memcpy(out->bytes + 2 * SL_DIGEST_SIZE, root_digest, SL_DIGEST_SIZE);
 
     sl_writer envelope = {out->bytes + DIGESTS_SIZE, ENVELOPE_SIZE, 0, false};
     sl_put_byte(&envelope, FORMAT_VERSION);

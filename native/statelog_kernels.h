@@ -290,7 +290,8 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
                    const uint8_t *prints, size_t prints_size, sl_output *out);
 
 /* commit.c: all that a step's checkpoint brings to the disk, one after another: digest of the checkpoint, chain digest
- * of the record, the record but for its checksum, the version page with its entry. `parent_numbers` as of
+ * of the record, digest of the state's root, the record but for its checksum, the version page with its entry.
+ * `parent_numbers` as of
  * sl_checkpoint_encode; LSN and number of the root are the parent's, and count where the state stays as it was: then
  * the record holds no nodes. Without rows the state's root is not the node made last. */
 int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,

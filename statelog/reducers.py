@@ -73,6 +73,10 @@ REMOVE_ALL = Remove("statelog:all")
 """In a write to an `upsert` channel: remove every item; what follows in the write is kept."""
 
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
 class Prepared(NamedTuple):
     """A write, encoded before the commit takes its lock. A tuple, since every commit makes one.
 
@@ -171,8 +175,8 @@ class Reducer:
                 return Prepared(channel, self, [None, *_shape_upsert(self, held, path)])
             return Prepared(channel, self, cbor.encode(value.value, path=path), is_overwrite=True)
         if self.name in _SHAPED:
-            return Prepared(channel, self, _SHAPED[self.name](self, value, path))
-        return Prepared(channel, self, cbor.encode(value, path=path))
+            return _new(Prepared, (channel, self, _SHAPED[self.name](self, value, path), False, None))
+        return _new(Prepared, (channel, self, cbor.encode(value, path=path), False, None))
 
     def merge(self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]) -> Slot:
         """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""

@@ -24,7 +24,7 @@ from statelog.schema import Schema, reconcile
 from statelog.session import Outcome
 from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
-from statelog.writes import check_thread_id, encode_metadata, prepare_writes, written_item
+from statelog.writes import NO_METADATA, check_thread_id, encode_metadata, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -123,7 +123,7 @@ class Thread:
         """Return (thread, branch), the thread created and its schema recorded if need be."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
             assert self._lsn is not None
-            if self._schema.is_open:
+            if self._schema.is_open and self._lsn not in batch.memory.open_threads:
                 self._check_still_open(batch)
             return self._lsn, self._branch_number
         # Nothing is remembered here: the batch may come to nothing, or be run again.
@@ -144,8 +144,6 @@ class Thread:
     def _check_still_open(self, batch: Batch) -> None:
         """Refuse to go past reducers that the thread was given since this object was made."""
         assert self._lsn is not None
-        if self._lsn in batch.memory.open_threads:
-            return
         if batch.view.is_alive(self._lsn):
             specs = batch.view.thread(self._lsn).specs
             if specs:
@@ -236,7 +234,7 @@ class Thread:
         checkpoint_id: str | None = None,
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
-        metadata_item = encode_metadata(metadata)
+        metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
 
         def work(batch: Batch) -> Head:

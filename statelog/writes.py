@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from statelog.schema import Schema
 
 
+NO_METADATA = b"\xa0"
+"""The item of none."""
+
+
 def check_thread_id(thread_id: str) -> None:
     """Refuse a thread id that cannot be part of a key."""
     check_name("thread id", thread_id, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
@@ -26,7 +30,7 @@ def check_thread_id(thread_id: str) -> None:
 def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     """Return metadata's item."""
     if metadata is None:
-        return b"\xa0"
+        return NO_METADATA
     if not isinstance(metadata, Mapping):
         message = f"metadata is a dict, not {type(metadata).__name__}"
         raise UsageError(message, argument="metadata", value=metadata)
@@ -43,9 +47,8 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
     for update in writes:
         for channel, value in normalise_update(update).items():
             channel_key(channel)
-            checked = schema.validate_write(channel, value)
-            reducer = schema.reducer(channel)
-            write = reducer.prepare(channel, checked, path=channel)
+            check, reducer = schema.writing(channel)
+            write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)
             prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
     return prepared
 

@@ -27,8 +27,8 @@ _record: Callable[..., int] = lib.sl_step_record
 _prints: Callable[..., int] = lib.sl_step_prints
 
 _ROW_SIZE_BYTES: Final = 29
-_RECORD_AT: Final = 40
-"""Two digests stand before the record."""
+_RECORD_AT: Final = 60
+"""Three digests stand before the record."""
 _OUTPUT_SIZE_BYTES: Final = 128 * 1024
 """Above what rows and nodes of a step take, and metadata mostly."""
 
@@ -45,6 +45,8 @@ class Stepped(NamedTuple):
     """The checkpoint's."""
     chain: bytes
     """The record's chain digest."""
+    root_digest: bytes
+    """Of the state's root."""
     record: bytes
     """But for its checksum."""
     page: bytes
@@ -154,7 +156,7 @@ def step(
         whole = unpack_bytes(room.characters, room.output.size)
         nodes_at -= _RECORD_AT
         rows_at = nodes_at - _ROW_SIZE_BYTES * count
-        fields = (whole[:20], whole[20:40], whole[40:end], whole[end:], count, rows_at, nodes_at, places)
+        fields = (whole[:20], whole[20:40], whole[40:60], whole[60:end], whole[end:], count, rows_at, nodes_at, places)
         made = tuple.__new__(Stepped, fields)
     _idle.append(room)
     return made

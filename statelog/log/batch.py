@@ -104,7 +104,8 @@ class Memory:
         self.heads: dict[tuple[int, int], Head] = {}
         """Of branches, by thread and branch."""
         self.jumps: dict[tuple[int, int, int], Jump] = {}
-        """Of recent checkpoints, by thread, branch and version."""
+        """Of recent checkpoints, by thread, branch and version; but for those of threads of one branch whose version is
+        their depth."""
         self.open_threads: set[int] = set()
         """Threads without a schema."""
         self.one_branch: dict[int, bool] = {}
@@ -126,7 +127,9 @@ class Memory:
         for place, head in batch.new_heads.items():
             heads[place] = head
             event = head.event
-            jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
+            # Elsewhere nobody asks: see `writer`.
+            if event.version != event.depth or not self.one_branch.get(event.thread):
+                jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
 
 
 class Batch:
@@ -252,7 +255,10 @@ class Batch:
             if read is None:
                 return None
             event = read[0]
-        return event.jump_branch, event.jump_version, event.jump_depth
+        found = (event.jump_branch, event.jump_version, event.jump_depth)
+        if event.lsn <= self._end.lsn:  # else it is staged, and may come to nothing
+            self.memory.jumps[thread, branch, version] = found
+        return found
 
     def has_one_branch(self, thread: int) -> bool:
         """Whether a thread has one branch alone."""
@@ -267,15 +273,16 @@ class Batch:
         """Return the LSN the next record will get."""
         return self._end.lsn + len(self._staged) + 1
 
-    @property
-    def chain(self) -> bytes:
-        """Chain digest of the last record of the log, staged ones aside."""
-        return self._end.chain
+    def next_place(self) -> tuple[int, int, bytes]:
+        """Return LSN and time of the next record, and the chain digest of the last one that is not staged."""
+        end, staged = self._end, self._staged
+        last_us = staged[-1].time_us if staged else end.time_us
+        now_us = time.time_ns() // 1000
+        return end.lsn + len(staged) + 1, now_us if now_us > last_us else last_us + 1, end.chain
 
     def next_time_us(self) -> int:
         """Return the time the next record will bear (L2)."""
-        last = self._staged[-1].time_us if self._staged else self._end.time_us
-        return max(time.time_ns() // 1000, last + 1)
+        return self.next_place()[1]
 
     def append(
         self,
@@ -353,8 +360,7 @@ class Batch:
 
     def remember_nodes(self) -> None:
         """Put the new nodes into the cache. Call after the commit has succeeded."""
-        lsn = self._end.lsn
-        for staged in self._staged:
-            lsn += 1
-            if staged.nodes.number:
-                self._cache.put_nodes(lsn, staged.nodes.rows, staged.nodes.data)
+        for lsn, staged in enumerate(self._staged, self._end.lsn + 1):
+            count, rows, data = staged.nodes
+            if count:
+                self._cache.put_nodes(lsn, rows, data)

@@ -12,6 +12,7 @@ from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
 from statelog.log.view import View
 from statelog.storage.environment import Environment
+from statelog.storage.transactions import Stage
 
 if TYPE_CHECKING:
     import os
@@ -33,19 +34,18 @@ class _Last:
     transaction, and in the next number if this one is known to have committed.
     """
 
-    __slots__ = ("is_committed", "memory", "number", "transaction")
+    __slots__ = ("memory", "transaction")
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.number = 0
         self.transaction: WriteTransaction | None = None
-        self.is_committed = False
 
     def holds_in(self, transaction: WriteTransaction) -> bool:
         """Whether nothing can have happened since."""
-        if self.transaction is transaction:
-            return True
-        return self.is_committed and self.number + 1 == transaction.number
+        last = self.transaction
+        if last is None:
+            return False
+        return last is transaction or (last.number + 1 == transaction.number and last.stage is Stage.COMMITTED)
 
 
 class Engine:
@@ -146,16 +146,8 @@ class Engine:
         batch.apply(transaction)
         memory.take_over(batch)
         last.transaction = transaction
-        last.number = transaction.number
-        last.is_committed = False
         self._last = last
-
-        def committed() -> None:
-            last.is_committed = True
-            last.transaction = None
-            batch.remember_nodes()
-
-        transaction.on_commit(committed)
+        transaction.on_commit(batch.remember_nodes)
         return result
 
     def _check_open(self) -> None:

@@ -72,7 +72,9 @@ class NodeCache:
         size = len(node.data) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
-        self._grow(size)
+        self._size += size
+        if self._size > self._half:
+            self._age(size)
         self._young_nodes[lsn, number] = (digest, node)
 
     def put_nodes(self, lsn: int, rows: bytes, data: bytes) -> None:
@@ -80,15 +82,16 @@ class NodeCache:
         size = len(data) + len(rows) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
-        self._grow(size)
-        self._young[lsn] = (rows, data)
-
-    def _grow(self, size: int) -> None:
         self._size += size
         if self._size > self._half:
-            self._old, self._young = self._young, {}
-            self._old_nodes, self._young_nodes = self._young_nodes, {}
-            self._size = size
+            self._age(size)
+        self._young[lsn] = (rows, data)
+
+    def _age(self, size: int) -> None:
+        """Begin a new generation with what has that size."""
+        self._old, self._young = self._young, {}
+        self._old_nodes, self._young_nodes = self._young_nodes, {}
+        self._size = size
 
     def clear(self) -> None:
         """Forget everything."""

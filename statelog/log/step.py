@@ -91,7 +91,7 @@ def take_step(
     if changes is None:
         return None
     thread, branch, version, parent_branch, parent_version, _parent_digest, *jump = line
-    lsn, time_us = batch.next_lsn(), batch.next_time_us()
+    lsn, time_us, previous_chain = batch.next_place()
     key = encode_page_key(thread, branch, version)
     page = head.page_before(branch, version)
     if page is None:
@@ -108,18 +108,18 @@ def take_step(
         metadata,
         written,
         lsn,
-        batch.chain,
+        previous_chain,
         page,
     )
     if made is None:
         return None
-    digest, chain, record, page, count, rows_at, nodes_at, places = made
+    digest, chain, root_digest, record, page, count, rows_at, nodes_at, places = made
     lists, nodes = head.lists, NO_NODES
     if count:
         rows, data = record[rows_at:nodes_at], record[nodes_at:]
         nodes = _new(Nodes, (count, rows, data))
         number, at, content_end, end = places.pop()
-        root = (nodes.digest(number), lsn, number)
+        root = (root_digest, lsn, number)
         state = _new(Node, (data[at:end], content_end - at, lsn))
         if lists or places:
             lists = _lists(batch, lists, changes, nodes, places, lsn, grown)

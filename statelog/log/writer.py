@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.format.record import Nodes
-    from statelog.log.batch import Batch
+    from statelog.log.batch import Batch, Jump
     from statelog.log.step import Line, StepChange
     from statelog.tree.node import Workspace
 
@@ -263,16 +263,6 @@ def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> 
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
 
 
-def _line_of(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
-    if version > VERSIONS_MAX:
-        message = f"a branch of {version} versions"
-        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
-    if parent is None:
-        return thread, branch, version, None, None, None, *jump_of(batch, thread, None)
-    event = parent.event
-    return thread, branch, version, event.branch, event.version, parent.digest, *jump_of(batch, thread, parent)
-
-
 def _checkpoint_event(
     batch: Batch,
     line: Line,
@@ -282,12 +272,12 @@ def _checkpoint_event(
     written: bytes,
     target: int,
 ) -> CheckpointEvent:
-    made = (batch.next_lsn(), batch.next_time_us())
+    made = batch.next_place()[:2]
     return _new(CheckpointEvent, (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, target, *made))
 
 
-def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None, int | None, int, int]:
-    """Return (jump branch, jump version, depth, jump depth) of a child of `parent`.
+def _line_of(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
+    """Return how a child of `parent` goes back from where it is.
 
     The jump pointer is that of a skew-binary list (Myers 1983): either the parent, or where the parent's leads on
     to. Where retention has broken that way, the parent serves: every pointer to an ancestor is a right one.
@@ -295,18 +285,27 @@ def jump_of(batch: Batch, thread: int, parent: Head | None) -> tuple[int | None,
     From one checkpoint to the next, versions of a thread of one branch grow as depths do, or by more in a rollback.
     So where version and depth are equal they are equal in all ancestors, and which version is meant is known.
     """
+    if version > VERSIONS_MAX:
+        message = f"a branch of {version} versions"
+        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
     if parent is None:
-        return None, None, 0, 0
+        return thread, branch, version, None, None, None, None, None, 0, 0
     event = parent.event
-    depth = event.depth + 1
+    parent_branch, parent_version, parent_depth = event.branch, event.version, event.depth
+    depth = parent_depth + 1
+    jump: Jump = (parent_branch, parent_version, parent_depth)
     jump_depth = kernels.jump_depth(depth)
-    if jump_depth < event.depth and event.jump_branch is not None and event.jump_version is not None:
-        if event.jump_version == event.jump_depth and batch.has_one_branch(thread):
-            return event.jump_branch, jump_depth, depth, jump_depth
-        far = batch.jump(thread, event.jump_branch, event.jump_version)
-        if far is not None and far[0] is not None and far[2] == jump_depth:
-            return *far[:2], depth, jump_depth
-    return event.branch, event.version, depth, event.depth
+    jump_branch, jump_version = event.jump_branch, event.jump_version
+    if jump_depth < parent_depth and jump_branch is not None and jump_version is not None:
+        if jump_version == event.jump_depth and batch.has_one_branch(thread):
+            jump = (jump_branch, jump_depth, jump_depth)
+        else:
+            far = batch.jump(thread, jump_branch, jump_version)
+            if far is not None and far[0] is not None and far[2] == jump_depth:
+                jump = far
+    return (
+        thread, branch, version, parent_branch, parent_version, parent.digest, jump[0], jump[1], depth, jump[2]
+    )  # fmt: skip
 
 
 def _stage_checkpoint(

@@ -155,6 +155,12 @@ class Schema:
         check = self._write_checks.get(channel, self._check_of_others)
         return value if check is None else check(channel, value)
 
+    def writing(self, channel: str) -> tuple[Check | None, reducers.Reducer]:
+        """What `validate_write` calls for a channel, if anything, and the reducer behind it, at one look."""
+        declared = self.channels.get(channel)
+        reducer = reducers.replace if declared is None else declared.reducer
+        return self._write_checks.get(channel, self._check_of_others), reducer
+
     def validate_result(self, channel: str, value: object) -> object:
         """What a channel stores after a user's reducer; of a built-in one, the value itself.
 

@@ -19,6 +19,7 @@ import errno
 import os
 import threading
 from collections import deque
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,18 +59,18 @@ _NONE: list[Any] = []
 class _Request:
     """One caller's work, on its way through a group."""
 
-    __slots__ = ("error", "gate", "result", "settled", "to_wake", "work")
+    # What each begins with stands here, once: one is made for every commit.
+    result: Any = None
+    error: BaseException | None = None
+    settled = False
+    """Result or error is final. Not yet so, the work has no effect and may be run again."""
+    gate: threading.Lock | None = None
+    """Held while its follower sleeps; released when it is settled, or leads."""
+    to_wake: list[Any] = _NONE
+    """Of a leader that has passed on: gates still to be released."""
 
     def __init__(self, work: Callable[[WriteTransaction], Any]) -> None:
         self.work = work
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.settled = False
-        """Result or error is final. Not yet so, the work has no effect and may be run again."""
-        self.gate: threading.Lock | None = None
-        """Held while its follower sleeps; released when it is settled, or leads."""
-        self.to_wake: list[Any] = _NONE
-        """Of a leader that has passed on: gates still to be released."""
 
 
 class Committer:
@@ -115,7 +116,7 @@ class Committer:
         environment = self._environment
         if os.getpid() != environment.process_id:
             raise environment.forked_error()
-        if environment.is_writing():
+        if environment.writer_thread == get_ident():
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
         request = _Request(work)
@@ -268,6 +269,7 @@ class Committer:
         else:
             for request in group:
                 request.settled = True
+            transaction.appended.clear()  # who remembers the transaction need not keep its records
         if transaction.changes:
             self._environment.wake.notify()
 
@@ -301,13 +303,13 @@ class Committer:
     ) -> None:
         """End a failed transaction, and settle `group` by what became of it."""
         transaction.abort()
-        if transaction.stage is Stage.COMMITTING and not isinstance(error, lmdb.MapFullError):
+        if transaction.may_be_committed and not isinstance(error, lmdb.MapFullError):
             self._settle_by_looking(transaction, group, error)
             return
         if attempts and (self._let_go_of_pages(error) or self._environment.headroom.adapt(error) or self._ripen(error)):
             self._execute(group, attempts - 1)
             return
-        if transaction.stage is Stage.COMMITTING:  # no page for the free list: but the journal may have it
+        if transaction.may_be_committed:  # no page for the free list: but the journal may have it
             self._settle_by_looking(transaction, group, error)
         elif not isinstance(error, Exception):
             return
@@ -387,9 +389,8 @@ class Committer:
         with self._environment.read() as snapshot:
             if not transaction.appended:
                 return False if snapshot.id < transaction.number else None
-            lsn, record = transaction.appended[-1]
-            found = snapshot.get_log(lsn)
-            return found is not None and found == record
+            found = snapshot.get_log(transaction.first_lsn + len(transaction.appended) - 1)
+            return found is not None and found == transaction.appended[-1]
 
     def _refusal(self, error: BaseException) -> BaseException:
         """Return what one caller of a transaction that was not written gets to see."""

@@ -75,6 +75,7 @@ class Environment:
         self.read_only = options.read_only
         self.max_size_bytes = options.max_size_bytes
         self.lock_timeout_s = options.lock_timeout_s
+        self.is_flushed_at_commit = options.durability == "commit"
         self.process_id = os.getpid()
         self.inode = (0, 0)
         """Device and inode, by which the registry knows the file."""
@@ -100,7 +101,8 @@ class Environment:
         self.steady = Steady(self)
         self.keeper = Keeper(self)
         self._gate = threading.RLock()
-        self._writer_thread = 0
+        self.writer_thread = 0
+        """Identity of the thread that is inside a write transaction; 0: none is."""
         self.header: dict[str, Any] = {}
         self.store_id = b""
         with self._gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
@@ -254,7 +256,8 @@ class Environment:
             ClosedError, ReadOnlyError: as named.
             StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
         """
-        self.check_writable()
+        if self.read_only:
+            self.check_writable()
         active = self.active_transactions
         active.add(transaction)
         try:
@@ -266,7 +269,7 @@ class Environment:
                 raw = self.handles.begin(None, None, True, True)
             except lmdb.Error as error:
                 raw = self._begin_again(transaction, error, write=True)
-            self._writer_thread = threading.get_ident()
+            self.writer_thread = threading.get_ident()
         except BaseException:
             self.end_write(transaction)
             raise
@@ -281,14 +284,14 @@ class Environment:
     def end_write(self, transaction: WriteTransaction) -> None:
         """Release the writer lock; harmless when repeated."""
         if transaction in self.active_transactions and not self.is_forked:
-            self._writer_thread = 0
+            self.writer_thread = 0
             if not self.closed:
                 self.locks.release_writer()
             self.active_transactions.discard(transaction)
 
     def is_writing(self) -> bool:
         """Tell whether the calling thread is inside a write transaction."""
-        return self._writer_thread == threading.get_ident()
+        return self.writer_thread == threading.get_ident()
 
     def begin_read_again(self, transaction: ReadTransaction, error: lmdb.Error) -> lmdb.Transaction:
         """Begin LMDB's read transaction after a first try failed with `error`."""

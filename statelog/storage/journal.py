@@ -28,17 +28,19 @@ RECORDS_AT = 2 * _PAGE_SIZE_BYTES
 
 _SLOT = struct.Struct(">8s16s16sQQI")
 _EPOCH_AT = 8 + 16 + 16
-_EPOCHS = struct.Struct(f">{_EPOCH_AT}xQ{_PAGE_SIZE_BYTES - 8}xQ")
-"""Of both slots."""
 
 _GROUP = struct.Struct(">8sIIQQQ")
 _GROUP_REST = struct.Struct(">IIQQQ")
+_GROUP_OF_ONE = struct.Struct(">IIQQQI")
 _GROUP_EPOCH_AT = 8 + 4 + 4
 _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
 _BROKEN_AT = _PAGE_SIZE_BYTES - 1
 """Behind the first slot: not zero when a flush has failed, in whichever process. It is for those who run, not for the
 disk: recovery does not ask."""
+
+_STATE = struct.Struct(f">{_EPOCH_AT}xQ{_BROKEN_AT - _EPOCH_AT - 8}xB{_EPOCH_AT}xQ")
+"""Epoch of the first slot, whether a flush has failed, epoch of the second slot."""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
@@ -92,10 +94,18 @@ def read_slots(descriptor: int) -> list[Slot]:
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
 
 
+def read_state(slots: bytes | mmap) -> tuple[int, int]:
+    """Return the epoch of the newer slot, of both in memory and unchecked, and not 0 if a flush has failed.
+
+    For who holds the writer lock, before each commit.
+    """
+    even, is_failed, odd = _STATE.unpack_from(slots)
+    return max(odd, even), is_failed
+
+
 def newest_epoch(slots: bytes | mmap) -> int:
-    """Return the epoch of the newer slot, of both in memory, without checking them: for who holds the writer lock."""
-    epochs: tuple[int, int] = _EPOCHS.unpack_from(slots)
-    return max(epochs)
+    """Return the epoch of the newer slot: see `read_state`."""
+    return read_state(slots)[0]
 
 
 def write_slot(descriptor: int, slot: Slot) -> None:
@@ -132,11 +142,13 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
     Up to record `flushed` all that is committed was flushed before. The checksum begins with the session, which nobody
     knows who writes into a store: so no text in a record can pass for a group.
     """
-    if len(records) == 1:
-        rest = len(records[0]).to_bytes(4) + records[0]
+    if len(records) == 1:  # nearly always
+        (record,) = records
+        size_bytes = len(record)
+        rest = _GROUP_OF_ONE.pack(size_bytes + 4, 1, epoch, lsn, flushed, size_bytes) + record
     else:
         rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
-    rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
+        rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
     return xxh3_64_digest(session + rest) + rest
 
 

@@ -156,6 +156,12 @@ class FileLocks:
             self._look_at_s = now_s + _TURN_S
             if self._is_awaited():
                 time.sleep(_YIELD_S)
+        try:
+            fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_TAKEN)
+        except OSError:
+            self._await_writer(timeout_s)
+
+    def _await_writer(self, timeout_s: float) -> None:
         if self._try(_WRITER_TAKEN):
             return
         self._try(_WAITING_SHARED)

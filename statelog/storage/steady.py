@@ -45,6 +45,7 @@ from statelog.storage.journal import (
     journal_path,
     newest_epoch,
     read_slots,
+    read_state,
     write_broken,
     write_group,
     write_slot,
@@ -131,9 +132,11 @@ class Steady:
             return
         if self._descriptor < 0 and not self._is_broken:
             self._join()
-        self._refuse_if_broken()
-        assert self._slots is not None
-        epoch = newest_epoch(self._slots)
+        if self._is_broken or self._slots is None:
+            raise self._broken_error()
+        epoch, is_broken_elsewhere = read_state(self._slots)
+        if is_broken_elsewhere:
+            raise self._broken_error()
         if epoch != self._epoch:
             self._follow(epoch)
         if self._pin is None or epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self._is_due():
@@ -153,13 +156,12 @@ class Steady:
             return
         self._environment.keeper.note_commit()
         self.is_unsteady = True
-        records = transaction.appended
-        lsn = records[0][0] if records else 0
+        records, lsn = transaction.appended, transaction.first_lsn
         is_journaled = (
             not transaction.is_steady
             and transaction.size_bytes <= JOURNALED_SIZE_BYTES_MAX
-            and self._is_next(lsn)
-            and self._append(lsn, [record for _lsn, record in records])
+            and (self._lsn + 1 == lsn > 0 or self._catch_up(lsn))
+            and self._append(lsn, records)
         )
         if not is_journaled:
             raw.commit()
@@ -173,10 +175,6 @@ class Steady:
             self._flushed = self._lsn
         self._taken_pages += self._path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
 
-    def _is_next(self, lsn: int) -> bool:
-        """Tell whether the journal can go on with that record (J4), after looking for its end if others wrote."""
-        return lsn > 0 and (self._lsn + 1 == lsn or self._catch_up(lsn - 1))
-
     def _append(self, lsn: int, records: list[bytes]) -> bool:
         """Write a group behind the last one; False if the disk has no room for it.
 
@@ -189,7 +187,8 @@ class Steady:
         # next commit looks for its place, and who looks at what became of this one advances first.
         self._lsn = _UNKNOWN
         try:
-            self._size_bytes = fill(self._descriptor, self._end, self._size_bytes)
+            if self._end > self._size_bytes:
+                self._size_bytes = fill(self._descriptor, self._end, self._size_bytes)
             if armed:
                 point("journal.before_append")
             write_group(self._descriptor, group, self._at)
@@ -379,10 +378,14 @@ class Steady:
         self._size_bytes = os.fstat(self._descriptor).st_size
         self.is_unsteady = True
 
-    def _catch_up(self, lsn: int) -> bool:
-        """Find the place behind record `lsn`, after others wrote; tell whether there is one."""
+    def _catch_up(self, next_lsn: int) -> bool:
+        """Find the place where a record comes next, after others wrote; tell whether there is one (J4).
+
+        There is none for 0: a commit that appends nothing.
+        """
+        lsn = next_lsn - 1
         slot = next((slot for slot in read_slots(self._descriptor) if slot.epoch == self._epoch), None)
-        if slot is None:
+        if lsn < 0 or slot is None:
             return False
         groups = Groups(self._descriptor, slot)
         self._lsn_before = groups.lsn

@@ -310,6 +310,8 @@ class Stage(Enum):
     BEGUN = 1
     COMMITTING = 2
     """LMDB's commit was called: only its return, or a look at the store, tells whether it happened."""
+    COMMITTED = 3
+    """It is in the store, as durable as the mode says."""
 
 
 class WriteTransaction(ReadTransaction):
@@ -318,26 +320,31 @@ class WriteTransaction(ReadTransaction):
     Only `commit.Committer` begins and ends one.
     """
 
-    __slots__ = ("_callbacks", "appended", "changes", "is_flushed", "is_steady", "number", "size_bytes", "stage")
-
     _may_own_pages = True
 
-    def __init__(self, environment: Environment) -> None:
-        ReadTransaction.__init__(self, environment)  # in every commit: super() takes as long as what it calls
-        self.changes = 0
-        """How often this transaction wrote."""
-        self.size_bytes = 0
-        """Size of the records it wrote."""
-        self.number = 0
-        """Its id, once it has begun."""
-        self.stage = Stage.NEW
-        self.appended: list[tuple[int, bytes]] = []
-        """LSN and bytes of the records put: they go into the journal."""
-        self.is_flushed = environment.options.durability == "commit"
+    # What each begins with stands here, once: one is made for every commit.
+    _raw: Any = None
+    _leaf = 0
+    _callbacks: tuple[Callable[[], None], ...] = ()
+    changes = 0
+    """How often this transaction wrote."""
+    size_bytes = 0
+    """Size of the records it wrote."""
+    number = 0
+    """Its id, once it has begun."""
+    stage = Stage.NEW
+    first_lsn = 0
+    """Of the records appended."""
+    is_steady = False
+    """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
+
+    def __init__(self, environment: Environment) -> None:  # and no call of super(), which takes as long as all of it
+        self._environment = environment
+        self._borrowed = []
+        self.appended: list[bytes] = []
+        """The records put, one after another: they go into the journal."""
+        self.is_flushed = environment.is_flushed_at_commit
         """Whether it is durable when `commit` returns."""
-        self.is_steady = False
-        """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
-        self._callbacks: list[Callable[[], None]] = []
 
     @property
     def rewrite_size_bytes_max(self) -> int:
@@ -346,9 +353,10 @@ class WriteTransaction(ReadTransaction):
 
     def begin(self) -> None:
         """Take the writer lock and begin; the errors are those of `Environment.begin_write`."""
-        self._raw = self._environment.begin_write(self)
-        self.number = self._raw.id()
-        handles = self._environment.handles
+        environment = self._environment
+        self._raw = raw = environment.begin_write(self)
+        self.number = raw.id()
+        handles = environment.handles
         self._log = handles.log
         self._index = handles.index
         self.stage = Stage.BEGUN
@@ -361,7 +369,8 @@ class WriteTransaction(ReadTransaction):
             self._take_back()
         self.stage = Stage.COMMITTING
         self._environment.steady.commit(self, self._raw)
-        callbacks, self._callbacks = self._callbacks, []  # what they hold may lead back here: none becomes garbage
+        self.stage = Stage.COMMITTED
+        callbacks, self._callbacks = self._callbacks, ()  # what they hold may lead back here: none becomes garbage
         for callback in callbacks:
             callback()
         self._environment.end_write(self)
@@ -371,7 +380,12 @@ class WriteTransaction(ReadTransaction):
 
         It must not raise. After a commit of unknown outcome it is not called.
         """
-        self._callbacks.append(callback)
+        self._callbacks = (*self._callbacks, callback)
+
+    @property
+    def may_be_committed(self) -> bool:
+        """Whether LMDB's commit was called."""
+        return self.stage is Stage.COMMITTING or self.stage is Stage.COMMITTED
 
     def abort(self) -> None:
         """Drop every change; harmless after the transaction has ended."""
@@ -398,7 +412,9 @@ class WriteTransaction(ReadTransaction):
         if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):
             message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
             raise StorageError(message, lsn=lsn)
-        self.appended.append((lsn, record))
+        if not self.appended:
+            self.first_lsn = lsn
+        self.appended.append(record)
         if armed:
             point("commit.after_put_log")
 

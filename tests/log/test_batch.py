@@ -19,8 +19,8 @@ def test_a_commit_leaves_no_garbage(tmp_path, write):
         gc.collect()
         gc.disable()
         try:
-            for _ in range(10):
+            for _ in range(100):
                 thread.commit(write)
-            assert gc.collect() == 0
+            assert gc.collect() < 100  # whatever else this process does meanwhile
         finally:
             gc.enable()
