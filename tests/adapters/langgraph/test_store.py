@@ -76,6 +76,21 @@ def test_a_search_that_seldom_matches_finds_all_in_order(memory):
     assert memory.search(USERS, filter={"n": 7, "m": 8}) == []
 
 
+@pytest.mark.parametrize(("spaces", "each"), [(300, 1), (100, 20), (70, 3)])
+def test_searches_over_many_namespaces_come_in_order(memory, spaces, each):
+    puts = [PutOp(("users", f"{number % spaces}", "x"), f"{number}", {"n": number}) for number in range(spaces * each)]
+    memory.batch(puts)
+    memory.put(("other",), "o", {"n": -1})
+    memory.put(("users", "7", "x"), "7", {"n": 7})
+    expected = [7, *(number for number in reversed(range(spaces * each)) if number != 7)]
+    assert [item.value["n"] for item in memory.search(("users",), limit=10**6)] == expected
+    assert [item.value["n"] for item in memory.search((), limit=10, offset=2)] == expected[1:11]
+    assert [item.value["n"] for item in memory.search(("users",), filter={"n": {"$lt": 5}})] == [4, 3, 2, 1, 0]
+    assert [item.value["n"] for item in memory.search(("users", "7"), limit=1)] == [7]
+    assert memory.search(("user",)) == []
+    assert len(memory.list_namespaces(prefix=("users",), limit=1000)) == spaces
+
+
 def test_reads_of_a_batch_see_what_was_there_before_it(memory):
     memory.put(USERS, "a", {"n": 1})
     got, _put, _deleted, found, namespaces, _last = memory.batch(

@@ -129,7 +129,7 @@ class VectorIndex:
         An item with several vectors counts by the most similar one.
         """
         ranked: set[tuple[str, str]] = set()
-        for score, namespace, key in self._scores(reader, list(reader.namespaces(prefix)), query):
+        for score, namespace, key in self._scores(reader, reader.namespaces(prefix), query):
             place = namespace, key
             if place in ranked:
                 continue
