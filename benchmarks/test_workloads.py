@@ -39,6 +39,8 @@ def test_operation(
 @pytest.mark.parametrize("name", _WHOLE)
 def test_whole(benchmark: BenchmarkFixture, scale: float, tmp_path: Path, name: str) -> None:
     """Run a workload whose operations make no sense one by one; its findings go into the report."""
+    if reason := WORKLOADS[name].skip_reason():
+        pytest.skip(reason)
     benchmark.group = "whole workloads"
     bench = Bench(tmp_path, scale, repeats=3)
     result = benchmark.pedantic(WORKLOADS[name].measure, args=(bench,), rounds=1)  # type: ignore[no-untyped-call]

@@ -38,6 +38,8 @@ def run(
 ) -> int:
     """Measure workloads and print what was found, targets missed as well as met.
 
+    A workload that needs packages which are not installed is skipped, and that is said.
+
     Args:
         names: of `WORKLOADS`; None or none: all.
         directory: on the disk to measure; the system's for temporary files if left out. All
@@ -54,7 +56,9 @@ def run(
         UsageError: an unknown name, or a scale or number of repeats that is not above 0.
 
     """
-    workloads = _select(names)
+    selected = _select(names)
+    skipped = [reason for workload in selected if (reason := workload.skip_reason())]
+    workloads = [workload for workload in selected if not workload.skip_reason()]
     if not scale > 0 or repeats < 1:
         message = f"scale and repeats are above 0, not {scale} and {repeats}"
         raise UsageError(message)
@@ -70,9 +74,12 @@ def run(
                 if not as_json:
                     report.print_sides(console, workload, results[workload])
     if as_json:
-        console.print_json(data=report.to_dict(setting, results))
+        console.print_json(data={**report.to_dict(setting, results), "skipped": skipped})
     else:
-        report.print_targets(console, results, scale=scale)
+        if results:
+            report.print_targets(console, results, scale=scale)
+        for reason in skipped:
+            console.print(reason, style="yellow", markup=False, highlight=False)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,3 +43,21 @@ class Workload:
     """What is compared, where it can be run one operation at a time."""
     operations: Callable[[Bench], AbstractContextManager[dict[str, Operation]]] | None = None
     """The sides, ready to run."""
+    needs: tuple[str, ...] = ()
+    """Modules of others without which it is skipped."""
+    extra: str = ""
+    """Of statelog, that installs them."""
+
+    def skip_reason(self) -> str | None:
+        """Return why it cannot be measured here, in one line; None if it can."""
+        missing = [name for name in self.needs if not _is_installed(name)]
+        if not missing:
+            return None
+        return f"{self.name} skipped: {', '.join(missing)} not installed (pip install 'statelog[{self.extra}]')"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False

@@ -15,6 +15,7 @@ from statelog.bench import (
     retaining,
     time_travel,
 )
+from statelog.bench.langgraph import workload as langgraph
 
 WORKLOADS = {
     workload.name: workload
@@ -37,6 +38,7 @@ WORKLOADS = {
         retaining.COST,
         care.VERIFY,
         care.COPIES,
+        langgraph.LANGGRAPH,
     )
 }
 """By name."""

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import math
@@ -19,7 +20,13 @@ def run_to_text(names, tmp_path, **options):
     return code, console.file.getvalue()
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+def runnable(workload):
+    """A parameter: the workload's name, skipped where what it needs is not installed."""
+    reason = workload.skip_reason()
+    return pytest.param(workload.name, marks=pytest.mark.skipif(reason is not None, reason=reason or ""))
+
+
+@pytest.mark.parametrize("name", [runnable(workload) for workload in WORKLOADS.values()])
 def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     code, text = run_to_text([name], tmp_path, as_json=True)
     report = json.loads(text)
@@ -57,6 +64,17 @@ def test_nothing_is_left_behind(tmp_path):
 def test_an_unknown_name_is_refused_and_the_known_ones_listed(tmp_path):
     with pytest.raises(UsageError, match=r"no workload 'rolback', did you mean 'rollback'\? .*fork"):
         run_to_text(["rolback"], tmp_path)
+
+
+def test_what_cannot_be_measured_here_is_skipped_and_said(tmp_path, monkeypatch):
+    needy = dataclasses.replace(WORKLOADS["fork"], needs=("json", "no_such_package.inside"), extra="gone")
+    monkeypatch.setitem(WORKLOADS, "fork", needy)
+    reason = "fork skipped: no_such_package.inside not installed (pip install 'statelog[gone]')"
+    code, text = run_to_text(["fork"], tmp_path)
+    assert (code, "Targets" in text, text.splitlines()[-1]) == (0, False, reason)
+    code, text = run_to_text(["fork", "one-committer"], tmp_path, as_json=True)
+    assert json.loads(text)["skipped"] == [reason]
+    assert [result["name"] for result in json.loads(text)["results"]] == ["one-committer"]
 
 
 def test_a_scale_of_zero_is_refused(tmp_path):

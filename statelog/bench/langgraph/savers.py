@@ -1,0 +1,106 @@
+"""The savers compared, opened alike, and what the measurements do with each of them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from statelog.adapters.langgraph import StatelogSaver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint
+
+OURS = "StatelogSaver"
+SQLITE = "SqliteSaver"
+MEMORY = "InMemorySaver"
+POSTGRES = "PostgresSaver"
+
+_SUFFIXES = {OURS: ".state", SQLITE: ".sqlite"}
+
+POSTGRES_URL = "STATELOG_BENCH_POSTGRES"
+"""Names the environment variable with the URL of a server: then PostgresSaver is a side too."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """A saver, and the threads it was given."""
+
+    name: str
+    saver: BaseCheckpointSaver[str]
+    thread_ids: list[str] = field(default_factory=list)
+
+    def new_config(self) -> RunnableConfig:
+        """Return the config of a new thread."""
+        self.thread_ids.append(f"bench-{uuid.uuid4()}")
+        return {"configurable": {"thread_id": self.thread_ids[-1], "checkpoint_ns": ""}}
+
+
+@contextmanager
+def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
+    """Open a saver on a file, made if need be (InMemorySaver: none, PostgresSaver: the environment's server).
+
+    Args:
+        name: one of this module's.
+        directory: for the file.
+        of_what: its name.
+
+    """
+    path = directory / f"{of_what}{_SUFFIXES.get(name, '')}"
+    if name == OURS:
+        with StatelogSaver.open(path) as ours:
+            yield Peer(name, ours)
+    elif name == SQLITE:
+        with SqliteSaver.from_conn_string(str(path)) as sqlite:
+            yield Peer(name, sqlite)
+    elif name == MEMORY:
+        yield Peer(name, InMemorySaver())
+    else:
+        from langgraph.checkpoint.postgres import PostgresSaver
+
+        with PostgresSaver.from_conn_string(os.environ[POSTGRES_URL]) as postgres:
+            postgres.setup()
+            peer = Peer(name, postgres)
+            try:
+                yield peer
+            finally:
+                for thread_id in peer.thread_ids:
+                    postgres.delete_thread(thread_id)
+
+
+def file_size_bytes(name: str, directory: Path, of_what: str) -> int | None:
+    """Return the size of a file that is closed; None for savers without one."""
+    path = directory / f"{of_what}{_SUFFIXES.get(name, '')}"
+    return path.stat().st_size if path.is_file() else None
+
+
+def names(*, with_memory: bool = False) -> list[str]:
+    """Return the sides of a comparison, ours first."""
+    postgres = [POSTGRES] if os.environ.get(POSTGRES_URL) else []
+    return [OURS, SQLITE, *([MEMORY] if with_memory else []), *postgres]
+
+
+def next_checkpoint(
+    saver: BaseCheckpointSaver[str], last: Checkpoint, changed: dict[str, Any]
+) -> tuple[Checkpoint, ChannelVersions]:
+    """Return the checkpoint after another one, as a graph makes it, and the versions that are new in it."""
+    newest: Any = max(last["channel_versions"].values(), default=None)
+    versions: ChannelVersions = dict.fromkeys(changed, saver.get_next_version(newest, None))
+    checkpoint: Checkpoint = {
+        **last,
+        "id": str(uuid6()),
+        "channel_values": last["channel_values"] | changed,
+        "channel_versions": last["channel_versions"] | versions,
+        "updated_channels": sorted(changed),
+    }
+    return checkpoint, versions

@@ -1,0 +1,27 @@
+"""The workload: all rows of the table for LangGraph, in one run."""
+
+from __future__ import annotations
+
+from statelog.bench.result import Result
+from statelog.bench.workload import Bench, Workload
+
+
+def _measure(bench: Bench) -> Result:
+    from statelog.bench.langgraph import chat, delta, steps
+
+    parts = (chat.measure(bench), steps.measure_small(bench), steps.measure_fan_out(bench), delta.measure(bench))
+    return Result(
+        checks=tuple(check for part in parts for check in part.checks),
+        sides=tuple(side for part in parts for side in part.sides),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
+LANGGRAPH = Workload(
+    "langgraph",
+    "LangGraph: StatelogSaver beside SqliteSaver and InMemorySaver",
+    'commit; SqliteSaver: WAL, synchronous=FULL; graphs run with durability="sync"',
+    _measure,
+    needs=("langgraph.graph", "langgraph.checkpoint.sqlite"),
+    extra="bench-langgraph",
+)
