@@ -28,6 +28,7 @@ import statelog
 from statelog.adapters.langgraph import StatelogCache, StatelogSaver, StatelogStore
 from statelog.adapters.langgraph.store import STORE_THREAD_ID
 from statelog.errors import ClosedError, LimitError, UsageError, ValueTypeError
+from statelog.snapshot import Snapshot
 
 USERS = ("users", "1")
 
@@ -287,6 +288,24 @@ def test_a_put_among_many_writes_a_path(memory):
     assert next(memory.store.log(after=head.lsn - 1)).size_bytes < 16_384
     assert keys(memory.search(("many", "3"), limit=1)) == ["key 10"]
     assert len(memory.search(("many",), limit=10**6)) == 20_000
+
+
+def test_a_search_reads_nothing_of_other_namespaces(path, monkeypatch):
+    with StatelogStore.open(path) as memory:
+        memory.batch([PutOp((f"{space}",), f"{n}", {"text": "x" * 3000}) for space in range(50) for n in range(40)])
+        memory.put(USERS, "a", {"n": 1})
+    read = []
+    original = Snapshot._nodes
+    monkeypatch.setattr(Snapshot, "_nodes", lambda self, refs: read.extend(refs) or original(self, refs))
+    one = Snapshot._node
+    monkeypatch.setattr(Snapshot, "_node", lambda self, *ref: read.append(ref) or one(self, *ref))
+    with StatelogStore.open(path) as memory:
+        assert keys(memory.search(("users",), filter={"n": 1})) == ["a"]
+        assert memory.get(USERS, "a").value == {"n": 1}
+        assert len(read) < 40
+        read.clear()
+        assert len(memory.search(("7",), limit=100)) == 40
+        assert 40 < len(read) < 120  # the control: items are nodes, and are counted
 
 
 def test_statelog_shows_the_items(memory, path):
