@@ -78,15 +78,19 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
     tree = Tree(workspace, node)
     if len(batch) * _DENSE > tree.count:
         return _merge_all(tree, batch)
-    edits = []
+    edits: list[Edit] = []
     for item, slot in batch:
         position, found = tree.find(item)
         if slot is None:
             if found is not None:
                 edits.append(Edit(position, position + 1, b"", b"", 0))
-        else:
-            data = item if is_set else item + slot.data
-            edits.append(Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1))
+            continue
+        data = item if is_set else item + slot.data
+        edit = Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1)
+        if edits and found is None and edits[-1].start == edits[-1].stop == position:  # neighbours are one edit
+            last = edits.pop()
+            edit = Edit(position, position, last.entries + data, last.locators + edit.locators, last.added + 1)
+        edits.append(edit)
     return splice(tree, edits)
 
 

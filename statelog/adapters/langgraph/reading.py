@@ -24,7 +24,7 @@ from statelog.adapters.langgraph.names import (
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values import join
+from statelog.adapters.langgraph.values import is_packed, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,11 +85,16 @@ def kept_item(state: MapView) -> bytes | None:
 # --- pending writes -----------------------------------------------------------------
 
 
+_WRITE_TEXTS = 4
+"""Task, path, channel, number."""
+
+
 class WriteRow(NamedTuple):
     """One pending write, as stored."""
 
-    header: bytes
-    value: Read
+    item: bytes
+    """Whose it is; and the value, if that is not split."""
+    value: Read | None
 
 
 def read_writes(state: MapView | None, place: Place) -> list[WriteRow]:
@@ -98,14 +103,12 @@ def read_writes(state: MapView | None, place: Place) -> list[WriteRow]:
         return []
     rows = []
     for stored in items.keys_between(state, *writes_range(writes_prefix(place))).values():
-        header, *values = items.read_list(stored)
-        is_split = header.endswith(SPLIT)
-        rows.append(WriteRow(header, [join(values)] if is_split else values[0]))
+        if isinstance(stored, bytes) and is_packed(stored):
+            rows.append(WriteRow(stored, None))
+        else:
+            item, *values = items.read_list(stored)
+            rows.append(WriteRow(item, [join(values)]))
     return rows
-
-
-SPLIT = b"\xc3"
-"""The last byte of a header: true in msgpack, the value is a list whose items follow."""
 
 
 def is_hidden(state: MapView | None, place: Place) -> bool:
@@ -189,9 +192,10 @@ def decode_writes(codec: Codec, rows: Iterable[WriteRow], channels: set[str] | N
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
     found = []
     for row in rows:
-        task_id, path, channel, index = codec.decode_header(row.header)
+        task_id, path, channel, number = [text or "" for text in codec.decode_texts(row.item, _WRITE_TEXTS)]
         if channels is None or channel in channels:
-            found.append((writes_sort_key(path, task_id, index), (task_id, channel, codec.decode(row.value))))
+            value = codec.decode_value(row.item, _WRITE_TEXTS) if row.value is None else codec.decode(row.value)
+            found.append((writes_sort_key(path, task_id, int(number)), (task_id, channel, value)))
     return [write for _key, write in sorted(found, key=_first)]
 
 

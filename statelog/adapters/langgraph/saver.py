@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.base import (
@@ -17,6 +18,7 @@ from langgraph.checkpoint.base import (
 import statelog
 from statelog import items
 from statelog.adapters.langgraph.copying import Prototypes
+from statelog.adapters.langgraph.gathering import Gatherer
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -112,6 +114,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._frozen = Frozen()
         self._parts = Parts()
         self._bases = Bases()
+        self._gatherer = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
 
@@ -349,14 +352,13 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         made = []
         for number, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, number)
-            encoded = codec.encode(value, f"write to {channel!r} of task {task_id!r}")
-            is_split = isinstance(encoded, list)
-            header = codec.encode_header((task_id, task_path, channel), index, is_split=is_split)
-            item = items.pack_list([header, *(encoded if isinstance(encoded, list) else [encoded])])
+            texts = (task_id, task_path, channel, str(index))
+            item = codec.encode_write(texts, value, f"write to {channel!r} of task {task_id!r}")
             put = items.put if index < 0 else items.put_once
             made.append(put(write_name(prefix, task_id, index), item))
         if made:
-            self._lineage(place.thread_id).commit_aside(WRITES_BRANCH, made)
+            lineage = self._lineage(place.thread_id)
+            self._gatherer.commit(place.thread_id, made, partial(lineage.commit_aside, WRITES_BRANCH))
 
     # --- removing and copying -----------------------------------------------------------
 

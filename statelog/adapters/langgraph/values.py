@@ -38,9 +38,6 @@ _SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
 
 _ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
-_ONE_ITEM = b"\x91"
-"""Head of an array of one item."""
-
 _METADATA_SIZE_BYTES_MAX = 48 * 1024
 _MAJOR_LIST = 4
 
@@ -77,6 +74,17 @@ def pack(data: bytes) -> bytes:
     return items.wrap(_PREFIX, data)
 
 
+def is_packed(item: bytes) -> bool:
+    """Whether an item is one value that is msgpack."""
+    return item.startswith(_PREFIX)
+
+
+def _split(data: bytes) -> list[bytes] | None:
+    """Return the items of a list that is worth splitting, None of anything else."""
+    parts = split_array(data) if data and data[0] in _ARRAYS else None
+    return None if parts is None or len(data) < _SPLIT_SIZE_BYTES_MIN * len(parts) else parts
+
+
 class Codec:
     """A serialiser, and what becomes of its bytes."""
 
@@ -106,11 +114,8 @@ class Codec:
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what)
-        if data and data[0] in _ARRAYS:
-            parts = split_array(data)
-            if parts is not None and len(data) >= _SPLIT_SIZE_BYTES_MIN * len(parts):
-                return [pack(part) for part in parts]
-        return pack(data)
+        parts = _split(data)
+        return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
         """Return the items of some of a list's values, None if they cannot be told apart."""
@@ -164,18 +169,16 @@ class Codec:
         assert kind is not None
         return self._serde.loads_typed((kind, _unpack_bytes(parts[number + 1])))
 
-    @staticmethod
-    def encode_header(texts: Sequence[str], number: int, *, is_split: bool) -> bytes:
-        """Return the item that stands before the value of a pending write."""
-        flag = b"\xc3" if is_split else b"\xc2"
-        return pack(join_array([*map(_pack_text, (*texts, str(number))), flag]))
-
-    @staticmethod
-    def decode_header(item: bytes) -> tuple[str, str, str, int]:
-        """Return (task id, path, channel, number) of a header."""
-        *texts, _flag = split_array(items.unwrap(_PREFIX, item)) or []
-        task_id, path, channel, number = [_unpack_text(text) or "" for text in texts]
-        return task_id, path, channel, int(number)
+    def encode_write(self, texts: Sequence[str], value: Any, what: str) -> bytes:
+        """Return the item of a pending write: as `encode_parts`; of a list that is split a list, texts first."""
+        kind, data = self.dump(value, what)
+        header = [_pack_text(text) for text in texts]
+        if kind != MSGPACK:
+            return pack(join_array([*header, _pack_text(kind), _pack_bytes(data)]))
+        parts = _split(data)
+        if parts is None:
+            return pack(join_array([*header, data]))
+        return items.pack_list([pack(join_array(header)), *map(pack, parts)])
 
     # --- metadata -----------------------------------------------------------------------
 
