@@ -18,6 +18,12 @@ enum {
     DATABASE_SIZE = 48,
     PAGE_NUMBER_SIZE = 8,
     PAGE_SIZE_MAX = 1 << 16,
+    META_FREE_ROOT_AT = 80,
+    META_LAST_PAGE_AT = 136,
+    META_TRANSACTION_AT = 144,
+    META_END = 152,
+    DEPTH_MAX = 8,
+    FREE_ENTRIES_MAX = 4096,
 };
 
 static uint64_t load_u16(const uint8_t *from)
@@ -161,4 +167,125 @@ int sl_lmdb_leaf_at(uint64_t address, size_t size, uint64_t number)
         return (int)facts.fault;
     }
     return facts.number == number && facts.kind == SL_PAGE_LEAF ? SL_PAGE_SOUND : SL_PAGE_OTHER;
+}
+
+/* --- the free list, where LMDB has mapped the file ------------------------------------ */
+
+typedef struct {
+    const uint8_t *map;
+    size_t page_size;
+    uint64_t page_count;
+} lmdb_map;
+
+static const uint8_t *map_page(const lmdb_map *map, uint64_t number)
+{
+    return number < map->page_count ? map->map + number * map->page_size : NULL;
+}
+
+/* Whether a list of pages, in descending order behind their count, has one. */
+static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
+{
+    uint64_t low = 0;
+    uint64_t high = size < PAGE_NUMBER_SIZE ? 0 : load_u64(list);
+    if (high > size / PAGE_NUMBER_SIZE - (size >= PAGE_NUMBER_SIZE)) {
+        return false;
+    }
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        uint64_t found = load_u64(list + PAGE_NUMBER_SIZE * (1 + middle));
+        if (found == number) {
+            return true;
+        }
+        if (found > number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return false;
+}
+
+/* Whether the pages that a node of the free list names are `number` among others. */
+static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
+{
+    if (node->flags != SL_LMDB_LONG) {
+        return list_has(page + node->data_at, node->value, number);
+    }
+    uint64_t first = load_u64(page + node->data_at);
+    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* of 32 bits */
+    const uint8_t *list = map_page(map, first);
+    if (list == NULL || size > (map->page_count - first) * map->page_size) {
+        return false;
+    }
+    return list_has(list + PAGE_HEADER_SIZE, node->value, number);
+}
+
+static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
+{
+    struct {
+        const uint8_t *page;
+        size_t next;
+    } path[DEPTH_MAX];
+    size_t depth = 0;
+    unsigned left = FREE_ENTRIES_MAX;
+    path[0].page = map_page(map, root);
+    path[0].next = 0;
+    if (path[0].page == NULL) {
+        return false;
+    }
+    for (;;) {
+        const uint8_t *page = path[depth].page;
+        uint64_t kind = load_u16(page + FLAGS_AT);
+        size_t lower = (size_t)load_u16(page + LOWER_AT);
+        size_t pointer_at = PAGE_HEADER_SIZE + path[depth].next * POINTER_SIZE;
+        if ((kind != SL_PAGE_BRANCH && kind != SL_PAGE_LEAF) || lower > map->page_size) {
+            return false;
+        }
+        if (pointer_at + POINTER_SIZE > lower) {
+            if (depth == 0) {
+                return false;
+            }
+            depth--;
+            continue;
+        }
+        path[depth].next++;
+        sl_lmdb_node node;
+        bool is_branch = kind == SL_PAGE_BRANCH;
+        size_t at = (size_t)load_u16(page + pointer_at);
+        if (left-- == 0 || node_read(page, map->page_size, at, is_branch, &node) != SL_PAGE_SOUND) {
+            return false;
+        }
+        if (is_branch) {
+            const uint8_t *child = map_page(map, node.value);
+            if (child == NULL || depth + 1 == DEPTH_MAX) {
+                return false;
+            }
+            depth++;
+            path[depth].page = child;
+            path[depth].next = 0;
+        } else if (node_has(map, page, &node, number)) {
+            return true;
+        }
+    }
+}
+
+int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number)
+{
+    const uint8_t *map = (const uint8_t *)(uintptr_t)address;
+    if (size < META_END || size > PAGE_SIZE_MAX) {
+        return 0;
+    }
+    const uint8_t *meta = map + (transaction & 1) * size;
+    const uint8_t *other = map + (~transaction & 1) * size;
+    lmdb_map pages = {map, size, 0};
+    uint64_t root = load_u64(meta + META_FREE_ROOT_AT);
+    uint64_t last_page = load_u64(meta + META_LAST_PAGE_AT);
+    if (load_u64(meta + META_TRANSACTION_AT) != transaction || last_page >= UINT64_MAX / PAGE_SIZE_MAX) {
+        return 0;
+    }
+    pages.page_count = last_page + 1;
+    bool is_free = tree_has(&pages, root, number);
+    /* The next commit but one writes here, perhaps while this reads. Not before the next one is there, beside it. */
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return is_free && load_u64(other + META_TRANSACTION_AT) < transaction;
 }

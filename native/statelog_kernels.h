@@ -350,6 +350,9 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
 int sl_lmdb_leaf_at(uint64_t address, size_t size, uint64_t number); /* returns SL_PAGE_*; address: of a whole page */
+/* Whether the free list of the last commit, `transaction`, has a page; 0 also where that cannot be told. address, size: of
+ * LMDB's map, which holds whatever pages the commit's meta page tells of, and of a page. */
+int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
 
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);

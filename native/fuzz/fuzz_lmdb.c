@@ -1,5 +1,21 @@
-/* Pages of LMDB's file: options, then a bound of 8 bytes, then the page. */
+/* Pages of LMDB's file: options, then a bound of 8 bytes, then the page, or a map of small ones. */
 #include "fuzz_input.h"
+
+enum { SMALL_PAGE = 512, LAST_PAGE_AT = 136, TRANSACTION_AT = 144 };
+
+/* A file whose second meta page is that of commit 1, and tells of no more pages than there are. */
+static void look_for_free_page(uint8_t *map, size_t size, uint64_t number)
+{
+    uint64_t transactions[] = {0, 1};
+    uint64_t last_page = size / SMALL_PAGE - 1;
+    for (size_t slot = 0; slot < 2; slot++) {
+        memcpy(map + slot * SMALL_PAGE + LAST_PAGE_AT, &last_page, sizeof last_page);
+        memcpy(map + slot * SMALL_PAGE + TRANSACTION_AT, &transactions[slot], sizeof transactions[slot]);
+    }
+    int found = sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 1, number);
+    FUZZ_REQUIRE(found == 0 || found == 1);
+    FUZZ_REQUIRE(sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 3, number) == 0);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -26,6 +42,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 FUZZ_REQUIRE(stored <= page.size - nodes[i].data_at);
             }
         }
+    }
+    if (options & 32 && page.size >= (size_t)2 * SMALL_PAGE) {
+        uint64_t number;
+        memcpy(&number, bound.bytes, sizeof number);
+        look_for_free_page(page.bytes, page.size, number % 64);
     }
     free(nodes);
     free(page.bytes);

@@ -32,6 +32,7 @@ from statelog.kernels.lmdb import (
     PageNode,
     PageReader,
     check_leaf_at,
+    is_page_free,
     leaf_address,
     page_number_at,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "find_key",
     "find_position",
     "fingerprint_find",
+    "is_page_free",
     "jump_depth",
     "leaf_address",
     "lend",

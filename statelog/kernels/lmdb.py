@@ -1,7 +1,7 @@
 """Pages of LMDB's file, looked at without LMDB.
 
-The only functions that read beside their input are `page_number_at` and `check_leaf_at`: they take an address inside
-LMDB's map, and look at the page there. Their caller answers for the map.
+The only functions that read beside their input are `page_number_at`, `check_leaf_at` and `is_page_free`: they take an
+address inside LMDB's map, and look at the pages there. Their caller answers for the map.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _NODE_SIZE_MIN: Final = 10
 
 _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
+_is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
 
 
 class PageNode(NamedTuple):
@@ -142,3 +143,18 @@ def check_leaf_at(address: int, page_size_bytes: int, number: int) -> str:
 
     """
     return _FAULTS[_leaf_at(address, page_size_bytes, number)]
+
+
+def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number: int) -> bool:
+    """Whether a page is on the free list of a commit; False also where that cannot be told.
+
+    It can be told of the last commit, and while the list has no more than 4,096 entries, about one a transaction.
+
+    Args:
+        address: of LMDB's map.
+        page_size_bytes: of a page.
+        transaction_id: of the commit; the caller reads it, or writes after it.
+        number: of the page.
+
+    """
+    return _is_free_at(address, page_size_bytes, transaction_id, number) != 0

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ def read_live_meta_bytes(descriptor: int) -> bytes:
 def restore_meta(descriptor: int, meta: bytes) -> None:
     """Write a meta page into both slots, flushed: the file is what it was at that commit. Raises OSError."""
     for slot in (0, 1):
-        os.pwrite(descriptor, _PAGE_NUMBER.pack(slot) + meta[_PAGE_NUMBER.size :], slot * _page_size_bytes(meta))
+        write_all(descriptor, _PAGE_NUMBER.pack(slot) + meta[_PAGE_NUMBER.size :], slot * _page_size_bytes(meta))
     flush_file(descriptor)
 
 

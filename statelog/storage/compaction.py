@@ -29,7 +29,7 @@ from statelog.errors import CorruptionError, ReadOnlyError, StorageError, StoreL
 from statelog.storage import registry
 from statelog.storage.checks import check_file, read_live_meta
 from statelog.storage.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 from statelog.storage.failures import translate_os
 from statelog.storage.faults import point
 from statelog.storage.locks import FileLocks, is_same_file
@@ -338,7 +338,7 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
     number = last + 1 + ((last + 1 + live.slot) & 1)
     for slot, transaction_id in ((live.slot, number), (1 - live.slot, number - 1)):
         at = slot * live.page_size_bytes + _TRANSACTION_ID_AT
-        os.pwrite(descriptor, _TRANSACTION_ID.pack(transaction_id), at)
+        write_all(descriptor, _TRANSACTION_ID.pack(transaction_id), at)
     assert check_file(descriptor, temporary).transaction_id == number
 
 

@@ -1,4 +1,4 @@
-"""The one way to have a file's bytes put on the disk."""
+"""Bytes of a file: all of them written, and put on the disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import os
 import sys
 
 _NO_FULL_FLUSH_ERRNOS = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
+
+
+def write_all(descriptor: int, data: bytes, at: int) -> None:
+    """Write bytes at a place in a file, in as many calls as the system takes. Raises OSError."""
+    written = os.pwrite(descriptor, data, at)
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], at + written)
 
 
 def flush_file(descriptor: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import StorageError
 from statelog.storage.creation import sync_directory
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,5 +43,5 @@ def flush_anew(descriptor: int, page_size_bytes: int) -> None:
     """
     for slot in (0, 1):
         page = os.pread(descriptor, page_size_bytes, slot * page_size_bytes)
-        os.pwrite(descriptor, page, slot * page_size_bytes)
+        write_all(descriptor, page, slot * page_size_bytes)
     flush_file(descriptor)

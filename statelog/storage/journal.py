@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 from statelog.storage.faults import armed, point
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def newest_epoch(slots: bytes | mmap) -> int:
 
 def write_slot(descriptor: int, slot: Slot) -> None:
     """Write a slot over the one before the last, and flush it. Raises OSError."""
-    _write(descriptor, encode_slot(slot), _PAGE_SIZE_BYTES * (slot.epoch & 1))
+    write_all(descriptor, encode_slot(slot), _PAGE_SIZE_BYTES * (slot.epoch & 1))
     if armed:
         point("steady.before_slot_flush")
     flush_file(descriptor)
@@ -123,7 +123,7 @@ def is_broken(slots: bytes | mmap) -> bool:
 
 def write_broken(descriptor: int) -> None:
     """Tell all who have the journal open that a flush has failed. Raises OSError."""
-    _write(descriptor, b"\1", _BROKEN_AT)
+    write_all(descriptor, b"\1", _BROKEN_AT)
 
 
 def fill(descriptor: int, end: int, size_bytes: int) -> int:
@@ -132,7 +132,7 @@ def fill(descriptor: int, end: int, size_bytes: int) -> int:
         return size_bytes
     ahead = min(max(size_bytes, _FILLED_SIZE_BYTES_MIN), _FILLED_SIZE_BYTES_MAX)
     wanted = -(-max(end, size_bytes + ahead) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
-    _write(descriptor, bytes(wanted - size_bytes), size_bytes)
+    write_all(descriptor, bytes(wanted - size_bytes), size_bytes)
     return wanted
 
 
@@ -150,13 +150,6 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
         rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
         rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
     return xxh3_64_digest(session + rest) + rest
-
-
-def write_group(descriptor: int, group: bytes, at: int) -> None:
-    """Put a group where the last one ends. Raises OSError."""
-    written = os.pwrite(descriptor, group, at)
-    if written < len(group):
-        _write(descriptor, group[written:], at + written)
 
 
 class Group(NamedTuple):
@@ -242,10 +235,3 @@ def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> Group 
         records.append(data[at : at + size])
         at += size
     return Group(lsn, tuple(records), flushed, end - start) if at == end else None
-
-
-def _write(descriptor: int, data: bytes, at: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, at)
-        view, at = view[written:], at + written

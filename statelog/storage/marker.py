@@ -10,7 +10,7 @@ import os
 
 from xxhash import xxh3_64_digest
 
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 from statelog.storage.faults import armed, point
 
 _AT = 4096 - 64
@@ -29,7 +29,7 @@ def read_marker(descriptor: int) -> bytes | None:
 
 def set_marker(descriptor: int, session: bytes) -> None:
     """Mark the file, durably. Raises OSError."""
-    os.pwrite(descriptor, _MAGIC + session + xxh3_64_digest(_MAGIC + session), _AT)
+    write_all(descriptor, _MAGIC + session + xxh3_64_digest(_MAGIC + session), _AT)
     if armed:
         point("steady.before_mark_flush")
     flush_file(descriptor)
@@ -37,4 +37,4 @@ def set_marker(descriptor: int, session: bytes) -> None:
 
 def clear_marker(descriptor: int) -> None:
     """Take the mark out; whoever calls flushes. Raises OSError."""
-    os.pwrite(descriptor, bytes(_SIZE_BYTES), _AT)
+    write_all(descriptor, bytes(_SIZE_BYTES), _AT)

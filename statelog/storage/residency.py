@@ -1,4 +1,4 @@
-"""Giving mapped pages back while a whole store is read.
+"""Mapped pages: where they begin, and giving them back while a whole store is read.
 
 What LMDB reads it reads through its map, and every page touched counts as this process's memory until
 the kernel wants it: harmless, but whoever watches sees a gigabyte. Reading a store from end
@@ -45,6 +45,19 @@ class MappedPages:
             self._read_bytes = 0
             for descriptor in (self._environment.locks.descriptor, *self._others):
                 release(descriptor)
+
+
+def map_start(address: int, descriptor: int) -> int:
+    """Return where a file's map begins that an address lies in; 0 if it lies in none, or the system does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        inode = os.fstat(descriptor).st_ino
+        with _MAPS.open() as maps:
+            for line in maps:
+                addresses, _permissions, offset, _device, number = line.split()[:5]
+                start, stop = (int(bound, 16) for bound in addresses.split("-"))
+                if start <= address < stop:
+                    return start - int(offset, 16) if int(number) == inode else 0
+    return 0
 
 
 def release(descriptor: int) -> None:

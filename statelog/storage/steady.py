@@ -32,7 +32,7 @@ from statelog.limits import (
 )
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.journal import (
@@ -47,7 +47,6 @@ from statelog.storage.journal import (
     read_slots,
     read_state,
     write_broken,
-    write_group,
     write_slot,
 )
 from statelog.storage.marker import clear_marker, read_marker, set_marker
@@ -191,7 +190,7 @@ class Steady:
                 self._size_bytes = fill(self._descriptor, self._end, self._size_bytes)
             if armed:
                 point("journal.before_append")
-            write_group(self._descriptor, group, self._at)
+            write_all(self._descriptor, group, self._at)
             if armed:
                 point("journal.after_append")
         except OSError as error:
@@ -362,7 +361,7 @@ class Steady:
             if error.errno not in DISK_FULL_ERRNOS or not self._environment.headroom.lend(RECORDS_AT):
                 raise
         os.ftruncate(descriptor, RECORDS_AT)
-        os.pwrite(descriptor, bytes(RECORDS_AT - size_bytes), size_bytes)
+        write_all(descriptor, bytes(RECORDS_AT - size_bytes), size_bytes)
         return RECORDS_AT
 
     def _follow(self, epoch: int) -> None:

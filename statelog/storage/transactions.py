@@ -20,15 +20,15 @@ import lmdb
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
-from statelog.kernels import check_leaf_at, leaf_address, page_number_at
+from statelog.kernels import check_leaf_at, leaf_address
 from statelog.storage.faults import armed, point
+from statelog.storage.freed import check_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from statelog.storage.environment import Environment
-    from statelog.storage.opening import Handles
 
 _encode_lsn = Struct(">Q").pack
 
@@ -143,6 +143,9 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
+        address = leaf_address(value, self._environment.handles.page_size_bytes)
+        if address != self._leaf:
+            check_in_use(self._environment, address, key, self._snapshot_id(), may_be_own=self._may_own_pages)
         return unseal(key, value)
 
     def last_lsn(self) -> int:
@@ -265,21 +268,22 @@ class ReadTransaction:
         look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
-        environment = self._environment
-        page_size_bytes = environment.handles.page_size_bytes
+        page_size_bytes = self._environment.handles.page_size_bytes
         address = leaf_address(lent, page_size_bytes)
-        if address != self._leaf:
-            if not environment.map_address:
-                environment.map_address = _find_map(self._raw, environment.handles)
-            number, rest = divmod(address - environment.map_address, page_size_bytes)
-            # A write transaction's own pages lie elsewhere: what is not at its place in the map is not looked at then.
-            if self._may_own_pages and (rest or page_number_at(address) != number):
-                return
+        if address == self._leaf:
+            return
+        may_be_own = self._may_own_pages
+        number = check_in_use(self._environment, address, bytes(lent), self._snapshot_id(), may_be_own=may_be_own)
+        if number >= 0:
             fault = check_leaf_at(address, page_size_bytes, number)
             if fault:
                 message = f"a page of the index: {fault}"
                 raise CorruptionError(message, key=bytes(lent))
             self._leaf = address
+
+    def _snapshot_id(self) -> int:
+        """Return the commit whose pages are read."""
+        return self.id
 
     def index_keys(self) -> list[bytes]:
         """Return all keys of the index, whatever their values."""
@@ -345,6 +349,9 @@ class WriteTransaction(ReadTransaction):
         """The records put, one after another: they go into the journal."""
         self.is_flushed = environment.is_flushed_at_commit
         """Whether it is durable when `commit` returns."""
+
+    def _snapshot_id(self) -> int:
+        return 0 if self.changes else self.number - 1  # pages it has taken are free in what it began with
 
     @property
     def rewrite_size_bytes_max(self) -> int:
@@ -477,14 +484,6 @@ class WriteTransaction(ReadTransaction):
             self._take_back()
         self.changes += 1
         self._raw.delete(key, b"", self._index)
-
-
-def _find_map(transaction: lmdb.Transaction, handles: Handles) -> int:
-    """Return the address of LMDB's map, which LMDB does not tell: from the place of a page that no commit changes."""
-    cursor: Any = transaction.cursor(handles.meta)
-    cursor.set_key(HEADER_KEY)
-    page = leaf_address(cursor.key(), handles.page_size_bytes)
-    return page - page_number_at(page) * handles.page_size_bytes
 
 
 def _out_of_order(key: bytes) -> CorruptionError:

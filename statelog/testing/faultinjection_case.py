@@ -149,6 +149,8 @@ class _Run:
         self._session: Session | None = None
         self._contents: list[Contents | None] = []
         """Of a case with one lane: after opening, and after each step; None where it could not be read."""
+        self._failed: set[int] = set()
+        """Of a case with one lane: numbers of the steps that were refused, or of unknown outcome."""
         self._lock = threading.Lock()
         self._struck_at = -1
 
@@ -180,6 +182,8 @@ class _Run:
             before = self._contents[-1]
             mark(f"begin 0 {position}".encode())
             ending = self._do(session, step, lane)
+            if ending is not Ending.DONE:
+                self._failed.add(position)
             if ending is Ending.UNKNOWN:
                 return
             mark(f"{'done' if ending is Ending.DONE else 'refused'} 0 {position}".encode())
@@ -324,7 +328,8 @@ class _Run:
         start = next((at for at, event in enumerate(trace.events, 1) if event in told), len(trace.events))
         steps = tuple(contents for contents in self._contents if contents is not None)
         workload = self._case.workload
-        expectation = Expectation((Lane(None, steps),), None, ignored=_MINE)
+        lane = Lane(None, steps, refused=frozenset(self._failed))
+        expectation = Expectation((lane,), None, ignored=_MINE)
         task = Task(Path(), start, len(trace.events) + 1, 0, 3, self._case.rounds, 0, None)
         tally = Examiner(Recording(workload, trace, expectation), depth=1).run(task)
         self._result.images = len(tally.digests)

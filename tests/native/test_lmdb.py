@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import mmap
 import struct
 
 import lmdb
@@ -9,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statelog.kernels import NODE_LONG, PAGE_BRANCH, PAGE_LEAF, PageReader
+import statelog
+from statelog.kernels import NODE_LONG, PAGE_BRANCH, PAGE_LEAF, PageReader, is_page_free, leaf_address
+from statelog.storage.checks import read_live_meta
+from statelog.testing.corruption_pages import PageMap
 
 PAGE = 4096
 
@@ -160,3 +165,52 @@ def test_a_key_that_takes_the_padding_of_its_node_passes(leaf):
     grown = look(damage(leaf, odd.key_at - 2, bytes([odd.key_size + 1])), lists_all=True)
     assert not grown.fault
     assert [node.key_size for node in grown.nodes] != [node.key_size for node in nodes]
+
+
+# --- the free list ------------------------------------------------------------------
+
+
+def is_free(data, transaction_id, number):
+    with mmap.mmap(-1, len(data)) as memory:
+        memory[:] = data
+        view = memoryview(memory)
+        address = leaf_address(view, PAGE)
+        found = is_page_free(address, PAGE, transaction_id, number)
+        view.release()
+        gc.collect()  # cffi's buffer holds the map
+        return found
+
+
+@pytest.fixture(scope="module", params=[300, 300_000])
+def churned(request, tmp_path_factory):
+    """A store that has many free pages: its bytes without the reserve behind them, and the id of its last commit."""
+    path = tmp_path_factory.mktemp("churned") / "agent.state"
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        for number in range(40):
+            thread.commit({f"x{number % 7}": "x" * request.param})
+        store.retain(keep_last=1)
+    with path.open("rb") as file:
+        meta = read_live_meta(file.fileno(), path)
+    return path.read_bytes()[: (meta.last_page + 1) * PAGE], meta.transaction_id
+
+
+def test_what_the_free_list_names_is_free_and_nothing_else(churned):
+    data, transaction_id = churned
+    offsets = PageMap(data).offsets()
+    free = {at // PAGE for place, found in offsets.items() if str(place).startswith("free page") for at in found}
+    assert len(free) > 5
+    found = {number for number in range(len(data) // PAGE) if is_free(data, transaction_id, number)}
+    assert found == free
+
+
+def test_it_is_told_of_the_last_commit_alone(churned):
+    data, transaction_id = churned
+    offsets = PageMap(data).offsets()
+    number = next(found[0] // PAGE for place, found in offsets.items() if str(place).startswith("free page"))
+    assert is_free(data, transaction_id, number)
+    assert not is_free(data, transaction_id - 1, number)
+    assert not is_free(data, transaction_id + 1, number)
+    at = (~transaction_id & 1) * PAGE + 144
+    later = data[:at] + struct.pack("=Q", transaction_id + 1) + data[at + 8 :]
+    assert not is_free(later, transaction_id, number)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from statelog.storage.disk import flush_file
+from statelog.storage.disk import flush_file, write_all
 
 FULL_FLUSH = 51
 """Of macOS; `fcntl` has it there alone."""
@@ -49,3 +49,17 @@ def test_where_that_cannot_be_done_fsync_is_what_there_is(calls, monkeypatch, nu
         with pytest.raises(OSError, match="refused"):
             flush_file(7)
         assert calls == []
+
+
+def test_a_system_that_takes_a_part_of_a_write_is_given_the_rest(tmp_path, monkeypatch):
+    pwrite, sizes = os.pwrite, []
+
+    def short(descriptor, data, at):
+        sizes.append(len(data))
+        return pwrite(descriptor, data[: max(len(data) // 2, 1)], at)
+
+    monkeypatch.setattr(os, "pwrite", short)
+    with (tmp_path / "file").open("w+b") as file:
+        write_all(file.fileno(), bytes(range(100)), 5)
+        assert os.pread(file.fileno(), 200, 0) == bytes(5) + bytes(range(100))
+    assert sizes[:3] == [100, 50, 25]

@@ -16,7 +16,7 @@ from statelog.errors import (
     StoreNotFoundError,
     UsageError,
 )
-from statelog.format.header import HEADER_KEY
+from statelog.format.header import FORMAT_VERSION, HEADER_KEY
 from statelog.storage import Environment
 
 QUOTA_BYTES = 64 * 1024 * 1024
@@ -143,7 +143,7 @@ def test_the_file_of_a_refused_store_can_be_opened_later(open_environment, path)
         open_environment()
     assert count_descriptors() == descriptors
     edit_header(path, header)
-    assert open_environment().header["format"] == 1
+    assert open_environment().header["format"] == FORMAT_VERSION
 
 
 def test_a_file_of_another_user_is_an_access_error(environment, run_child):

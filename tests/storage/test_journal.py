@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statelog.storage import journal
+from statelog.storage import disk, journal
 from statelog.storage.journal import (
     RECORDS_AT,
     Groups,
@@ -38,7 +38,7 @@ def write(descriptor, *groups, epoch=1, lsn=1, at=RECORDS_AT, flushed=0, session
     for records in groups:
         group = encode_group(session, epoch, lsn, records, flushed=flushed)
         fill(descriptor, at + len(group), os.fstat(descriptor).st_size)
-        journal.write_group(descriptor, group, at)
+        disk.write_all(descriptor, group, at)
         at, lsn = at + len(group), lsn + len(records)
     return at
 
