@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,8 +39,11 @@ CACHE_THREAD_ID = "langgraph:cache"
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
-_ID_WIDTH = 36
-_INDEX_WIDTH = 8
+_TIME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.ASCII)
+_TIME_WIDTH = 12
+"""Of an id that LangGraph makes, a UUID of version 6: the time to 65 ms."""
+
+_INDEX_WIDTH = 6
 
 
 class Place(NamedTuple):
@@ -139,15 +143,19 @@ def channel_name(channel: str) -> str:
 
 
 def writes_prefix(place: Place) -> str:
-    """Return what the names of a checkpoint's pending writes begin with."""
-    is_plain = len(place.id) == _ID_WIDTH and _PLAIN.fullmatch(place.id)
-    id = place.id if is_plain else _digest(place.id, size=_ID_WIDTH // 2)
-    return f"{id}{'+' if is_plain else '#'}{_digest(place.namespace, size=6)}"
+    """Return what the names of a checkpoint's pending writes begin with: later checkpoints mostly come behind."""
+    time = place.id[:8] + place.id[9:13] if _TIME.match(place.id) else "-" * _TIME_WIDTH
+    return f"{time}{_short_digest(place.namespace, place.id)}"
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
     """Return the channel of a write."""
-    return f"{prefix}/{_digest(task_id, size=10)}{index:+0{_INDEX_WIDTH}d}"
+    return f"{prefix}/{_short_digest(task_id)}{index:+0{_INDEX_WIDTH}d}"
+
+
+def _short_digest(*parts: str) -> str:
+    """Return 64 bits, of ASCII that sorts behind `+`."""
+    return urlsafe_b64encode(bytes.fromhex(_digest(*parts, size=8)))[:11].decode()
 
 
 def writes_range(prefix: str) -> tuple[str, str]:

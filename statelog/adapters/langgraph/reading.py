@@ -71,7 +71,7 @@ def decode_own(codec: Codec, item: bytes) -> Own | None:
 
 
 def decode_checkpoint(codec: Codec, item: bytes) -> dict[str, Any]:
-    """Return what LangGraph keeps of a checkpoint besides values."""
+    """Return what LangGraph keeps of a checkpoint besides values and its id."""
     checkpoint: dict[str, Any] = codec.decode_value(item, _OWN_PARTS)
     return checkpoint
 
@@ -157,6 +157,7 @@ def decode_row(
     own = decode_own(codec, row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
+    checkpoint["id"] = own.id
     checkpoint["channel_values"] = {
         channel: codec.decode(row.channels[name], prototypes)
         for channel in checkpoint.get("channel_versions") or ()

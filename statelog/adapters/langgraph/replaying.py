@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from statelog import Checkpoint, Store
     from statelog.adapters.langgraph.reading import WriteRow
     from statelog.adapters.langgraph.values import Codec, Parts, Read
+    from statelog.views import MapView
 
 
 def ancestors(
     codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint
-) -> Iterator[tuple[Place, Checkpoint]]:
+) -> Iterator[tuple[Place, Checkpoint, MapView]]:
     """Yield a checkpoint's ancestors as LangGraph knows them, also those that were removed; of a loop each one once."""
     seen = {place.id}
+    state = checkpoint.state
     while True:
-        item = kept_item(checkpoint.state)
+        item = kept_item(state)
         own = None if item is None else decode_own(codec, item)
         if own is None or own.parent is None or own.parent in seen:
             return
@@ -42,8 +44,8 @@ def ancestors(
         found = find_place(lineage, place)
         if found is None:
             return
-        checkpoint = found
-        yield place, checkpoint
+        state = found.state
+        yield place, found, state
 
 
 def delta_history(
@@ -61,10 +63,10 @@ def delta_history(
                 place, checkpoint = latest.place, latest.checkpoint
         pending = writes_state(lineage)
         remaining = dict.fromkeys(channels)
-        for ancestor, held in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
+        for ancestor, _checkpoint, state in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
             steps.append(read_writes(pending, ancestor))
             for channel in list(remaining):
-                stored = items.get(held.state, channel_name(channel))
+                stored = items.get(state, channel_name(channel))
                 if stored is not None:
                     ends[channel] = (len(steps), parts.read(stored))
                     del remaining[channel]
@@ -95,8 +97,8 @@ def needed_by(codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoi
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}
     if not missing:
         return
-    for _place, held in ancestors(codec, lineage, place, checkpoint):
+    for _place, held, state in ancestors(codec, lineage, place, checkpoint):
         yield held.lsn
-        missing = {name for name in missing if items.get(held.state, name) is None}
+        missing = {name for name in missing if items.get(state, name) is None}
         if not missing:
             return

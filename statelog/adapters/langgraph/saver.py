@@ -69,6 +69,9 @@ if TYPE_CHECKING:
 _PAGE = 16
 """Checkpoints that `list` reads at a time."""
 
+_KEPT_APART = ("channel_values", "id")
+"""What is not kept with the rest of a checkpoint."""
+
 _LINEAGES_MAX = 1024
 """Threads that a saver remembers something of."""
 
@@ -156,7 +159,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """Return a version above `current`; equal in no two lines, for it ends in chance."""
         number = int(current.split(".")[0]) if isinstance(current, str) else current or 0
-        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - not a secret
+        return f"{number + 1:032}.{random.getrandbits(40):010x}"
 
     # --- reading ----------------------------------------------------------------------
 
@@ -305,7 +308,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         lineage = self._lineage(place.thread_id)
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = Own(place.namespace, place.id, asked.id or None, max(base.latest, place.id))
-        rest = {key: value for key, value in checkpoint.items() if key != "channel_values"}
+        rest = {key: value for key, value in checkpoint.items() if key not in _KEPT_APART}
         small, whole = codec.encode_metadata(get_checkpoint_metadata(config, metadata))
         writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, rest))]
         if whole is not None:

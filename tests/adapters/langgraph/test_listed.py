@@ -63,7 +63,7 @@ USES = [
     lambda found: pickle.loads(pickle.dumps(found)),
     copy.copy,
     copy.deepcopy,
-    repr,
+    lambda found: len(repr(found)),
     lambda found: found.__add__((1,)),
     lambda found: found.count(None),
     len,
