@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from statelog.adapters.langgraph.ancestors import contributions, put_stand_in
 from statelog.adapters.langgraph.endpoints import Place
 from statelog.adapters.langgraph.untouched import Opaque, UntouchedSerializer
 from statelog.errors import ConflictError, CorruptionError, FormatError
@@ -117,6 +118,9 @@ def _copy(source: Endpoint, target: Endpoint, parents: dict[Place, str | None], 
     for place in _parents_first(parents):
         found = _read(source, place)
         parent_id = parents[place]
+        hidden = _hidden_parent(place, parents)
+        if hidden and target.saver.get_tuple(hidden.config()) is None:
+            put_stand_in(source, target, found, hidden.config())
         there = target.saver.get_tuple(place.config())
         different = _differences(found, _without_inherited(target, there)) if there else None
         if different is None:
@@ -160,6 +164,13 @@ def _without_inherited(endpoint: Endpoint, found: CheckpointTuple) -> Checkpoint
     before = parent.checkpoint["channel_versions"]
     own = {name: values[name] for name in values if name not in snapshots or before.get(name) != versions.get(name)}
     return found._replace(checkpoint={**found.checkpoint, "channel_values": own})
+
+
+def _hidden_parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
+    """Return the parent if the source does not show it."""
+    parent_id = parents[place]
+    parent = Place(place.thread_id, place.namespace, parent_id) if parent_id else None
+    return None if parent in parents else parent
 
 
 def _parent_of(
@@ -223,11 +234,14 @@ def _compare(
 ) -> tuple[int, int]:
     """Read every checkpoint back; return pending writes compared, and checkpoints that only the target has."""
     threads = {place.thread_id for place in parents}
-    others = sum(place.thread_id in threads and place not in parents for place, _ in target.places())
+    known = parents.keys() | {_hidden_parent(place, parents) for place in parents}
+    others = sum(place.thread_id in threads and place not in known for place, _ in target.places())
     writes = 0
     for place in parents:
         found, there = _read(source, place), target.saver.get_tuple(place.config())
         different = _differences(found, _without_inherited(target, there)) if there else {"checkpoint"}
+        if _hidden_parent(place, parents) and there and contributions(source, found) != contributions(target, there):
+            different = different | {"ancestors"}
         if different:
             raise _not_as_written(place, target, sorted(different))
         writes += len(found.pending_writes or ())

@@ -231,6 +231,23 @@ def test_an_export_gives_back_what_was_imported(database, expected, path, tmp_pa
         assert sorted(map(str, done["results"])) == ["0", "1", "2", "that"]
 
 
+def test_a_pruned_thread_of_deltas_keeps_its_state_on_the_way_back(path, tmp_path):
+    """What its channel is made of is out of sight in the store: an ancestor in the database stands for all of it."""
+    with saver_of(path) as saver:
+        for _turn in range(8):
+            delta_graph(saver).invoke({"items": []}, config("delta"))
+        saver.prune(["delta"])
+        assert delta_graph(saver).get_state(config("delta")).values == {"items": list(range(8))}
+    back = tmp_path / "back.db"
+    for _again in range(2):
+        answer = run("export-langgraph", path, f"sqlite:{back}")
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert ("1 checkpoint" in answer.stdout, "more there" in answer.stdout) == (True, False)
+    with SqliteSaver.from_conn_string(str(back)) as saver:
+        assert delta_graph(saver).get_state(config("delta")).values == {"items": list(range(8))}
+        assert delta_graph(saver).invoke({"items": []}, config("delta"))["items"] == list(range(9))
+
+
 def test_values_of_classes_that_are_not_installed_come_whole(tmp_path, path, monkeypatch):
     (tmp_path / "elsewhere.py").write_text(
         "import dataclasses\n@dataclasses.dataclass\nclass Order:\n    number: int\n    lines: list\n"
