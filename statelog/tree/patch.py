@@ -32,7 +32,8 @@ class Edit(NamedTuple):
 def patch(tree: Tree, edit: Edit) -> Node | None:
     """Return the root after one edit, None if a boundary may move."""
     if edit.stop == edit.start == tree.count:
-        return None
+        end = tree.head.tail_count
+        return _patch_tail(tree, tree.node, edit._replace(start=end, stop=end))
     at = 0
     for place, (level, covered, node) in enumerate(tree.groups()):
         if edit.start < at + covered:

@@ -108,6 +108,8 @@ class Changes(NamedTuple):
 
     writes: list[Write]
     frozen: dict[str, list[Any]]
+    has_items: bool
+    """Whether a list is written, of which pending writes may have items."""
 
     def remember(self, memory: Frozen, made: Base) -> None:
         """Keep what the lists were, by what they are in the store now."""
@@ -135,7 +137,7 @@ def value_writes(
         if channel not in new_versions and base.versions.get(channel) != version
     }
     elsewhere = _find_elsewhere(codec, lineage, place.namespace, wanted) if wanted else {}
-    changes = Changes([], {})
+    changes = Changes([], {}, any(isinstance(values.get(channel), list | tuple) for channel in new_versions))
     left = set(base.channels) - {METADATA_CHANNEL}
     for channel, version in versions.items():
         name = channel_name(channel)

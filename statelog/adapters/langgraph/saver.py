@@ -323,7 +323,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             fork=fork_name(place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
-            twins=Twins(WRITES_BRANCH, *writes_range(writes_prefix(asked))) if asked.id else None,
+            twins=Twins(WRITES_BRANCH, *writes_range(writes_prefix(asked))) if asked.id and changes.has_items else None,
         )
         next_base = Base.of(made, checkpoint["channel_versions"], own.latest)
         self._bases.put(place, next_base)
