@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.adapters.langgraph.names import Place, checkpoint_name, is_of_line, line_name
+from statelog.adapters.langgraph.names import WRITES_BRANCH, Place, checkpoint_name, is_of_line, line_name
 from statelog.adapters.langgraph.reading import decode_own, is_hidden, kept_item, writes_state
 from statelog.errors import BranchNotFoundError
 
@@ -56,7 +56,7 @@ class Ordered:
         self._lines = [
             _Line(head.branch)
             for head in lineage.heads()
-            if namespace is None or is_of_line(head.branch, line_name(namespace))
+            if head.branch != WRITES_BRANCH and (namespace is None or is_of_line(head.branch, line_name(namespace)))
         ]
         self._before = before
         self._heap: list[tuple[_Reversed, int, str, int, Own]] = []
