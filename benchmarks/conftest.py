@@ -25,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return 0, for no other process: what is measured runs alone."""
+    config.option.dist = "no"
+    return 0
+
+
 @pytest.fixture(scope="session")
 def scale(pytestconfig: pytest.Config) -> float:
     """Of the sizes."""

@@ -8,6 +8,7 @@ import os
 from datetime import UTC, datetime
 
 import pytest
+from naming import named
 
 import statelog
 from statelog import reducers
@@ -93,7 +94,7 @@ CYCLE["self"] = CYCLE
         ({"k" * 5000: 1}, LimitError, {"path": "any", "limit": KEY_SIZE_BYTES_MAX}),
         ({"e" * 5000}, LimitError, {"path": "any", "limit": KEY_SIZE_BYTES_MAX}),
     ],
-    ids=lambda part: repr(part)[:25] if not isinstance(part, list | dict | int) else type(part).__name__,
+    ids=lambda part: type(part).__name__ if isinstance(part, list | dict | int) else named(part),
 )
 def test_values_that_cannot_be_stored(refused, store, thread, value, kind, facts):
     with refused(store, kind, **facts):
@@ -247,7 +248,7 @@ def test_what_is_no_channel(refused, store, channel, kind):
         ({"x": "y" * METADATA_SIZE_BYTES_MAX}, LimitError),
         ({"x": nested(DEPTH_MAX)}, LimitError),
     ],
-    ids=lambda part: repr(part)[:20],
+    ids=named,
 )
 def test_metadata_that_cannot_be(refused, store, thread, metadata, kind):
     for act in (
@@ -371,7 +372,7 @@ def test_a_version_expected_of_a_thread_that_is_not(refused, store):
         datetime.min.replace(tzinfo=UTC),
         datetime.min,  # noqa: DTZ901 - naive is local time
     ],
-    ids=lambda target: repr(target)[:30],
+    ids=named,
 )
 def test_checkpoints_that_are_not(refused, store, thread, target):
     for act in (
@@ -384,7 +385,7 @@ def test_checkpoints_that_are_not(refused, store, thread, target):
             act()
 
 
-@pytest.mark.parametrize("target", [True, 1.0, None, b"first", object()], ids=repr)
+@pytest.mark.parametrize("target", [True, 1.0, None, b"first", object()], ids=named)
 def test_what_names_no_checkpoint(refused, store, thread, target):
     with refused(store, UsageError):
         thread.at(target)

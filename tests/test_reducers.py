@@ -8,6 +8,7 @@ import operator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from naming import named
 
 from statelog import reducers
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
@@ -182,7 +183,7 @@ def takes_keywords(*, current, write):
         (three_with_default, f"python:{__name__}.three_with_default"),
         (functools.partial(three_with_default, _option=2), "python:functools.partial"),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_what_is_a_reducer_is_known_by_its_spec(candidate, spec):
     assert from_annotation(candidate).spec == spec

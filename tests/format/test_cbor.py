@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from naming import named
 
 from statelog import kernels
 from statelog.errors import CorruptionError, LimitError, UsageError, ValueTypeError
@@ -83,7 +84,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "data"), VECTORS, ids=lambda part: repr(part)[:30])
+@pytest.mark.parametrize(("value", "data"), VECTORS, ids=named)
 def test_encodings_are_pinned(value, data):
     assert cbor.encode(value).hex() == data
     assert identical(cbor.decode(bytes.fromhex(data)), value)
@@ -181,7 +182,7 @@ KEYED_CYCLE["again"] = [KEYED_CYCLE]
         (lambda: None, "value", "function"),
         (int, "value", "type"),
     ],
-    ids=lambda part: repr(part)[:30],
+    ids=named,
 )
 def test_what_cannot_be_stored_is_refused_by_path_and_type(value, path, name):
     with pytest.raises(ValueTypeError) as caught:
