@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import mmap
 import struct
+from contextlib import contextmanager
+from functools import partial
 
 import lmdb
 import pytest
@@ -170,15 +172,20 @@ def test_a_key_that_takes_the_padding_of_its_node_passes(leaf):
 # --- the free list ------------------------------------------------------------------
 
 
-def is_free(data, transaction_id, number):
+@contextmanager
+def mapped(data):
+    """Yield a function that tells whether a page is free."""
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = data
         view = memoryview(memory)
-        address = leaf_address(view, PAGE)
-        found = is_page_free(address, PAGE, transaction_id, number)
+        yield partial(is_page_free, leaf_address(view, PAGE), PAGE)
         view.release()
         gc.collect()  # cffi's buffer holds the map
-        return found
+
+
+def is_free(data, transaction_id, number):
+    with mapped(data) as is_free_there:
+        return is_free_there(transaction_id, number)
 
 
 @pytest.fixture(scope="module", params=[300, 300_000])
@@ -200,7 +207,8 @@ def test_what_the_free_list_names_is_free_and_nothing_else(churned):
     offsets = PageMap(data).offsets()
     free = {at // PAGE for place, found in offsets.items() if str(place).startswith("free page") for at in found}
     assert len(free) > 5
-    found = {number for number in range(len(data) // PAGE) if is_free(data, transaction_id, number)}
+    with mapped(data) as is_free_there:
+        found = {number for number in range(len(data) // PAGE) if is_free_there(transaction_id, number)}
     assert found == free
 
 
