@@ -57,6 +57,7 @@ def test_a_schema_of_a_module_that_pytest_alone_can_import_is_cut_off_too(tmp_pa
     assert examine_recordings([recording], images=20, thorough=False, workers=1).ok
 
 
+@pytest.mark.soak
 def test_a_store_that_acknowledges_too_early_is_found(monkeypatch):
     """Negative control."""
     crash_at = machine.crash_at
@@ -69,6 +70,7 @@ def test_a_store_that_acknowledges_too_early_is_found(monkeypatch):
         run_state_machine_as_test(crash_machine(Counter), settings=FINDING)
 
 
+@pytest.mark.soak
 def test_writes_may_be_given():
     texts = st.fixed_dictionaries({"text": st.text(max_size=5)})
     run_state_machine_as_test(crash_machine({"text": reducers.custom(longest)}, writes=texts), settings=QUICK)

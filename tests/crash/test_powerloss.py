@@ -20,10 +20,12 @@ from statelog.testing.powerloss.workloads import STORE_NAME
 pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
 
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
-QUICK = (
+RECORDED = (
     *("creation", "commit", "interval", "retention", "salvage", "upgrade"),
     *("epochs", "epochs of two processes", "interval reopened", "rest", "refused commits", "killed processes"),
 )
+QUICK = ("creation", "commit", "retention", "upgrade", "interval reopened", "refused commits", "killed processes")
+"""What is looked at by the fast path; the soak looks at all there are."""
 SOAK_IMAGES = 20_000
 CONTROLS = (
     "journal never flushed",
@@ -47,7 +49,7 @@ CONTROLS = (
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory):
-    return {name: record(WORKLOADS[name], tmp_path_factory.mktemp("recorded")) for name in QUICK}
+    return {name: record(WORKLOADS[name], tmp_path_factory.mktemp("recorded")) for name in RECORDED}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def show(capsys):
 
 
 def test_a_power_cut_loses_nothing_acknowledged(recordings, show):
-    report = examine_recordings(list(recordings.values()), images=1)
+    report = examine_recordings([recordings[name] for name in QUICK], images=1)
     show(report)
     assert report.bad == []
     assert report.ok
