@@ -271,6 +271,43 @@ class CutError(Exception):
     """In the place of a kill."""
 
 
+def test_versions_committed_while_retention_decides_are_whole_though_the_policy_lets_go_of_them(
+    store: statelog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V1: neither is the head of the moment one of those to go, nor what came after it; and both are soon let go."""
+    thread = store.thread("t", schema={"notes": reducers.merge})
+    start, let_go, late = retention.Collector.start, retention._let_go, []
+
+    def commit_until(count: int) -> None:
+        while len(late) < count:
+            late.append(thread.commit({"notes": {f"key {len(late)}": "changed " * 20}}))
+
+    def start_and_commit(collector: retention.Collector) -> None:
+        start(collector)
+        commit_until(5)
+
+    def decide_and_commit(*arguments: Any) -> list[Any]:
+        gone = list(let_go(*arguments))
+        commit_until(10)
+        return gone
+
+    for number in range(30):
+        thread.commit({"notes": {f"key {number}": "some text " * 20}})
+    expected = dict(thread.state["notes"])
+    monkeypatch.setattr(retention.Collector, "start", start_and_commit)
+    monkeypatch.setattr(retention, "_let_go", decide_and_commit)
+    store.retain(keep_last=1, threads="t")
+    monkeypatch.undo()
+    assert len(late) == 10
+    for number, made in enumerate(late):
+        expected[f"key {number}"] = "changed " * 20
+        assert thread.at(made.version).state["notes"] == expected
+    assert store.verify().problems == []
+    store.retain(keep_last=1, threads="t")
+    assert [checkpoint.version for checkpoint in thread.history()] == [39]
+    assert store.verify().problems == []
+
+
 @pytest.mark.parametrize("cut_at", range(8))
 def test_retention_that_is_cut_short_leaves_whole_versions(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int

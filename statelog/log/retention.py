@@ -115,6 +115,8 @@ class Collector:
         self._marks = Marks(engine.read_node)
         self._seen = 0
         """LSN up to which versions are marked."""
+        self._late_lsn: int | None = None
+        """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
         self._branches = 0
         self._pins: frozenset[int] = frozenset()
 
@@ -145,7 +147,8 @@ class Collector:
         after = self._seen if len(keeps.branches) == self._branches else 0
         for row in keeps.branches:
             for version, entry in view.entries_after(self._thread, row.number, after):
-                if keeps(_Version(row.number, version, entry.lsn), entry.time_us):
+                is_late = self._late_lsn is not None and entry.lsn > self._late_lsn
+                if is_late or keeps(_Version(row.number, version, entry.lsn), entry.time_us):
                     yield _root(view, entry.lsn)
         for lsn in keeps.pins - self._pins:
             if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
@@ -182,9 +185,13 @@ class Collector:
         Refs lead to earlier records, so a version that is still to expire reaches nothing in those that have
         expired before it, wherever this is cut short (T5). And each transaction frees what it can, as a store that
         is full needs it: to rewrite all records with their nodes first would take more than is kept back.
+
+        A version committed since the marking began stays, also if the policy has let go of it by now (V1).
         """
+        self._late_lsn = late_lsn = self._seen
         with self._engine.read() as view:
-            gone = sorted(_let_go(view, self._thread, self.policy, self._pinned), key=_lsn, reverse=True)
+            let_go = _let_go(view, self._thread, self.policy, self._pinned)
+            gone = sorted((version for version in let_go if version.lsn <= late_lsn), key=_lsn, reverse=True)
         report = RetentionReport()
         at = 0
         while at < len(gone):
