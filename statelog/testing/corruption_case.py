@@ -215,8 +215,8 @@ def look_at(data: bytes, path: Path, patches: tuple[Patch, ...], *, use: bool = 
     truth = _truth(data)
 
     def look(*functions: _Function) -> list[Look]:
-        path.unlink(missing_ok=True)
-        Path(f"{path}-lock").unlink(missing_ok=True)
+        for suffix in ("", "-lock", "-journal"):  # the case before may have been killed
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
         path.write_bytes(damaged)
         return _contained(functions, path, truth)
 
