@@ -21,6 +21,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from naming import named
 from pydantic import BaseModel, computed_field, field_serializer
 from pydantic import v1 as pydantic_v1
 
@@ -152,7 +153,7 @@ class Line:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {value!r:.20}")
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {named(value)}")
 def test_a_value_comes_back_as_from_an_in_memory_saver(saver, value):
     expected = Line(InMemorySaver()).put(x=value)
     found = Line(saver).put(x=value)
