@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from langgraph.cache.base import BaseCache, ValueT
 
-import statelog
 from statelog import Encoded
+from statelog.adapters.langgraph.holding import Holder
 from statelog.adapters.langgraph.names import CACHE_THREAD_ID
-from statelog.adapters.langgraph.pool import Pool
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, MutableMapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Mapping, Sequence
 
     from langgraph.cache.base import FullKey, Namespace
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    State = MutableMapping[str, Any]
-
-KEEP_LAST = 1
-"""Versions of that thread that its retention policy keeps."""
+    import statelog
+    from statelog.adapters.langgraph.holding import State
 
 _SWEPT_WITH_SETS = 64
 """Expired entries that each `set` deletes, so that a cache does not grow by what nobody asks for any more."""
@@ -37,7 +33,7 @@ class _Entry(NamedTuple):
     expires_us: int | None = None
 
 
-class StatelogCache(BaseCache[ValueT]):
+class StatelogCache(Holder, BaseCache[ValueT]):
     """Entries under namespaces, kept in a statelog store; for many OS threads, tasks and processes at once.
 
     `set` and `clear` are one commit each. A time to live is in seconds; what has expired is never returned, and
@@ -47,6 +43,8 @@ class StatelogCache(BaseCache[ValueT]):
     `expiring` (expires and number in hexadecimal -> [namespace, key]) and `last` (the last number). A namespace is the
     JSON of its labels, which may be any text; `expires` is microseconds since 1970 UTC.
     """
+
+    _THREAD_ID = CACHE_THREAD_ID
 
     def __init__(
         self,
@@ -64,12 +62,7 @@ class StatelogCache(BaseCache[ValueT]):
 
         """
         super().__init__(serde=serde)
-        self._store = store
-        self._clock = clock
-        self._pool = Pool()
-        self._owns_store = False
-        self._has_policy = False
-        self._thread = store.thread(CACHE_THREAD_ID)
+        self._hold(store, clock)
 
     @classmethod
     def open(
@@ -81,38 +74,7 @@ class StatelogCache(BaseCache[ValueT]):
         **options: Any,
     ) -> Self:
         """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
-        made = cls(statelog.open(path, **options), serde=serde, clock=clock)
-        made._owns_store = True
-        return made
-
-    @property
-    def store(self) -> statelog.Store:
-        """The statelog store."""
-        return self._store
-
-    def close(self) -> None:
-        """Close the file if `open` opened it."""
-        self._pool.close()
-        if self._owns_store:
-            self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if self._owns_store:
-            await self._pool.run(self._store.close)
-        self._pool.close()
+        return cls._open(path, options, lambda store: cls(store, serde=serde, clock=clock))
 
     # --- the cache ------------------------------------------------------------------
 
@@ -177,15 +139,6 @@ class StatelogCache(BaseCache[ValueT]):
     async def aclear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         """As `clear`, without keeping the event loop waiting."""
         await self._pool.run(self.clear, namespaces)
-
-    def _now_us(self) -> int:
-        return int(self._clock() * 1_000_000)
-
-    def _edit(self, change: Callable[[State], object]) -> None:
-        if not self._has_policy and self._thread.version < 0:
-            self._store.retain(keep_last=KEEP_LAST, threads=CACHE_THREAD_ID, as_policy=True)
-        self._has_policy = True
-        self._thread.edit(change)
 
 
 def _text(namespace: Sequence[str]) -> str:

@@ -23,18 +23,17 @@ from langgraph.store.base import (
 
 import statelog
 from statelog import Encoded
+from statelog.adapters.langgraph.holding import Holder
 from statelog.adapters.langgraph.items.changes import Put, change_items, refresh, sweep
 from statelog.adapters.langgraph.items.filters import compile_filter
 from statelog.adapters.langgraph.items.namespaces import from_text, to_text
 from statelog.adapters.langgraph.items.reading import Found, Reader, take, to_time
 from statelog.adapters.langgraph.items.vectors import VectorIndex
 from statelog.adapters.langgraph.names import STORE_THREAD_ID
-from statelog.adapters.langgraph.pool import Pool
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
 
     from langgraph.store.base import IndexConfig, Op, Result, TTLConfig
 
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.items.vectors import Vectors
 
 _log = logging.getLogger(__name__)
-
-KEEP_LAST = 1
-"""Versions of that thread that its retention policy keeps; up to 64 more lie there until its next turn."""
 
 TTL_MINUTES_MAX = 1_000_000_000
 """Nineteen centuries; more is taken for a mistake."""
@@ -54,7 +50,7 @@ SWEPT_AT_ONCE_MAX = 256
 """Expired items that one commit of a sweep deletes: others wait for it."""
 
 
-class StatelogStore(BaseStore):
+class StatelogStore(Holder, BaseStore):
     """Items under namespaces, kept in a statelog store; for many OS threads, tasks and processes at once.
 
     A batch is one commit: its reads see what was there before it, and its puts are there together, or not at all.
@@ -70,6 +66,7 @@ class StatelogStore(BaseStore):
     """
 
     supports_ttl = True
+    _THREAD_ID = STORE_THREAD_ID
 
     def __init__(
         self,
@@ -93,12 +90,7 @@ class StatelogStore(BaseStore):
 
         """
         super().__init__()
-        self._store = store
-        self._clock = clock
-        self._pool = Pool()
-        self._owns_store = False
-        self._has_policy = False
-        self._thread = store.thread(STORE_THREAD_ID)
+        self._hold(store, clock)
         self.index_config = index
         self.ttl_config = ttl
         if ttl is not None:
@@ -119,45 +111,7 @@ class StatelogStore(BaseStore):
         **options: Any,
     ) -> Self:
         """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
-        opened = statelog.open(path, **options)
-        try:
-            made = cls(opened, index, ttl, clock=clock)
-        except BaseException:
-            opened.close()
-            raise
-        made._owns_store = True
-        return made
-
-    @property
-    def store(self) -> statelog.Store:
-        """The statelog store."""
-        return self._store
-
-    def close(self) -> None:
-        """End the sweeper; close the file if `open` opened it."""
-        self.stop_ttl_sweeper()
-        self._pool.close()
-        if self._owns_store:
-            self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        await self._pool.run(self.stop_ttl_sweeper)
-        if self._owns_store:
-            await self._pool.run(self._store.close)
-        self._pool.close()
+        return cls._open(path, options, lambda store: cls(store, index, ttl, clock=clock))
 
     # --- batches --------------------------------------------------------------------
 
@@ -185,9 +139,6 @@ class StatelogStore(BaseStore):
         vectors = await self._index.aembed_puts(work.puts())
         return await self._pool.run(self._run, work, queries, vectors)
 
-    def _now_us(self) -> int:
-        return int(self._clock() * 1_000_000)
-
     def _run(self, work: _Work, queries: Mapping[str, Any], vectors: Sequence[Vectors]) -> list[Result]:
         changes = _prepare(work.puts(), vectors)
         results: list[Result] = [None] * len(work.ops)
@@ -201,12 +152,6 @@ class StatelogStore(BaseStore):
         if changes or (read and not self._store.read_only):
             self._edit(change)
         return results
-
-    def _edit(self, change: Callable[[State], object]) -> None:
-        if not self._has_policy and self._thread.version < 0:
-            self._store.retain(keep_last=KEEP_LAST, threads=STORE_THREAD_ID, as_policy=True)
-        self._has_policy = True
-        self._thread.edit(change)
 
     # --- reading --------------------------------------------------------------------
 
@@ -296,6 +241,9 @@ class StatelogStore(BaseStore):
             return True
         sweeper.join(timeout)
         return not sweeper.is_alive()
+
+    def _end(self) -> None:
+        self.stop_ttl_sweeper()
 
     def _keep_sweeping(self, interval_s: float, ends: Event) -> None:
         while not ends.wait(interval_s):

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("langgraph", reason="LangGraph is not installed")
 
+from clocks import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.cache.memory import InMemoryCache
@@ -21,18 +22,6 @@ from langgraph.types import CachePolicy
 
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
 from statelog.adapters.langgraph.cache import CACHE_THREAD_ID
-
-
-class Clock:
-    now_s = 1_700_000_000.0
-
-    def __call__(self):
-        return self.now_s
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

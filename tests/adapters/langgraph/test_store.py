@@ -33,19 +33,6 @@ from statelog.snapshot import Snapshot
 USERS = ("users", "1")
 
 
-class Clock:
-    def __init__(self, now_s=1_700_000_000.0):
-        self.now_s = now_s
-
-    def __call__(self):
-        return self.now_s
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def memory(store, clock):
     return StatelogStore(store, clock=clock)

@@ -19,18 +19,6 @@ SPACE = ("s",)
 MINUTE = 60
 
 
-class Clock:
-    now_s = 1_700_000_000.0
-
-    def __call__(self):
-        return self.now_s
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def memory(store, clock):
     return StatelogStore(store, ttl={"default_ttl": 10, "refresh_on_read": True}, clock=clock)
