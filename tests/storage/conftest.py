@@ -1,5 +1,6 @@
 """A store in `tmp_path`, child processes to misuse it, and no fault left armed."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -14,6 +15,17 @@ ROOT = Path(__file__).parents[2]
 
 QUOTA_BYTES = 64 * 1024 * 1024
 
+
+def replay(transaction, lsn, records):
+    """Put back what the tests' `append` puts."""
+    if lsn != transaction.last_lsn() + 1:
+        return False
+    for number, record in enumerate(records, lsn):
+        transaction.put_log(number, record)
+        transaction.put_index(b"n%08d" % number, b"index %d" % number)
+    return True
+
+
 PRELUDE = """
 import functools, os, sys, time, threading, signal
 from pathlib import Path
@@ -26,29 +38,12 @@ def append(transaction):
     transaction.put_index(b"n%08d" % lsn, b"index %d" % lsn)
     return lsn
 
-def replay(transaction, lsn, records):
-    if lsn != transaction.last_lsn() + 1:
-        return False
-    for number, record in enumerate(records, lsn):
-        transaction.put_log(number, record)
-        transaction.put_index(b"n%08d" % number, b"index %d" % number)
-    return True
-
+{replay}
 Environment.open = functools.partial(Environment.open, replay=replay)
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # at once, whichever thread
-"""
-
-
-def replay(transaction, lsn, records):
-    """Put back what the tests' `append` puts."""
-    if lsn != transaction.last_lsn() + 1:
-        return False
-    for number, record in enumerate(records, lsn):
-        transaction.put_log(number, record)
-        transaction.put_index(b"n%08d" % number, b"index %d" % number)
-    return True
+""".replace("{replay}", inspect.getsource(replay))
 
 
 @pytest.fixture(autouse=True)
