@@ -42,8 +42,9 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     FUZZ_REQUIRE(memcmp(out->bytes + step->nodes_at, step->nodes, (size_t)step->nodes_size) == 0);
     int status = sl_checkpoint_read(record, size, NEXT_LSN, &found);
     size_t error_at = 0;
-    FUZZ_REQUIRE(status == SL_OK || sl_cbor_check(items, items_size, &error_at) != SL_OK);
-    FUZZ_REQUIRE(status != SL_OK || memcmp(found.digest, out->bytes, 20) == 0);
+    if (sl_cbor_check(items, items_size, &error_at) == SL_OK) { /* others make a body that is none, or another one */
+        FUZZ_REQUIRE(status == SL_OK && memcmp(found.digest, out->bytes, 20) == 0);
+    }
     FUZZ_REQUIRE(sl_page_range(out->bytes + step->record_end, out->size - (size_t)step->record_end, &first, &last) ==
                  SL_OK);
     FUZZ_REQUIRE(last == VERSION);
