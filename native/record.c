@@ -175,27 +175,46 @@ int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_
     return SL_OK;
 }
 
-int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
-                   sl_node_place *place)
+static int node_find(const node_table *table, const uint8_t *record, uint64_t number, int type, const uint8_t *digest,
+                     sl_node_place *place)
 {
-    node_table table;
-    sl_node_place found;
-    SL_REQUIRE(table_open(record, size, &table) && (table.is_short || number < table.count));
-    uint64_t row = row_find(&table, number);
-    if (row == table.row_count) {
+    SL_REQUIRE(table->is_short || number < table->count);
+    uint64_t row = row_find(table, number);
+    if (row == table->row_count) {
         return SL_ABSENT;
     }
-    SL_REQUIRE(row_read(&table, row, &found) == SL_OK && digest_read(&table, record, row, &found) == SL_OK);
-    if (found.type != (uint64_t)type || memcmp(found.digest, digest, SL_DIGEST_SIZE) != 0) {
+    SL_REQUIRE(row_read(table, row, place) == SL_OK && digest_read(table, record, row, place) == SL_OK);
+    if (place->type != (uint64_t)type || memcmp(place->digest, digest, SL_DIGEST_SIZE) != 0) {
         return SL_ABSENT;
     }
-    if (!table.is_short) { /* what the row says is not yet what is there */
-        SL_REQUIRE(sl_node_digest(type, record + found.content_at, (size_t)found.content_size, found.digest) == SL_OK);
-        if (memcmp(found.digest, digest, SL_DIGEST_SIZE) != 0) {
+    if (!table->is_short) { /* what the row says is not yet what is there */
+        SL_REQUIRE(sl_node_digest(type, record + place->content_at, (size_t)place->content_size, place->digest) ==
+                   SL_OK);
+        if (memcmp(place->digest, digest, SL_DIGEST_SIZE) != 0) {
             return SL_ABSENT;
         }
     }
-    *place = found;
+    return SL_OK;
+}
+
+int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *numbers, const uint8_t *digests,
+                   size_t count, uint64_t *places, uint64_t *found)
+{
+    node_table table;
+    sl_node_place place;
+    *found = 0;
+    SL_REQUIRE(table_open(record, size, &table));
+    for (size_t i = 0; i < count; i++) {
+        int status =
+            node_find(&table, record, sl_load_be(numbers + 8 * i, 8), type, digests + SL_DIGEST_SIZE * i, &place);
+        if (status != SL_OK) {
+            return status;
+        }
+        places[3 * i] = place.content_at;
+        places[3 * i + 1] = place.content_size;
+        places[3 * i + 2] = place.total_size;
+        *found = i + 1;
+    }
     return SL_OK;
 }
 

@@ -256,9 +256,11 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 /* record.c: the parts of a record, and its nodes (FORMAT.md 3) */
 int sl_record_open(const uint8_t *record, size_t size, sl_record_parts *parts);
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
-/* As sl_record_node, for who knows what to find there; SL_ABSENT: not a node of that type and digest. */
-int sl_record_find(const uint8_t *record, size_t size, uint64_t number, int type, const uint8_t *digest,
-                   sl_node_place *place);
+/* As sl_record_node, for who knows what to find there: `count` nodes of a type, their numbers of 8 bytes, big-endian, and
+ * their digests. Of each three numbers: the place of its content, the content's size, the node's. SL_ABSENT: one is not
+ * a node of that type and digest; `found` come before it. */
+int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *numbers, const uint8_t *digests,
+                   size_t count, uint64_t *places, uint64_t *found);
 /* The nodes that are left, ascending; `count`: of all, `row_count`: of those. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);

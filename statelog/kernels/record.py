@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, from_buffer, new, reuse, take, unpack_numbers
+from statelog.kernels.calling import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Lent = Any
 """A view that C reads from."""
@@ -88,27 +89,30 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     return (node_type, digest, content_at, content_size, total_size) if node_type else VACUUMED
 
 
-def record_find(record: bytes | Lent, size: int, number: int, type_: int, digest: bytes) -> tuple[int, int, int] | None:
-    """Find a node of a record that has a type and digest, and whose content has that digest.
+def record_find(
+    record: bytes | Lent, size: int, type_: int, digests: Sequence[bytes], numbers: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Find nodes of a record that have a type and these digests, and whose content has them.
 
     Args:
         record: the record; what `lend` gives for a view of one.
         size: of the record.
-        number: of the node.
-        type_: of the node.
-        digest: of the node, 20 bytes.
+        type_: of the nodes.
+        digests: of the nodes, 20 bytes each.
+        numbers: of the nodes.
 
     Returns:
-        (content_at, content_size, total_size); None where that is not what the record holds there.
+        (content_at, content_size, total_size) of each; those before the first that is not what the record holds there.
     """
+    count = len(numbers)
     scratch = take()
-    status = _record_find(record, size, number, type_, digest, scratch.place)
-    place = None
-    if status == OK:
-        _type, content_at, content_size, total_size = unpack_numbers(scratch.numbers, 4)
-        place = (content_at, content_size, total_size)
+    places = scratch.numbers if 3 * count <= NUMBERS else new("uint64_t[]", 3 * count)
+    _record_find(
+        record, size, type_, struct.pack(f">{count}Q", *numbers), b"".join(digests), count, places, scratch.count
+    )
+    found = iter(unpack_numbers(places, 3 * scratch.count[0]))
     reuse(scratch)
-    return place
+    return list(zip(found, found, found, strict=True))
 
 
 def lend(record: bytes | memoryview) -> bytes | Lent:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, cast
 
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
@@ -25,6 +27,7 @@ COPIED_SIZE_BYTES_MAX = 16384
 NodeRef = tuple[int, bytes, int, int]
 """Type, digest, LSN, number."""
 
+_TYPE_AND_LSN = itemgetter(0, 2)
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -66,6 +69,22 @@ class NodeCache:
             if found is not None:
                 self.put(*found, lsn, number)
         return found[1] if found is not None and found[0] == digest else None
+
+    def get_all(self, refs: Sequence[NodeRef]) -> list[Node | None]:
+        """Return several nodes, as `get`."""
+        if self._young or self._old:
+            return [self.get(digest, lsn, number) for _type, digest, lsn, number in refs]
+        young, old = self._young_nodes, self._old_nodes
+        if not young and not old:
+            return [None] * len(refs)
+        found: list[Node | None] = []
+        for _type, digest, lsn, number in refs:
+            known = young.get((lsn, number))
+            if known is None:
+                found.append(self.get(digest, lsn, number) if old else None)
+            else:
+                found.append(known[1] if known[0] == digest else None)
+        return found
 
     def put(self, digest: bytes, node: Node, lsn: int, number: int) -> None:
         """Remember a node."""
@@ -109,30 +128,32 @@ def read_node(transaction: Transaction, cache: NodeCache, type_: int, digest: by
 
     """
     node = cache.get(digest, lsn, number)
-    return read_nodes(transaction, cache, [(type_, digest, lsn, number)])[0] if node is None else node
+    return _read_record(transaction, cache, type_, lsn, (digest,), (number,))[0] if node is None else node
 
 
 def read_nodes(transaction: Transaction, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
     """Return several nodes, as `read_node`; neighbours mostly lie in one record, which is looked up once."""
-    nodes = []
-    at = 0
-    record: memoryview | bytes = b""
-    lent: bytes | kernels.Lent = b""
-    for type_, digest, lsn, number in refs:
-        node = cache.get(digest, lsn, number)
-        if node is None:
-            if lsn != at:
-                record = _get_record(transaction, lsn, number)
-                lent = kernels.lend(record)
-                at = lsn
-            place = kernels.record_find(lent, len(record), number, type_, digest)
-            if place is None:
-                lent = b""  # a traceback would keep the record lent out
-                raise _missing_node(bytes(record), lsn, number)
-            start, content_size, total_size = place
-            node = _new(Node, (bytes(record[start : start + total_size]), content_size, lsn))
-            cache.put(digest, node, lsn, number)
-        nodes.append(node)
+    nodes = cache.get_all(refs)
+    missing = [at for at, node in enumerate(nodes) if node is None]
+    places = iter(missing)
+    for (type_, lsn), group in groupby([refs[at] for at in missing], key=_TYPE_AND_LSN):
+        _types, digests, _lsns, numbers = zip(*group, strict=True)
+        for node, at in zip(_read_record(transaction, cache, type_, lsn, digests, numbers), places, strict=False):
+            nodes[at] = node
+    return cast("list[Node]", nodes)
+
+
+def _read_record(
+    transaction: Transaction, cache: NodeCache, type_: int, lsn: int, digests: Sequence[bytes], numbers: Sequence[int]
+) -> list[Node]:
+    """Return nodes of one record, and remember them."""
+    record = _get_record(transaction, lsn, numbers[0])
+    places = kernels.record_find(kernels.lend(record), len(record), type_, digests, numbers)
+    if len(places) < len(numbers):
+        raise _missing_node(bytes(record), lsn, numbers[len(places)])
+    nodes = [_new(Node, (bytes(record[at : at + total]), content, lsn)) for at, content, total in places]
+    for node, digest, number in zip(nodes, digests, numbers, strict=True):
+        cache.put(digest, node, lsn, number)
     return nodes
 
 

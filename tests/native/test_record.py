@@ -85,10 +85,24 @@ def test_what_a_short_record_does_not_tell_of_is_vacuumed():
     """It may have had a million nodes behind the last one that is left."""
     record = short(b"\x04" + bytes([3, 2, 2, 3]), b"xyz")
     assert kernels.record_node(record, 4) == kernels.record_node(record, 1 << 40) == kernels.VACUUMED
-    assert kernels.record_find(record, len(record), 4, 2, digest(2, b"xy")) is None
-    assert kernels.record_find(record, len(record), 3, 2, digest(2, b"xy")) is not None
-    assert kernels.record_find(record, len(record), 3, 2, digest(2, b"xz")) is None
-    assert kernels.record_find(record, len(record), 3, 1, digest(2, b"xy")) is None
+
+
+@pytest.mark.parametrize("flags", [2, 10])
+def test_nodes_are_found_up_to_the_first_that_is_another(flags):
+    record = short(b"\x08" + bytes([1, 2, 1, 1]) + bytes([3, 2, 3, 4]), b"wxyz", flags=flags)
+    first, second = (1, digest(2, b"w"), (len(record) - 4, 1, 1)), (3, digest(2, b"xy"), (len(record) - 3, 2, 3))
+
+    def find(*nodes, type_=2):
+        numbers, digests, expected = zip(*nodes, strict=True)
+        found = kernels.record_find(record, len(record), type_, digests, numbers)
+        assert found == [*expected[: len(found)]]
+        return len(found)
+
+    assert find(first) == find(second) == 1
+    assert find(second, first) == 2
+    assert find(*[first, second] * 200) == 400
+    assert find(second, type_=1) == find((4, *second[1:])) == find((3, digest(2, b"xz"), ())) == 0
+    assert find(first, second, (2, *second[1:]), first) == 2
 
 
 @relaxed
