@@ -1,7 +1,7 @@
 /* Dicts and sets: find a key, merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
  *
  * Trust: none. Invariants: entries are compared and written in ascending order of their encoded keys; a
- * merge is answered only if the result is still one open tail, which is then what building it from scratch
+ * merge is answered only if it changes nothing but an open tail, which is then what building it from scratch
  * gives.
  */
 #include "internal.h"
@@ -44,11 +44,11 @@ typedef struct {
     int batch_status;
     sl_writer entries;
     sl_writer locators;
+    size_t entries_at; /* behind the room for a head */
     uint64_t count;
 } merge;
 
-/* Room for what stands before the entries: kind, count, levels, tail count (at most 128). */
-enum { MERGE_HEAD_SIZE_MAX = 1 + 2 + 1 + 2 };
+enum { VARINT_SIZE_MAX = 10 };
 
 /* Write one entry; false if a chunk closes after it. */
 static bool merge_put(merge *m, const sl_entries *from, bool is_new)
@@ -60,7 +60,7 @@ static bool merge_put(merge *m, const sl_entries *from, bool is_new)
         sl_put_locator(&m->locators, from->lsn, from->node);
     }
     m->count++;
-    size_t size = m->entries.at - MERGE_HEAD_SIZE_MAX;
+    size_t size = m->entries.at - m->entries_at;
     /* The key of an old entry that keeps its place closed nothing before, so only its size can now. */
     if (!is_new && m->count == from->index_next) {
         return size < SL_CHUNK_SIZE_CLOSE;
@@ -97,24 +97,45 @@ static int merge_step(merge *m)
 }
 
 /* Put the head before the entries and the locators behind them. */
-static int merge_finish(const merge *m, int kind, sl_output *out)
+static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root, sl_output *out)
 {
-    uint8_t head[MERGE_HEAD_SIZE_MAX];
-    sl_writer head_writer = {head, sizeof head, 0, false};
-    sl_put_byte(&head_writer, (unsigned)kind);
-    sl_put_varint(&head_writer, m->count);
-    sl_put_varint(&head_writer, 0);
-    sl_put_varint(&head_writer, m->count);
-    if (m->entries.full || m->locators.full || head_writer.full) {
+    if (m->entries.full || m->locators.full) {
         return SL_SPACE;
     }
-    size_t entries_size = m->entries.at - MERGE_HEAD_SIZE_MAX;
-    memmove(out->bytes + head_writer.at, out->bytes + MERGE_HEAD_SIZE_MAX, entries_size);
-    memcpy(out->bytes, head, head_writer.at);
-    out->content_size = head_writer.at + entries_size;
+    size_t entries_size = m->entries.at - m->entries_at;
+    sl_writer head = {out->bytes, m->entries_at, 0, false};
+    sl_put_byte(&head, (unsigned)root->head.kind);
+    sl_put_varint(&head, root->head.count - root->head.tail_count + m->count);
+    sl_put(&head, data + root->spine_at, root->spine_end - root->spine_at);
+    sl_put_varint(&head, m->count);
+    assert(!head.full);
+    memmove(out->bytes + head.at, out->bytes + m->entries_at, entries_size);
+    out->content_size = head.at + entries_size;
     memmove(out->bytes + out->content_size, m->locators.bytes, m->locators.at);
     out->size = out->content_size + m->locators.at;
     return SL_OK;
+}
+
+/* Copy the locators of the levels, which stand before those of the tail. */
+static int merge_spine(merge *m, const uint8_t *data, size_t content_size, uint64_t home_lsn, const sl_root *root)
+{
+    for (sl_reader in = {data, (size_t)root->head.tail_locators_at, content_size}; in.at < (size_t)root->head.tail_locators_at;) {
+        uint64_t lsn;
+        uint64_t node;
+        SL_REQUIRE(sl_read_locator(&in, home_lsn, &lsn, &node));
+        sl_put_locator(&m->locators, lsn, node);
+    }
+    return SL_OK;
+}
+
+/* Whether all keys of the batch belong into the tail: from its first key on they do. */
+static bool merge_is_in_tail(const merge *m, const sl_root *root)
+{
+    if (root->head.level_count == 0 || m->batch_status != SL_OK) {
+        return true;
+    }
+    return m->old_status == SL_OK && sl_bytes_compare(sl_key(&m->batch), sl_key_size(&m->batch), sl_key(&m->old),
+                                                      sl_key_size(&m->old)) >= 0;
 }
 
 int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *batch,
@@ -130,10 +151,8 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     if (!sl_is_sorted(kind)) {
         return SL_USAGE;
     }
-    if (root.head.level_count > 0) {
-        return SL_FALLBACK;
-    }
-    size_t locators_at = MERGE_HEAD_SIZE_MAX + (content_size - (size_t)root.head.tail_at) + batch_size;
+    m.entries_at = 1 + VARINT_SIZE_MAX + (root.spine_end - root.spine_at) + VARINT_SIZE_MAX;
+    size_t locators_at = m.entries_at + (content_size - (size_t)root.head.tail_at) + batch_size;
     if (locators_at > out->capacity) {
         return SL_SPACE;
     }
@@ -143,10 +162,15 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     m.batch.is_batch = true;
     m.old_status = sl_entries_next(&m.old);
     m.batch_status = sl_entries_next(&m.batch);
-    m.entries = (sl_writer){out->bytes, locators_at, MERGE_HEAD_SIZE_MAX, false};
+    if (!merge_is_in_tail(&m, &root)) {
+        return SL_FALLBACK;
+    }
+    m.entries = (sl_writer){out->bytes, locators_at, m.entries_at, false};
     m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
     m.count = 0;
-    while ((status = merge_step(&m)) == SL_OK) {
+    status = merge_spine(&m, data, content_size, home_lsn, &root);
+    while (status == SL_OK) {
+        status = merge_step(&m);
     }
-    return status == SL_END ? merge_finish(&m, kind, out) : status;
+    return status == SL_END ? merge_finish(&m, data, &root, out) : status;
 }

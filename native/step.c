@@ -152,10 +152,8 @@ int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_
     if (status != SL_OK) {
         return status;
     }
-    if (hit.found == 0) {
-        sl_root root; /* the channel is new, unless it lies below the root's own entries */
-        SL_REQUIRE(sl_root_parse(state, state_size, state_content_size, 0, &root) == SL_OK);
-        return root.head.level_count > 0 ? SL_FALLBACK : sl_step_put(step, key, key_size, item, item_size);
+    if (hit.found == 0) { /* new, or below the root's own entries: then it is no step for sl_tail_merge either */
+        return sl_step_put(step, key, key_size, item, item_size);
     }
     const uint8_t *held = state + hit.slot_at;
     if (held[0] >= SL_REF_LEAF) {
@@ -163,6 +161,14 @@ int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_
     }
     status = sl_add(held, (size_t)(hit.end - hit.slot_at), item, item_size, &out);
     return status == SL_OK ? sl_step_put(step, key, key_size, sum, out.size) : SL_FALLBACK;
+}
+
+int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
+                     const uint8_t *state, size_t state_size, size_t state_content_size)
+{
+    sl_key_hit hit;
+    int status = sl_find_key(state, state_size, state_content_size, 0, 1, SL_KIND_DICT, key, key_size, &hit);
+    return status != SL_OK || hit.found != 0 ? status : sl_step_put(step, key, key_size, item, item_size);
 }
 
 /* The fingerprint of an item of a keyed list, big-endian. */

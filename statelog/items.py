@@ -33,6 +33,7 @@ from statelog.tree.value import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.log.step import StepChange
     from statelog.tree.node import Workspace
     from statelog.views import MapView
 
@@ -115,7 +116,11 @@ class _PutOnce:
     channel: str
     item: bytes
     spec: str = "put_once"
-    step: None = None
+
+    @property
+    def step(self) -> StepChange:
+        """What it is as part of a step."""
+        return kernels.STEP_PUT_ONCE, self.item, ""
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
         """Return what is there, or the new slot."""

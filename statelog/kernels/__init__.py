@@ -63,7 +63,7 @@ from statelog.kernels.record import (
     record_rows,
 )
 from statelog.kernels.reduce import add, compare, merge_maps, union
-from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, Change, Stepped, step, step_prints
+from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, Change, Stepped, step, step_prints
 from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
 from statelog.kernels.version_page import (
     VersionEntry,
@@ -95,6 +95,7 @@ __all__ = [
     "STEP_ADD",
     "STEP_APPEND",
     "STEP_PUT",
+    "STEP_PUT_ONCE",
     "VACUUMED",
     "Change",
     "ForeignRef",

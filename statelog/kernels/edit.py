@@ -112,7 +112,7 @@ def tail_append(
 def tail_merge(
     data: bytes, content_size: int, home_lsn: int, entries: bytes, locators: bytes, count: int
 ) -> tuple[bytes, int] | None:
-    """Merge a batch into a dict, set or frozenset root that has no levels.
+    """Merge a batch into the tail of a dict, set or frozenset root.
 
     Args:
         data: the root node.
@@ -125,8 +125,8 @@ def tail_merge(
         count: number of entries in the batch.
 
     Returns:
-        The new root node (data, content_size), old locators relocated; None if the root has levels or a
-        chunk would close.
+        The new root node (data, content_size), old locators relocated; None if a chunk would close, or if the
+        root has levels and the batch begins before the tail.
     """
     # As relocated_size_max; this one is called too often for a frame of its own.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64

@@ -19,9 +19,13 @@ STEP_ADD: Final = 2
 STEP_APPEND: Final = 3
 """Payload: items one after another, appended to a list."""
 
+STEP_PUT_ONCE: Final = 4
+"""Payload: an item, the value of a channel that has none."""
+
 _begin: Callable[..., None] = lib.sl_step_begin
 _put: Callable[..., int] = lib.sl_step_put
 _add: Callable[..., int] = lib.sl_step_add
+_put_once: Callable[..., int] = lib.sl_step_put_once
 _append: Callable[..., int] = lib.sl_step_append
 _record: Callable[..., int] = lib.sl_step_record
 _prints: Callable[..., int] = lib.sl_step_prints
@@ -140,7 +144,8 @@ def step(
         elif operation == STEP_PUT:
             status = _put(gathered, key, len(key), payload, len(payload))
         else:
-            status = _add(gathered, key, len(key), payload, len(payload), data, len(data), content_size)
+            change = _add if operation == STEP_ADD else _put_once
+            status = change(gathered, key, len(key), payload, len(payload), data, len(data), content_size)
         if status != OK:
             break
     else:

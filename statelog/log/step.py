@@ -16,7 +16,7 @@ from statelog.errors import ReducerTypeError
 from statelog.format import cbor
 from statelog.format.keys import encode_page_key
 from statelog.format.record import NO_NODES, REST_SIZE_BYTES, TYPE_CHECKPOINT, Nodes, varint
-from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, pack_numbers
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pack_numbers
 from statelog.log.batch import Head
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.index import put_checkpoint
@@ -179,7 +179,7 @@ def _lists(
     return lists
 
 
-_PUTS = (STEP_PUT, STEP_ADD)
+_PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE)
 _NO_ROOT = (b"", 0, 0)
 _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)

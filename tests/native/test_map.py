@@ -43,7 +43,7 @@ def test_find_key_in_a_list_is_a_usage_error():
 @st.composite
 def open_roots(draw, kind):
     """Roots as there are: no chunk closes in their tail."""
-    data, content_size = draw(roots(kind, max_levels=0))
+    data, content_size = draw(roots(kind))
     assume(oracles.tail_merge(data, content_size, 0, b"", b"", 0) is not None)
     return data, content_size
 
@@ -103,7 +103,28 @@ def test_batch_out_of_order_is_refused():
         kernels.tail_merge(*EMPTY_DICT, 1, key("b") + b"\x01" + key("a") + b"\x01", b"", 2)
 
 
-def test_root_with_levels_falls_back():
+def test_a_root_with_levels_takes_what_belongs_behind_the_beginning_of_its_tail():
+    level = b"\x07\x01\x05" + bytes(20)
+    content = b"\x02" + level + b"\x02" + key("c") + b"\x01" + key("e") + b"\x02"
+    root = (content + b"\x00\x0a", len(content))
+
+    def merge(batch):
+        return kernels.tail_merge(*root, 9, batch, b"", 1)
+
+    def expected(count, *entries):
+        content = bytes([2, count]) + level[1:] + bytes([count - 5]) + b"".join(entries)
+        return content + b"\x09\x0a", len(content)
+
+    assert merge(key("c") + b"\x03") == expected(7, key("c"), b"\x03", key("e"), b"\x02")
+    assert merge(key("d") + b"\x03") == expected(8, key("c"), b"\x01", key("d"), b"\x03", key("e"), b"\x02")
+    assert merge(key("f") + b"\x03") == expected(8, key("c"), b"\x01", key("e"), b"\x02", key("f"), b"\x03")
+    assert merge(key("c") + DELETE) == expected(6, key("e"), b"\x02")
+    assert merge(key("b") + b"\x03") is None  # it may belong into a chunk
+    assert merge(key("b") + DELETE) is None
+    assert kernels.tail_merge(*root, 9, b"", b"", 0) == expected(7, key("c"), b"\x01", key("e"), b"\x02")
+
+
+def test_a_root_with_levels_and_no_tail_falls_back():
     content = b"\x02\x05\x01\x05" + bytes(20) + b"\x00"
     assert kernels.tail_merge(content + b"\1\1", len(content), 1, key("a") + b"\x01", b"", 1) is None
 

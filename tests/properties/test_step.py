@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 import statelog
 from statelog import kernels, reducers
 from statelog.errors import StatelogError
+from statelog.format import cbor
 from statelog.format.keys import VERSIONS_PER_PAGE, encode_page_key
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
+from statelog.items import put, put_once, read, remove, whole
+from statelog.lineage import Lineage
 from statelog.log import writer
 from statelog.log.events import decode_event, encode_checkpoint
-from statelog.reducers import Overwrite, Remove
+from statelog.reducers import Overwrite, Prepared, Remove
 from statelog.testing import strategies as own
 
 SCHEMA = {
@@ -88,13 +91,25 @@ def assert_encoded_alike(store, lsn):
         )
         assert again == data
         page, first = b"", event.version - event.version % VERSIONS_PER_PAGE
+        if event.branch:
+            first = max(first, view.branch(event.thread, event.branch).base_version + 1)
         last = min(view.head_version(event.thread, event.branch), first + VERSIONS_PER_PAGE - 1)
         for version in range(first, last + 1):
             page = kernels.page_append(page, version, *view.entry(event.thread, event.branch, version))
         assert view.transaction.get_index(encode_page_key(event.thread, event.branch, event.version)) == page
 
 
-def commit_both(pair, thread_id, commits):
+def commit_to(store, thread_id, update):
+    """Commit through the thread's schema."""
+    return store.thread(thread_id, schema=SCHEMA).commit(*update)
+
+
+def commit_aside(store, thread_id, update):
+    """Commit items to a branch."""
+    return Lineage(store, thread_id).commit_aside("aside", update)
+
+
+def commit_both(pair, thread_id, commits, commit=commit_to):
     """Commit to a store that takes steps and to one that does not; return how many steps were taken."""
     stepping, general = pair
     steps = []
@@ -110,7 +125,7 @@ def commit_both(pair, thread_id, commits):
         for store, take in ((stepping, counted), (general, lambda *_arguments: None)):
             writer.take_step = take
             try:
-                made = store.thread(thread_id, schema=SCHEMA).commit(*update)
+                made = commit(store, thread_id, update)
                 outcomes.append((made.lsn, made.state_digest, nodes_of(store, made.lsn)))
                 assert_encoded_alike(store, made.lsn)
             except StatelogError as error:
@@ -174,6 +189,34 @@ def test_steps_with_ids_and_metadata_beside_other_records_of_a_transaction(tmp_p
             assert_encoded_alike(store, made.lsn)
             assert thread.at(made.id) == made
         assert store.verify().problems == []
+
+
+names = st.one_of(st.integers(980, 1010), st.integers(0, 1100)).map("c{:05}".format)
+encoded = items.map(cbor.encode)
+channel_writes = st.one_of(
+    st.builds(put, names, encoded),
+    st.builds(put_once, names, encoded),
+    st.builds(remove, names),
+    st.builds(lambda name: Prepared(name, reducers.add, cbor.encode(1)), names),
+)
+
+
+@given(commits=st.lists(st.lists(channel_writes, min_size=1, max_size=4), min_size=1, max_size=12))
+def test_a_step_in_a_state_of_many_channels(pair, commits):
+    thread_id = f"t{next(thread_numbers)}"
+    fill = [put(f"c{number:05}", cbor.encode(number)) for number in range(1000)]
+    commit_both(pair, thread_id, [fill, *commits], commit_aside)
+    for store in pair:
+        made = store.thread(thread_id).checkout("aside").head
+        again = [put(name, whole(stored)) for name, stored in read(made.state).items()]
+        assert commit_aside(store, f"again {thread_id}", again).state_digest == made.state_digest
+
+
+def test_channels_in_order_are_steps(pair):
+    commits = [[put_once(f"{number:05}", cbor.encode(f"write {number}" * 8))] for number in range(700)]
+    assert commit_both(pair, "ordered", commits, commit_aside) > 550
+    assert commit_both(pair, "ordered", commits[::-1][:20], commit_aside) > 0  # which change nothing
+    assert pair[0].thread("ordered").checkout("aside").head.version == 720
 
 
 def test_long_keyed_lists_with_equal_fingerprints(pair):

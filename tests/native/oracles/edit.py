@@ -68,10 +68,11 @@ def tail_merge(
     data: bytes, content_size: int, home_lsn: int, entries: bytes, locators: bytes, count: int
 ) -> tuple[bytes, int] | None:
     root = parse_root(data, content_size, home_lsn)
-    if root.levels:
-        return None
     merged = {e.key: e for e in root.entries}
-    for e in loose(root.kind, 0, entries, locators, count, batch=True):
+    batch = list(loose(root.kind, 0, entries, locators, count, batch=True))
+    if root.levels and batch and not (merged and min(merged) <= batch[0].key):
+        return None
+    for e in batch:
         if e.deletes:
             merged.pop(e.key, None)
         else:
@@ -83,4 +84,5 @@ def tail_merge(
         size += len(e.data)
         if closes(root.kind, 0, e, index + 1, size):
             return None
-    return root_node(root.kind, b"", len(tail), b"\0", tail, b"")
+    spine_locators = b"".join(varint(lsn) + varint(node) for covered, _, lsn, node in root.levels if covered)
+    return root_node(root.kind, b"", root.count - root.tail_count + len(tail), root.spine, tail, spine_locators)
