@@ -31,8 +31,9 @@ from statelog.tree.value import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from statelog.checkpoint import Checkpoint
     from statelog.log.step import StepChange
     from statelog.tree.node import Workspace
     from statelog.views import MapView
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Stored",
     "Write",
+    "after",
     "append",
     "codec_prefix",
     "count",
@@ -60,6 +62,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_MAJOR_LIST = 4
 
 Stored = bytes | Tree
 """A stored value: its item, or, of a long list, what `read_list` reads."""
@@ -172,6 +176,26 @@ def get(state: MapView, channel: str) -> Stored | None:
     tree = state.tree
     slot = None if tree is None else tree.find(channel_key(channel))[1]
     return None if tree is None or slot is None else _stored(tree.workspace, slot)
+
+
+def after(known: Mapping[str, Stored], writes: Sequence[Write], made: Checkpoint) -> dict[str, Stored]:
+    """Return what `read` returns of a checkpoint, made by `writes` of one of which it has returned `known`."""
+    channels = dict(known)
+    state: MapView | None = None
+    for write in writes:
+        channel = write.channel
+        if isinstance(write, Removal):
+            channels.pop(channel, None)
+        elif isinstance(write, Prepared) and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
+            channels[channel] = write.payload
+        else:
+            state = state or made.state
+            stored = get(state, channel)
+            if stored is None:  # a later write removes it
+                channels.pop(channel, None)
+            else:
+                channels[channel] = stored
+    return channels
 
 
 def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:

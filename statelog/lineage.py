@@ -123,6 +123,7 @@ class Lineage:
                 expected_version=None,
                 checkpoint_id=None if is_taken else id,
                 known=() if twins is None else _leaves(batch, thread, twins),
+                is_id_free=not is_taken,
             )
             if is_taken:
                 writer.tag(batch, thread, id, head.event.lsn)

@@ -121,6 +121,35 @@ def test_an_edited_list_is_the_list_made_anew(tmp_path_factory, held, new, data)
         assert store.verify().ok
 
 
+channels = st.sampled_from(["a", "b", "c"])
+stored_values = st.one_of(
+    st.integers(),
+    st.text(max_size=300),
+    st.dictionaries(st.text(max_size=3), st.text(max_size=90), max_size=3),
+    st.lists(st.text(max_size=90), max_size=40),
+).map(cbor.encode)
+channel_writes = st.one_of(
+    st.builds(items.put, channels, stored_values),
+    st.builds(items.put_once, channels, stored_values),
+    st.builds(items.remove, channels),
+    st.builds(lambda text: items.append("list", [cbor.encode(text)]), st.text(max_size=90)),
+)
+
+
+@given(st.lists(st.lists(channel_writes, max_size=4), min_size=1, max_size=6))
+def test_what_writes_make_of_a_state_is_what_it_reads_as(tmp_path_factory, commits):
+    with statelog.open(tmp_path_factory.mktemp("after") / "s", durability="interval") as store:
+        lineage = Lineage(store, "t")
+        known, made = {}, None
+        for number, writes in enumerate(commits):
+            made = lineage.commit(writes, id=f"{number}", parent=made, line="main", fork="f")
+            known = items.after(known, writes, made)
+            read = items.read(made.state)
+            assert {name: items.identity(stored) for name, stored in known.items()} == {
+                name: items.identity(stored) for name, stored in read.items()
+            }
+
+
 def test_items_are_checked(store):
     for bad in (b"", b"\x01\x01", b"\xff", b"\x18\x01"):
         for make in (items.put, items.put_once, lambda name, item: items.append(name, [item])):

@@ -172,10 +172,12 @@ def commit(
     expected_version: int | None,
     checkpoint_id: str | None,
     known: Sequence[tuple[bytes, int, int]] = (),
+    is_id_free: bool = False,
 ) -> Head:
     """Stage a checkpoint: the head's channels merged with the writes, in order.
 
     `known`: nodes of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
+    `is_id_free`: the caller has looked.
 
     Raises:
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
@@ -189,7 +191,7 @@ def commit(
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
-        _check_id(batch, thread_id, thread, checkpoint_id)
+        _check_id(batch, thread_id, thread, checkpoint_id, is_free=is_id_free)
     line = _line_of(batch, thread, branch, version + 1, head)
     if head is not None and writes and not known:
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
@@ -253,12 +255,12 @@ def check_version(thread_id: str, expected: int | None, actual: int) -> None:
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
 
 
-def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
+def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str, *, is_free: bool) -> None:
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
         message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
         raise UsageError(message, thread=thread_id, argument="id", value=checkpoint_id)
-    if batch.get_index(keys.encode_checkpoint_id_key(thread, checkpoint_id)) is not None:
+    if not is_free and batch.get_index(keys.encode_checkpoint_id_key(thread, checkpoint_id)) is not None:
         message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,6 +154,7 @@ def write_name(prefix: str, task_id: str, index: int) -> str:
     return f"{prefix}/{_short_digest(task_id)}{index:+0{_INDEX_WIDTH}d}"
 
 
+@lru_cache(maxsize=256)  # of a task with several writes, and of the checkpoint they are put to
 def _short_digest(*parts: str) -> str:
     """Return 64 bits, of ASCII that sorts behind `+`."""
     return urlsafe_b64encode(bytes.fromhex(_digest(*parts, size=8)))[:11].decode()

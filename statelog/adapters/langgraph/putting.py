@@ -41,12 +41,11 @@ class Base(NamedTuple):
         """Whether it has metadata in a channel."""
         return METADATA_CHANNEL in self.channels
 
-    @classmethod
-    def of(cls, made: Checkpoint, versions: Mapping[str, Any], latest: str) -> Base:
-        """Return what a put has made, for the next one."""
-        channels = items.read(made.state)
+    def after(self, writes: Sequence[Write], made: Checkpoint, versions: Mapping[str, Any], latest: str) -> Base:
+        """Return what a put has made of this one, for the next."""
+        channels = items.after(self.channels, writes, made)
         del channels[CHECKPOINT_CHANNEL]
-        return cls(made, dict(versions), channels, latest)
+        return Base(made, dict(versions), channels, latest)
 
     @classmethod
     def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:

@@ -325,7 +325,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             at_head=self._conflict == "raise",
             twins=Twins(WRITES_BRANCH, *writes_range(writes_prefix(asked))) if asked.id and changes.has_items else None,
         )
-        next_base = Base.of(made, checkpoint["channel_versions"], own.latest)
+        next_base = base.after(writes, made, checkpoint["channel_versions"], own.latest)
         self._bases.put(place, next_base)
         changes.remember(self._frozen, next_base)
 
