@@ -50,7 +50,7 @@ def show(capsys):
 
 
 def test_a_failing_call_ends_in_one_of_three_ways(show):
-    report = check_faults(every=60, rounds=1)
+    report = check_faults(every=120, rounds=1)
     show(report)
     assert report.bad == []
     assert report.faults > 20

@@ -18,7 +18,7 @@ from statelog.testing.powerloss.recorder import record
 from statelog.testing.powerloss.shim import is_supported
 from statelog.testing.powerloss.workloads import Workload
 
-QUICK = settings(max_examples=1, stateful_step_count=8, deadline=None, derandomize=True, database=None)
+QUICK = settings(max_examples=1, stateful_step_count=4, deadline=None, derandomize=True, database=None)
 FINDING = settings(QUICK, phases=(Phase.generate,), max_examples=10, suppress_health_check=list(HealthCheck))
 
 
