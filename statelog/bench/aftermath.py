@@ -16,7 +16,7 @@ from statelog.bench.journals import look_into
 from statelog.bench.measure import Samples
 from statelog.bench.result import Result, at_most
 from statelog.bench.stores import Opened, opened
-from statelog.limits import HELD_PAGES_MAX, JOURNAL_SIZE_BYTES_MAX
+from statelog.limits import INTERVAL_HELD_PAGES_MAX, JOURNAL_SIZE_BYTES_MAX
 from statelog.storage.journal import journal_path
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class _Look(NamedTuple):
 
 def _look(store: Opened) -> _Look:
     found = store.engine.environment.statistics()
-    return _Look(found.file_size_bytes, found.pages_used * found.page_size_bytes, found.pages_free / HELD_PAGES_MAX)
+    return _Look(
+        found.file_size_bytes, found.pages_used * found.page_size_bytes, found.pages_free / INTERVAL_HELD_PAGES_MAX
+    )
 
 
 def _share(look: _Look) -> float:

@@ -119,7 +119,7 @@ def _run(path: Path, shape: _Shape, turns: int, *, is_policy: bool) -> _Found:
     messages = Corpus().endless(_TURN_BYTES)
     samples = Samples()
     looks = []
-    with opened(path, durability="interval") as store:
+    with opened(path) as store:
         threads = [store.thread(f"chat {number}", schema=shape.schema) for number in range(shape.threads)]
         for thread in threads:
             shape.take(thread, next(messages))
@@ -230,7 +230,7 @@ def _mean_us(samples: Samples) -> float:
     return sum(samples.durations_ns) / len(samples.durations_ns) / 1000
 
 
-SIZE = Workload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "interval", _measure_size)
+SIZE = Workload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "commit", _measure_size)
 COST = Workload(
     "retention-cost",
     "Commit under a retention policy, beside one without",

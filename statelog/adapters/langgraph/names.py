@@ -14,12 +14,11 @@
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.errors import UsageError
+from statelog.errors import LimitError, UsageError
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -41,10 +40,19 @@ WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
 _TIME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.ASCII)
-_TIME_WIDTH = 12
-"""Of an id that LangGraph makes, a UUID of version 6: the time to 65 ms."""
+_DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+"""Of base 64, in the order of ASCII, all behind `+`."""
 
-_INDEX_WIDTH = 6
+_TIME_WIDTH = 8
+"""Digits: of an id that LangGraph makes, a UUID of version 6, the time to 65 ms."""
+
+_PLACE_WIDTH, _TASK_WIDTH = 8, 11
+"""Digits of a checkpoint's digest, beside its time, and of a task's."""
+
+_INDEX_WIDTH = 3
+_INDEX_MIN = -(1 << 17)
+WRITES_MAX = 1 << 17
+"""Writes of one task."""
 
 
 class Place(NamedTuple):
@@ -140,29 +148,42 @@ def channel_name(channel: str) -> str:
     )
 
 
-# --- pending writes: names of one length, so that those of a checkpoint stand together -------
+# --- pending writes: names of one length, so that those of a checkpoint stand together, and short: the names of the
+# latest are written again with every commit of one ------------------------------------------------
 
 
 def writes_prefix(place: Place) -> str:
     """Return what the names of a checkpoint's pending writes begin with: later checkpoints mostly come behind."""
-    time = place.id[:8] + place.id[9:13] if _TIME.match(place.id) else "-" * _TIME_WIDTH
-    return f"{time}{_short_digest(place.namespace, place.id)}"
+    time = int(place.id[:8] + place.id[9:13], 16) if _TIME.match(place.id) else 0
+    return _digits(time, _TIME_WIDTH) + _short_digest(place.namespace, place.id)[:_PLACE_WIDTH]
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
-    """Return the channel of a write."""
-    return f"{prefix}/{_short_digest(task_id)}{index:+0{_INDEX_WIDTH}d}"
+    """Return the channel of a write.
+
+    Raises:
+        LimitError: a task has too many.
+
+    """
+    if not _INDEX_MIN <= index < WRITES_MAX:
+        message = f"write {index} of task {task_id!r}"
+        raise LimitError(message, actual=index, limit=WRITES_MAX)
+    return f"{prefix}/{_short_digest(task_id)}{_digits(index - _INDEX_MIN, _INDEX_WIDTH)}"
 
 
 @lru_cache(maxsize=256)  # of a task with several writes, and of the checkpoint they are put to
 def _short_digest(*parts: str) -> str:
     """Return 64 bits, of ASCII that sorts behind `+`."""
-    return urlsafe_b64encode(bytes.fromhex(_digest(*parts, size=8)))[:11].decode()
+    return _digits(int(_digest(*parts, size=8), 16), _TASK_WIDTH)
+
+
+def _digits(number: int, width: int) -> str:
+    return "".join([_DIGITS[number >> shift & 63] for shift in range(6 * width - 6, -1, -6)])
 
 
 def writes_range(prefix: str) -> tuple[str, str]:
     """Return the first name a write of a checkpoint could have, and one behind the last."""
-    width = len(write_name(prefix, "", 0)) - len(prefix) - 1
+    width = _TASK_WIDTH + _INDEX_WIDTH
     return f"{prefix}/{'+' * width}", f"{prefix}0{'+' * width}"
 
 

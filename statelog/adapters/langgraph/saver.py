@@ -343,7 +343,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
             ThreadDeletedError: the thread was deleted.
-            UsageError: the config names no thread, or no checkpoint.
+            UsageError: the config names no thread, or no checkpoint. LimitError: a task has more than 131,072 writes.
 
         """
         place = place_of(config)
