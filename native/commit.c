@@ -1,11 +1,11 @@
-/* The end of a step: the whole record of its checkpoint, and the version page with the checkpoint's entry.
+/* The end of a step: the whole record of its checkpoint or rollback, and the version page with the entry of that.
  *
  * Trust: none in nodes and pages. Numbers and items are written as they are; whoever passes them has made or checked them.
  * Invariant (T6): the bytes are those that body, record and page have when they are encoded one by one.
  */
 #include "internal.h"
 
-enum { DIGESTS_SIZE = 3 * SL_DIGEST_SIZE, ENVELOPE_SIZE = 48, TYPE_CHECKPOINT = 2, NO_FLAGS = 0, FORMAT_VERSION = 1 };
+enum { DIGESTS_SIZE = 3 * SL_DIGEST_SIZE, ENVELOPE_SIZE = 48, TYPE_CHECKPOINT = 2, TYPE_ROLLBACK = 3, NO_FLAGS = 0, FORMAT_VERSION = 1 };
 
 static const uint8_t NOTHING_BORROWED[] = {0x80};
 
@@ -24,7 +24,11 @@ int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_
     uint8_t numbers[8 * SL_CHECKPOINT_NUMBERS];
     const uint8_t *root_digest = state_digest;
     memcpy(numbers, parent_numbers, sizeof numbers);
-    int status = sl_step_finish(step, state, state_size, state_content_size, state_lsn, state_digest);
+    bool is_rollback = sl_load_be(numbers + (size_t)8 * SL_NUMBER_TARGET, 8) != 0;
+    int type = is_rollback ? TYPE_ROLLBACK : TYPE_CHECKPOINT;
+    int status = is_rollback
+                     ? SL_ABSENT
+                     : sl_step_finish(step, state, state_size, state_content_size, state_lsn, state_digest);
     if (status == SL_OK) {
         set_number(numbers, SL_NUMBER_ROOT_LSN, 0);
         set_number(numbers, SL_NUMBER_ROOT_NODE, step->row);
@@ -48,7 +52,7 @@ int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_
     uint64_t time_us = sl_load_be(numbers + (size_t)8 * SL_NUMBER_TIME, 8);
     size_t rows_size = (size_t)step->row_count * SL_ROW_SIZE;
     memcpy(out->bytes, body.bytes + body.content_size, SL_DIGEST_SIZE);
-    status = sl_chain_digest(TYPE_CHECKPOINT, NO_FLAGS, lsn, time_us, previous_chain, body.bytes, body.content_size,
+    status = sl_chain_digest(type, NO_FLAGS, lsn, time_us, previous_chain, body.bytes, body.content_size,
                              step->rows, rows_size, out->bytes + SL_DIGEST_SIZE);
     if (status != SL_OK) {
         return status;
@@ -58,7 +62,7 @@ int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_
 
     sl_writer envelope = {out->bytes + DIGESTS_SIZE, ENVELOPE_SIZE, 0, false};
     sl_put_byte(&envelope, FORMAT_VERSION);
-    sl_put_byte(&envelope, TYPE_CHECKPOINT);
+    sl_put_byte(&envelope, (unsigned)type);
     sl_put_be(&envelope, NO_FLAGS, 2);
     sl_put_be(&envelope, body.content_size, 4);
     sl_put_be(&envelope, lsn, 8);

@@ -1,6 +1,33 @@
 /* Node tables: the whole input is a record. */
 #include "fuzz_input.h"
 
+enum { LOOKED_FOR = 8 };
+
+/* Nodes that are looked for as the record says they are: found where it says, up to one whose content is another. */
+static void check_found(const fuzz_block *record, const sl_node_place *places, uint64_t count)
+{
+    uint8_t numbers[8 * LOOKED_FOR] = {0};
+    uint8_t digests[20 * LOOKED_FOR];
+    uint64_t spans[3 * LOOKED_FOR];
+    uint64_t found = 0;
+    size_t wanted = 0;
+    for (; wanted < LOOKED_FOR && wanted < count && places[wanted].type == places[0].type; wanted++) {
+        for (size_t i = 0; i < 8; i++) {
+            numbers[8 * wanted + i] = (uint8_t)(places[wanted].number >> (56 - 8 * i));
+        }
+        memcpy(digests + 20 * wanted, places[wanted].digest, 20);
+    }
+    if (wanted > 0) {
+        int status = sl_record_find(record->bytes, record->size, (int)places[0].type, numbers, digests, wanted, spans,
+                                    &found);
+        FUZZ_REQUIRE(found <= wanted && (status != SL_OK || found == wanted));
+    }
+    for (uint64_t i = 0; i < found; i++) {
+        FUZZ_REQUIRE(spans[3 * i] == places[i].content_at && spans[3 * i + 1] == places[i].content_size);
+        FUZZ_REQUIRE(spans[3 * i + 2] == places[i].total_size);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
@@ -30,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_REQUIRE(sl_record_node(record.bytes, record.size, count, &place) == (is_short ? SL_OK : SL_MALFORMED));
         FUZZ_REQUIRE(!is_short || place.type == 0);
     }
+    check_found(&record, places, row_count);
     sl_record_parts parts;
     if (sl_record_open(record.bytes, record.size, &parts) == SL_OK) {
         FUZZ_REQUIRE(parts.size <= size && parts.body_at <= parts.size && parts.body_size <= parts.size - parts.body_at);

@@ -15,7 +15,7 @@ from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
 from statelog.format.keys import encode_page_key
-from statelog.format.record import NO_NODES, REST_SIZE_BYTES, TYPE_CHECKPOINT, Nodes, varint
+from statelog.format.record import NO_NODES, REST_SIZE_BYTES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pack_numbers
 from statelog.log.batch import Head
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
@@ -29,7 +29,7 @@ from statelog.tree.value import fingerprint, identity_of, text_item
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from statelog.kernels import Change
+    from statelog.kernels import Change, Stepped
     from statelog.log.batch import Batch
 
 STEP_UPSERT = -1
@@ -84,35 +84,16 @@ def take_step(
 ) -> Head | None:
     """Stage a checkpoint of the head's channels merged with writes, the head its parent; None if they are no step."""
     event = head.event
-    root_digest, root_lsn, root_node = root = (event.root_digest, event.root_lsn, event.root_node)
+    root = (event.root_digest, event.root_lsn, event.root_node)
     state = head.state or batch.read_node(ROOT, *root)
     grown: dict[bytes, _Grown] = {}
     changes = _changes(batch, head, state, writes, grown)
     if changes is None:
         return None
-    thread, branch, version, parent_branch, parent_version, _parent_digest, *jump = line
-    lsn, time_us, previous_chain = batch.next_place()
-    key = encode_page_key(thread, branch, version)
-    page = head.page_before(branch, version)
-    if page is None:
-        page = batch.get_index(key) or b""
-    made = kernels.step(
-        state,
-        root_digest,
-        changes,
-        pack_numbers(
-            thread, branch, version, parent_branch, parent_version, *jump, root_lsn, root_node, _NO_TARGET, time_us
-        ),
-        head.digest,
-        NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id),
-        metadata,
-        written,
-        lsn,
-        previous_chain,
-        page,
-    )
-    if made is None:
+    step = _make(batch, head, head, line, state, root, changes, _NO_TARGET, checkpoint_id, metadata, written)
+    if step is None:
         return None
+    made, key, lsn, time_us = step
     digest, chain, root_digest, record, page, count, rows_at, nodes_at, places = made
     lists, nodes = head.lists, NO_NODES
     if count:
@@ -128,8 +109,64 @@ def take_step(
     batch.append(TYPE_CHECKPOINT, time_us, record[REST_SIZE_BYTES:rows_at], nodes, (record, chain))
     put_checkpoint(batch, event, key, page)
     stepped = _new(Head, (event, digest, page, state, lists))
-    batch.new_heads[thread, branch] = stepped
+    batch.new_heads[line[:2]] = stepped
     return stepped
+
+
+def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: bytes, written: bytes) -> Head | None:
+    """Stage a checkpoint behind the head, with the root of its parent; None if there is too much of it."""
+    target = parent.event
+    root = (target.root_digest, target.root_lsn, target.root_node)
+    step = _make(batch, head, parent, line, _NO_ROOT, root, (), target.lsn, None, metadata, written)
+    if step is None:
+        return None
+    (digest, chain, _root, record, page, _count, rows_at, *_), key, lsn, time_us = step
+    fields = (*line, *root, None, metadata, written, NOTHING_BORROWED, target.lsn, lsn, time_us)
+    event = _new(CheckpointEvent, fields)
+    batch.append(TYPE_ROLLBACK, time_us, record[REST_SIZE_BYTES:rows_at], NO_NODES, (record, chain))
+    put_checkpoint(batch, event, key, page)
+    rolled_back = Head(event, digest, page)
+    batch.new_heads[line[:2]] = rolled_back
+    return rolled_back
+
+
+def _make(
+    batch: Batch,
+    head: Head,
+    parent: Head,
+    line: Line,
+    state: tuple[bytes, int, int],
+    root: tuple[bytes, int, int],
+    changes: Sequence[Change],
+    target: int,
+    checkpoint_id: str | None,
+    metadata: bytes,
+    written: bytes,
+) -> tuple[Stepped, bytes, int, int] | None:
+    """Make the record of the head's successor and the page it is entered on; return them, the page's key, LSN, time."""
+    thread, branch, version, parent_branch, parent_version, _parent_digest, *jump = line
+    root_digest, root_lsn, root_node = root
+    lsn, time_us, previous_chain = batch.next_place()
+    key = encode_page_key(thread, branch, version)
+    page = head.page_before(branch, version)
+    if page is None:
+        page = batch.get_index(key) or b""
+    made = kernels.step(
+        state,
+        root_digest,
+        changes,
+        pack_numbers(
+            thread, branch, version, parent_branch, parent_version, *jump, root_lsn, root_node, target, time_us
+        ),
+        parent.digest,
+        NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id),
+        metadata,
+        written,
+        lsn,
+        previous_chain,
+        page,
+    )
+    return None if made is None else (made, key, lsn, time_us)
 
 
 def _changes(

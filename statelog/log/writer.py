@@ -50,7 +50,7 @@ from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
 from statelog.log.loans import gives_back
 from statelog.log.names import channel_key, check_name
 from statelog.log.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
-from statelog.log.step import take_step
+from statelog.log.step import take_rollback, take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
@@ -337,6 +337,9 @@ def rollback(
     check_version(thread_id, expected_version, version)
     old = target.event
     line = _line_of(batch, thread, branch, version + 1, target)
+    made = None if head is None else take_rollback(batch, head, line, target, metadata, _NOTHING_WRITTEN)
+    if made is not None:
+        return made
     root = (old.root_digest, old.root_lsn, old.root_node)
     event = _checkpoint_event(batch, line, root, None, metadata, _NOTHING_WRITTEN, old.lsn)
     return _stage_checkpoint(batch, TYPE_ROLLBACK, event, head)

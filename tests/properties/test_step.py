@@ -219,6 +219,32 @@ def test_channels_in_order_are_steps(pair):
     assert pair[0].thread("ordered").checkout("aside").head.version == 720
 
 
+targets = st.tuples(st.integers(0, 40), st.booleans(), st.sampled_from([0, 20, 60_000]))
+
+
+@given(st.lists(targets, min_size=1, max_size=40))
+def test_a_rollback_is_what_the_general_path_makes(pair, rollbacks):
+    """Also on branches, and with much metadata."""
+    thread_id = f"t{next(thread_numbers)}"
+    outcomes = []
+    for store, take in zip(pair, (writer.take_rollback, lambda *_arguments: None), strict=True):
+        taken, writer.take_rollback = writer.take_rollback, take
+        try:
+            thread = store.thread(thread_id, schema=SCHEMA)
+            thread.commit({"step": 1, "log": ["x" * 90]})
+            outcomes.append([])
+            for number, (target, is_fork, size) in enumerate(rollbacks):
+                if is_fork:
+                    thread = thread.fork(f"fork {number}", at=target % (thread.version + 1))
+                made = thread.rollback(target % (thread.version + 1), metadata={"why": "x" * size})
+                assert_encoded_alike(store, made.lsn)
+                outcomes[-1].append((made.lsn, made.kind, made.state_digest, made.version, made.parent.version))
+                thread.commit({"step": 1})
+        finally:
+            writer.take_rollback = taken
+    assert outcomes[0] == outcomes[1]
+
+
 def test_long_keyed_lists_with_equal_fingerprints(pair):
     """Identities are told apart by more than 16 bits."""
     many = [{"id": f"{number:06}"} for number in range(9000)]
