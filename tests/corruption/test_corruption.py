@@ -66,7 +66,7 @@ def test_ten_thousand_flips_are_found_or_explained(check, soak_scale):
     check(report)
     assert report.undecidable <= 3, "of 10,000 flips, those of one bit"
     assert report.placed_reads == report.damaged_reads
-    # Left: a page number in a branch page that leads to an older copy of the page it led to (DESIGN.md, E6).
+    # Left: the number of an upper page that leads to an older copy, and from there to leaves in use (DESIGN.md 6).
     assert report.absent_reads <= report.damaged_reads / 100
 
 
