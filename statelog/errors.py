@@ -94,11 +94,14 @@ class SchemaError(UsageError):
 
 
 class ChannelError(UsageError):
-    """A write to a channel the schema does not have. Facts: thread, channel, channels."""
+    """A write to a channel the schema does not have. Facts: channel, channels."""
 
 
 class ReducerTypeError(UsageError, TypeError):
-    """A write its reducer cannot merge with the value there. Facts: channel, reducer, current, write."""
+    """A write its reducer cannot merge with the value there.
+
+    Facts: path (the channel, and where in the write), reducer, and of channel, current and write what is known.
+    """
 
 
 class ValueTypeError(UsageError, TypeError):
@@ -120,7 +123,7 @@ class AlreadyExistsError(ConflictError):
 
 
 class LimitError(StatelogError, ValueError):
-    """A bound of ``limits.py`` was passed. Facts: limit, actual, path."""
+    """A bound of ``limits.py`` was passed. Facts: limit, actual; of a value, path."""
 
     exit_code = 5
 

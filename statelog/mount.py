@@ -34,8 +34,9 @@ class Mount(MountMap):
     depth, also to a list or dict that was only read from it.
     """
 
-    def __init__(self, tree: Tree, empty_value: Callable[[str], object]) -> None:
+    def __init__(self, tree: Tree, empty_value: Callable[[str], object], version: int = -1) -> None:
         super().__init__(tree, _NO_SLOT, Loaded(None))
+        self.base_version = version
         self.origin.value = self
         self._empty_value = empty_value
 
@@ -103,18 +104,25 @@ def open_mount(thread: Thread) -> Mount:
     """Return the head's state for changing."""
     head = thread.head
     tree = None if head is None else head.state.tree
-    return Mount(Tree(thread.workspace(), empty_root(kernels.KIND_DICT)) if tree is None else tree, thread.empty_value)
+    empty = empty_root(kernels.KIND_DICT)
+    version = -1 if head is None else head.version
+    return Mount(Tree(thread.workspace(), empty) if tree is None else tree, thread.empty_value, version)
 
 
 def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
     """Commit what changed in a mount as one checkpoint; None if nothing did.
 
     Raises:
-        ConflictError: a changed channel was written by another commit since. Facts: channel.
+        ConflictError: a changed channel was written by another commit since. Facts: thread, channel,
+            expected_version (at which the mount began), actual_version.
 
     """
     writes = _writes(thread, mount)
-    return thread.commit_writes(writes, metadata) if writes else None
+    try:
+        return thread.commit_writes(writes, metadata) if writes else None
+    except ConflictError as error:
+        facts = {"thread": thread.id, "expected_version": mount.base_version, "actual_version": thread.version}
+        raise type(error)(error.message, **{**facts, **error.facts}) from error
 
 
 def _writes(thread: Thread, mount: Mount) -> list[Write]:

@@ -128,6 +128,9 @@ class ListView(Sequence[Any]):
     def __add__(self, other: Sequence[Any]) -> list[Any]:
         return [*self, *other]
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> list[Any]:
+        return self.to_python()
+
     def to_python(self) -> list[Any]:
         """Return a plain, deep copy."""
         source = self._source
@@ -217,6 +220,9 @@ class MapView(Mapping[str, Any]):
     def tree(self) -> Tree | None:
         """The tree behind it, None for a small dict (internal)."""
         return self._source if isinstance(self._source, Tree) else None
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> dict[str, Any]:
+        return self.to_python()
 
     def to_python(self) -> dict[str, Any]:
         """Return a plain, deep copy."""

@@ -474,3 +474,16 @@ def test_a_cycle_or_a_deep_value_in_a_mount_is_a_limit_error(store, depth):
     with pytest.raises(LimitError), thread.mount() as state:
         state["d"]["x"] = value
     assert thread.state == {"d": {"x": 1}}
+
+
+def test_a_conflict_of_a_mount_says_who_and_where(store):
+    thread = store.thread("t")
+    thread.commit({"n": 1})
+    mount = thread.mount()
+    mount.__enter__()["n"] = 5
+    thread.commit({"n": 2})
+    with pytest.raises(ConflictError, match="channel 'n'") as raised:
+        mount.__exit__(None, None, None)
+    error = raised.value
+    assert (error.thread, error.channel, error.expected_version, error.actual_version) == ("t", "n", 0, 1)
+    assert thread.state == {"n": 2}

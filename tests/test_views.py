@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from enum import StrEnum
 from itertools import islice
@@ -9,6 +10,7 @@ from itertools import islice
 import pytest
 
 from statelog import reducers
+from statelog.errors import ValueTypeError
 from statelog.testing import identical
 
 
@@ -111,3 +113,17 @@ def test_a_tuple_lent_by_a_view_cannot_change_it(store):
     view = store.thread("t").commit({"x": [([1],)]}).state["x"]
     view[0][0].append("mine")
     assert view == [([1],)]
+
+
+def test_a_view_is_copied_whole_and_refused_with_advice(store):
+    thread = store.thread("t", schema={"log": reducers.append, "notes": reducers.merge})
+    thread.commit({"log": {"a": [1]}, "notes": {"k": {"deep": [2]}}})
+    state = thread.state
+    for copied in (copy.deepcopy(state), state.to_python()):
+        assert type(copied["log"]) is list
+        assert copied == {"log": [{"a": [1]}], "notes": {"k": {"deep": [2]}}}
+    assert type(copy.deepcopy(state["notes"])) is dict
+    with pytest.raises(ValueTypeError, match="to_python"):
+        thread.commit({"log": state["log"]})
+    thread.commit({"log": state["log"].to_python()})
+    assert thread.version == 1

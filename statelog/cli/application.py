@@ -26,7 +26,7 @@ from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
 from statelog.cli.values import dump_json, to_json
-from statelog.errors import StatelogError
+from statelog.errors import CorruptionError, StatelogError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +76,11 @@ class _Application(click.Group):
 
 def _explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error, and the exit code."""
+    if isinstance(error, CorruptionError) and "path" not in error.facts:
+        return (
+            f"{error.message} (`statelog verify` looks at all of it, `salvage` saves the rest)",
+            error.exit_code,
+        )
     if isinstance(error, StatelogError):
         return error.message, error.exit_code
     if isinstance(error, click.ClickException):
@@ -92,6 +97,7 @@ def _error_document(error: Exception, message: str, code: int) -> str:
     facts = dict(error.facts) if isinstance(error, StatelogError) else {}
     is_usage = isinstance(error, click.ClickException)
     kind = facts.pop("kind", "UsageError" if is_usage else type(error).__name__)
+    facts.pop("exit_code", None)
     return dump_json({"error": message, "kind": kind, "exit_code": code, "facts": to_json(facts)})
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from statelog import errors
 from statelog.cli.text import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OS_ERROR = errors.StorageError.exit_code
 NO_SUCH_FILE = errors.StoreNotFoundError.exit_code
@@ -56,7 +61,9 @@ def error_line(message: str) -> str:
 
 
 class ChildError(errors.StatelogError):
-    """What a child process reported or died of; its exit code and kind are those of the error there."""
+    """What a child process reported or died of; its exit code, kind and facts are those of the error there."""
 
-    def __init__(self, message: str, exit_code: int, kind: str = "ChildError") -> None:
-        super().__init__(message, exit_code=exit_code, kind=kind)
+    def __init__(
+        self, message: str, exit_code: int, kind: str = "ChildError", facts: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, **{**(facts or {}), "exit_code": exit_code, "kind": kind})

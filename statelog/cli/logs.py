@@ -11,7 +11,7 @@ import click
 from statelog.cli.documents import record_document
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
-from statelog.cli.targets import open_for_reading
+from statelog.cli.targets import find_thread, open_for_reading
 from statelog.cli.text import escape, format_size, format_time, shorten
 from statelog.cli.values import render
 
@@ -46,15 +46,19 @@ def log(
 ) -> None:
     """Print the event log of STORE in order: every commit, rollback, fork, tag and new thread."""
     output = Output(as_json=as_json)
+    is_silent = True
     with open_for_reading(store) as opened:
         records = opened.log(after, follow=follow, timeout_s=timeout_s)
         for record in islice(_of_thread(records, thread), limit):
+            is_silent = False
             if as_json:
                 output.emit(record_document(record))
             else:
                 sys.stdout.write(_format_record(record) + "\n")
             if follow:
                 sys.stdout.flush()
+        if is_silent and thread is not None and not follow:
+            find_thread(opened, thread, "main")  # which says so if there is none
 
 
 def _of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:

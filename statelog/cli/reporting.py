@@ -1,7 +1,7 @@
 """A child process that works on a file which may kill it, and reports to its parent.
 
 It writes one JSON object per line to stdout: `{"progress": [done, all]}` now and then, and at the end
-`{"report": ...}` or `{"error": message, "kind": class, "exit_code": number}`.
+`{"report": ...}` or `{"error": message, "kind": class, "exit_code": number, "facts": {...}}`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.cli.exits import INTERNAL, ChildError
 from statelog.cli.processes import last_line, signal_name, start_module
+from statelog.cli.values import to_json
 from statelog.errors import CorruptionError, StatelogError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def report_of_child(
             report: dict[str, Any] = last["report"]
             return report
         if "error" in last:
-            raise ChildError(last["error"], last["exit_code"], last["kind"])
+            raise ChildError(last["error"], last["exit_code"], last["kind"], last["facts"])
         if child.returncode < 0:
             name = signal_name(child.returncode)
             message = f"{path} is damaged: reading it ended the {work} process with {name}"
@@ -97,7 +98,8 @@ def report_to_parent(work: Callable[[Callable[[int, int], None]], Mapping[str, A
         try:
             _say({"report": work(progress)})
         except StatelogError as error:
-            _say({"error": error.message, "kind": type(error).__name__, "exit_code": error.exit_code})
+            facts = to_json(error.facts)
+            _say({"error": error.message, "kind": type(error).__name__, "exit_code": error.exit_code, "facts": facts})
 
 
 def _say(message: Mapping[str, Any]) -> None:

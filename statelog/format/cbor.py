@@ -330,6 +330,8 @@ def _locate(value: object, path: str, depth: int) -> None:
         message = f"{path}: an int of {value.bit_length()} bits, at most {INTEGER_BITS_MAX} are allowed"
         raise LimitError(message, path=path, actual=value.bit_length(), limit=INTEGER_BITS_MAX)
     elif kind not in _encoders:
+        if hasattr(kind, "to_python"):
+            _refuse(path, value, " (store what its to_python() returns)")
         base = next((base.__name__ for base in kind.__mro__[1:] if base in _encoders), None)
         _refuse(path, value, f" (convert it to {base}, or register_codec it)" if base else " (register_codec it)")
 

@@ -42,6 +42,25 @@ def test_a_missing_file_is_not_created(run, tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["threads", "verify", "salvage"])
+def test_facts_are_told_also_of_what_a_child_has_met(run, tmp_path, command):
+    missing = tmp_path / "none.state"
+    answer = run(command, missing, *([tmp_path / "new.state"] if command == "salvage" else []), "--json")
+    told = json.loads(answer.err)
+    assert (answer.code, told["exit_code"], told["facts"]["path"]) == (11, 11, str(missing))
+    assert "exit_code" not in told["facts"]
+
+
+def test_damage_met_by_a_command_names_those_that_help(run, state, monkeypatch):
+    def fail(*_arguments, **_options):
+        raise errors.CorruptionError("record 3: checksum mismatch", lsn=3)
+
+    monkeypatch.setattr(statelog, "open", fail)
+    answer = run("threads", state)
+    assert answer.code == 7
+    assert answer.err.startswith("statelog: record 3: checksum mismatch (`statelog verify` ")
+
+
 @pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
 def test_a_foreign_file_is_named_as_one(run, tmp_path, command):
     foreign = tmp_path / "notes.txt"
@@ -102,7 +121,7 @@ def test_a_file_of_somebody_else_is_not_ours(run, state):
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
 def test_every_error_is_one_line_and_its_exit_code(run, state, monkeypatch, kind):
     def fail(*_arguments, **_options):
-        raise kind("what\nhappened\x1b[31m")
+        raise kind("what\nhappened\x1b[31m", path="p")
 
     monkeypatch.setattr(statelog, "open", fail)
     answer = run("threads", state)
