@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-enum { DIGESTS_SIZE = 3 * SL_DIGEST_SIZE, ENVELOPE_SIZE = 48, TYPE_CHECKPOINT = 2, TYPE_ROLLBACK = 3, NO_FLAGS = 0, FORMAT_VERSION = 1 };
+enum { DIGESTS_SIZE = 3 * SL_DIGEST_SIZE, ENVELOPE_SIZE = 48, NO_FLAGS = 0, FORMAT_VERSION = 1 };
 
 static const uint8_t NOTHING_BORROWED[] = {0x80};
 
@@ -25,7 +25,7 @@ int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_
     const uint8_t *root_digest = state_digest;
     memcpy(numbers, parent_numbers, sizeof numbers);
     bool is_rollback = sl_load_be(numbers + (size_t)8 * SL_NUMBER_TARGET, 8) != 0;
-    int type = is_rollback ? TYPE_ROLLBACK : TYPE_CHECKPOINT;
+    int type = is_rollback ? SL_TYPE_ROLLBACK : SL_TYPE_CHECKPOINT;
     int status = is_rollback
                      ? SL_ABSENT
                      : sl_step_finish(step, state, state_size, state_content_size, state_lsn, state_digest);

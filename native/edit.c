@@ -16,17 +16,6 @@ static place place_of(const sl_entries *it)
     return (place){it->in.at, it->locators.at};
 }
 
-static int locators_copy(sl_writer *out, sl_reader from, size_t end, uint64_t home_lsn)
-{
-    while (from.at < end) {
-        uint64_t lsn;
-        uint64_t node;
-        SL_REQUIRE(sl_read_locator(&from, home_lsn, &lsn, &node));
-        sl_put_locator(out, lsn, node);
-    }
-    return SL_OK;
-}
-
 /* SL_OK if the chunk closes at its end when `is_closed`, and otherwise nowhere. */
 static int boundaries_keep(const sl_writer *out, int kind, unsigned level, size_t body_at, size_t body_end,
                            uint64_t count, bool is_closed)
@@ -82,10 +71,10 @@ int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint
     sl_put(&writer, data + behind.bytes_at, content_size - behind.bytes_at);
     size_t body_end = writer.at;
     sl_reader from = {data, size, begin.locators_at};
-    SL_REQUIRE(locators_copy(&writer, from, gap.locators_at, home_lsn) == SL_OK);
+    SL_REQUIRE(sl_copy_locators(&writer, from, gap.locators_at, home_lsn) == SL_OK);
     sl_put(&writer, locators, locators_size);
     from.at = behind.locators_at;
-    SL_REQUIRE(locators_copy(&writer, from, size, home_lsn) == SL_OK);
+    SL_REQUIRE(sl_copy_locators(&writer, from, size, home_lsn) == SL_OK);
     if (writer.full) {
         return SL_SPACE;
     }

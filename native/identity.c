@@ -8,7 +8,6 @@ enum { FORMAT_VERSION = 1, FLAG_CONTINUES = 1, IDENTITY_SIZE = 1 + SL_DIGEST_SIZ
 enum { MAJOR_POSITIVE = 0, MAJOR_BYTES = 2, MAJOR_ARRAY = 4, NULL_ITEM = 0xF6 };
 enum { BODY_FIELDS = 17, DIGEST_FIELDS = 5 };
 enum { VERSION_AT = 8, TYPE_AT = 9, FLAGS_AT = 10, BODY_SIZE_AT = 12, LSN_AT = 16, TIME_AT = 24, ENVELOPE_SIZE = 56 };
-enum { TYPE_CHECKPOINT = 2, TYPE_ROLLBACK = 3 };
 
 static const char *const NODE_PERSONS[SL_NODE_PIECE + 1] = {
     NULL, "stlg-leaf-1\0\0\0\0", "stlg-root-1\0\0\0\0", "stlg-chunk-1\0\0\0", "stlg-piece-1\0\0\0"};
@@ -170,13 +169,13 @@ int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_chec
     SL_REQUIRE(sl_skip(&in, ENVELOPE_SIZE));
     uint8_t type = record[TYPE_AT];
     uint64_t flags = sl_load_be(record + FLAGS_AT, 2);
-    if (record[VERSION_AT] != FORMAT_VERSION || (type != TYPE_CHECKPOINT && type != TYPE_ROLLBACK) ||
+    if (record[VERSION_AT] != FORMAT_VERSION || (type != SL_TYPE_CHECKPOINT && type != SL_TYPE_ROLLBACK) ||
         (flags & ~(uint64_t)FLAG_CONTINUES) != 0 || sl_load_be(record + LSN_AT, 8) != lsn) {
         return SL_FALLBACK;
     }
     uint64_t body_size = sl_load_be(record + BODY_SIZE_AT, 4);
     SL_REQUIRE(sl_has(&in, body_size));
-    SL_REQUIRE(sl_checkpoint_decode(record + in.at, (size_t)body_size, type == TYPE_ROLLBACK, &at) == SL_OK);
+    SL_REQUIRE(sl_checkpoint_decode(record + in.at, (size_t)body_size, type == SL_TYPE_ROLLBACK, &at) == SL_OK);
     uint64_t *offsets[] = {&at.root_digest_at, &at.id_at,       &at.metadata_at,
                            &at.written_at,     &at.borrowed_at, &at.borrowed_end};
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {

@@ -248,6 +248,8 @@ void sl_entries_open_tail(sl_entries *it, const uint8_t *data, size_t size, size
 int sl_entries_next(sl_entries *it);
 bool sl_read_locator(sl_reader *in, uint64_t home_lsn, uint64_t *lsn, uint64_t *node);
 void sl_put_locator(sl_writer *out, uint64_t lsn, uint64_t node);
+/* Put the locators up to `end` of what is read from, those of its own record as of `home_lsn`. */
+int sl_copy_locators(sl_writer *out, sl_reader from, size_t end, uint64_t home_lsn);
 
 static inline bool sl_is_sorted(int kind) { return kind >= SL_KIND_DICT && kind <= SL_KIND_FROZENSET; }
 static inline bool sl_is_blob(int kind) { return kind == SL_KIND_STR || kind == SL_KIND_BYTES; }
@@ -258,6 +260,7 @@ static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes 
 /* --- identity (blake2b.c) ------------------------------------------------------------------------- */
 
 enum { SL_HASH_BLOCK_SIZE = 128 };
+enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* of records */
 
 /* A digest in the making: begin, add, end. */
 typedef struct {

@@ -116,18 +116,6 @@ static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root
     return SL_OK;
 }
 
-/* Copy the locators of the levels, which stand before those of the tail. */
-static int merge_spine(merge *m, const uint8_t *data, size_t content_size, uint64_t home_lsn, const sl_root *root)
-{
-    for (sl_reader in = {data, (size_t)root->head.tail_locators_at, content_size}; in.at < (size_t)root->head.tail_locators_at;) {
-        uint64_t lsn;
-        uint64_t node;
-        SL_REQUIRE(sl_read_locator(&in, home_lsn, &lsn, &node));
-        sl_put_locator(&m->locators, lsn, node);
-    }
-    return SL_OK;
-}
-
 /* Whether all keys of the batch belong into the tail: from its first key on they do. */
 static bool merge_is_in_tail(const merge *m, const sl_root *root)
 {
@@ -168,7 +156,9 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     m.entries = (sl_writer){out->bytes, locators_at, m.entries_at, false};
     m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
     m.count = 0;
-    status = merge_spine(&m, data, content_size, home_lsn, &root);
+    /* The locators of the levels stand before those of the tail. */
+    status = sl_copy_locators(&m.locators, (sl_reader){data, size, content_size}, (size_t)root.head.tail_locators_at,
+                              home_lsn);
     while (status == SL_OK) {
         status = merge_step(&m);
     }

@@ -26,6 +26,17 @@ void sl_put_locator(sl_writer *out, uint64_t lsn, uint64_t node)
     sl_put_varint(out, node);
 }
 
+int sl_copy_locators(sl_writer *out, sl_reader from, size_t end, uint64_t home_lsn)
+{
+    while (from.at < end) {
+        uint64_t lsn;
+        uint64_t node;
+        SL_REQUIRE(sl_read_locator(&from, home_lsn, &lsn, &node));
+        sl_put_locator(out, lsn, node);
+    }
+    return SL_OK;
+}
+
 /* --- roots ---------------------------------------------------------------------------------------- */
 
 static bool root_key_read(sl_reader *in, sl_root_head *head)
@@ -322,12 +333,7 @@ int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint6
         }
     }
     sl_put(&writer, data + bytes_at, it.in.at - bytes_at);
-    while (locators.at < it.locators.at) {
-        uint64_t lsn;
-        uint64_t node;
-        SL_REQUIRE(sl_read_locator(&locators, home_lsn, &lsn, &node));
-        sl_put_locator(&writer, lsn, node);
-    }
+    SL_REQUIRE(sl_copy_locators(&writer, locators, it.locators.at, home_lsn) == SL_OK);
     return sl_finish(&writer, it.in.at - bytes_at, out);
 }
 

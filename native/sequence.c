@@ -269,12 +269,7 @@ int sl_tail_append(const uint8_t *data, size_t size, size_t content_size, uint64
     sl_put(&writer, data + tail_at, content_size - tail_at);
     sl_put(&writer, entries, entries_size);
     size_t content_end = writer.at;
-    for (sl_reader old = {data, size, content_size}; old.at < size;) {
-        uint64_t lsn;
-        uint64_t node;
-        SL_REQUIRE(sl_read_locator(&old, home_lsn, &lsn, &node));
-        sl_put_locator(&writer, lsn, node);
-    }
+    SL_REQUIRE(sl_copy_locators(&writer, (sl_reader){data, size, content_size}, size, home_lsn) == SL_OK);
     sl_put(&writer, locators, locators_size);
     return sl_finish(&writer, content_end, out);
 }

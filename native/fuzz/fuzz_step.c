@@ -3,7 +3,8 @@
  * are fixed. */
 #include "fuzz_input.h"
 
-enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99, DIGESTS_SIZE = 60, CHECKSUM_SIZE = 8 };
+enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99 };
+enum { DIGESTS_SIZE = 60, CHECKSUM_SIZE = 8 };
 
 static void check_rows(const sl_step *step)
 {
