@@ -97,7 +97,6 @@ def _error_document(error: Exception, message: str, code: int) -> str:
     facts = dict(error.facts) if isinstance(error, StatelogError) else {}
     is_usage = isinstance(error, click.ClickException)
     kind = facts.pop("kind", "UsageError" if is_usage else type(error).__name__)
-    facts.pop("exit_code", None)
     return dump_json({"error": message, "kind": kind, "exit_code": code, "facts": to_json(facts)})
 
 

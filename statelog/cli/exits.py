@@ -66,4 +66,5 @@ class ChildError(errors.StatelogError):
     def __init__(
         self, message: str, exit_code: int, kind: str = "ChildError", facts: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(message, **{**(facts or {}), "exit_code": exit_code, "kind": kind})
+        super().__init__(message, **{**(facts or {}), "kind": kind})
+        self.exit_code = exit_code

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from struct import Struct
+from struct import Struct, pack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
@@ -107,9 +106,7 @@ def record_find(
     count = len(numbers)
     scratch = take()
     places = scratch.numbers if 3 * count <= NUMBERS else new("uint64_t[]", 3 * count)
-    _record_find(
-        record, size, type_, struct.pack(f">{count}Q", *numbers), b"".join(digests), count, places, scratch.count
-    )
+    _record_find(record, size, type_, pack(f">{count}Q", *numbers), b"".join(digests), count, places, scratch.count)
     found = iter(unpack_numbers(places, 3 * scratch.count[0]))
     reuse(scratch)
     return list(zip(found, found, found, strict=True))

@@ -72,19 +72,9 @@ class NodeCache:
 
     def get_all(self, refs: Sequence[NodeRef]) -> list[Node | None]:
         """Return several nodes, as `get`."""
-        if self._young or self._old:
-            return [self.get(digest, lsn, number) for _type, digest, lsn, number in refs]
-        young, old = self._young_nodes, self._old_nodes
-        if not young and not old:
+        if not (self._young or self._old or self._young_nodes or self._old_nodes):
             return [None] * len(refs)
-        found: list[Node | None] = []
-        for _type, digest, lsn, number in refs:
-            known = young.get((lsn, number))
-            if known is None:
-                found.append(self.get(digest, lsn, number) if old else None)
-            else:
-                found.append(known[1] if known[0] == digest else None)
-        return found
+        return [self.get(digest, lsn, number) for _type, digest, lsn, number in refs]
 
     def put(self, digest: bytes, node: Node, lsn: int, number: int) -> None:
         """Remember a node."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     import statelog
-    from statelog.adapters.langgraph.holding import State
+    from statelog.adapters.langgraph.items.changes import State
 
 _SWEPT_WITH_SETS = 64
 """Expired entries that each `set` deletes, so that a cache does not grow by what nobody asks for any more."""

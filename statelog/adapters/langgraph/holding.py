@@ -9,10 +9,10 @@ from statelog.adapters.langgraph.pool import Pool
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable
     from types import TracebackType
 
-    State = MutableMapping[str, Any]
+    from statelog.adapters.langgraph.items.changes import State
 
 KEEP_LAST = 1
 """Versions of such a thread that its retention policy keeps; up to 64 more lie there until its next turn."""
