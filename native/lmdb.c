@@ -156,9 +156,14 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
     return SL_OK;
 }
 
-int sl_lmdb_leaf_at(uint64_t address, size_t size, uint64_t number)
+static const uint8_t *page_of(const uint8_t *at, size_t size)
 {
-    const uint8_t *page = (const uint8_t *)(uintptr_t)address;
+    return at - (uintptr_t)at % size;
+}
+
+int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number)
+{
+    const uint8_t *page = page_of(at, size);
     sl_lmdb_page_facts facts;
     if (sl_lmdb_page(page, size, 0, NULL, 0, NULL, 0, 0, NULL, 0, &facts) != SL_OK) {
         return SL_PAGE_KIND;
@@ -288,4 +293,22 @@ int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint
     /* The next commit but one writes here, perhaps while this reads. Not before the next one is there, beside it. */
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return is_free && load_u64(other + META_TRANSACTION_AT) < transaction;
+}
+
+int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
+                            int64_t known)
+{
+    const uint8_t *page = page_of(at, size);
+    uint64_t borne = load_u64(page);
+    if (map == 0) {
+        return may_be_own || borne > INT64_MAX ? SL_LMDB_OWN : (int64_t)borne;
+    }
+    uint64_t number = (uint64_t)((uintptr_t)page - (uintptr_t)map) / size;
+    if (may_be_own && borne != number) {
+        return SL_LMDB_OWN;
+    }
+    if ((int64_t)number == known) {
+        return known;
+    }
+    return sl_lmdb_is_free_at(map, size, transaction, number) ? SL_LMDB_FREE : (int64_t)number;
 }

@@ -157,7 +157,9 @@ enum {
     SL_PAGE_BRANCH = 1, /* LMDB's flags of a page, */
     SL_PAGE_LEAF = 2,
     SL_LMDB_LONG = 1, /* and of a node: its data is the number of the first page of its value, */
-    SL_LMDB_TABLE = 2 /* or the record of a table */
+    SL_LMDB_TABLE = 2, /* or the record of a table */
+    SL_LMDB_OWN = -1,  /* in place of a page's number, */
+    SL_LMDB_FREE = -2
 };
 
 enum { /* what is wrong with a page of LMDB's */
@@ -354,10 +356,15 @@ uint64_t sl_jump_depth(uint64_t depth); /* returns the depth that a checkpoint o
 int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
-int sl_lmdb_leaf_at(uint64_t address, size_t size, uint64_t number); /* returns SL_PAGE_*; address: of a whole page */
+/* Returns SL_PAGE_*; at: lies in a whole page. */
+int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 /* Whether the free list of the last commit, `transaction`, has a page; 0 also where that cannot be told. address, size: of
  * LMDB's map, which holds whatever pages the commit's meta page tells of, and of a page. */
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
+/* The number of the page that `at`, lent by LMDB, lies in. map: where its map begins, 0 if not known; known: a page that
+ * was looked at before. SL_LMDB_OWN: it may be a write transaction's own. SL_LMDB_FREE: see above. */
+int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
+                            int64_t known);
 
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);

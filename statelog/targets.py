@@ -44,10 +44,10 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
 
     """
     found: Head | None = None
-    if isinstance(target, Checkpoint):
-        return _find_itself(view, line, target)
     if isinstance(target, int) and not isinstance(target, bool):
         found = read_head(view, line.thread, line.branch, target) if target <= VERSIONS_MAX else None
+    elif isinstance(target, Checkpoint):
+        return _find_itself(view, line, target)
     elif isinstance(target, datetime):
         version = view.version_at_time(line.thread, line.branch, to_time_us(target))
         found = read_head(view, line.thread, line.branch, version)

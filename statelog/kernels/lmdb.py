@@ -1,7 +1,7 @@
 """Pages of LMDB's file, looked at without LMDB.
 
-The only functions that read beside their input are `page_number_at`, `check_leaf_at` and `is_page_free`: they take an
-address inside LMDB's map, and look at the pages there. Their caller answers for the map.
+The only functions that read beside their input are `page_in_use`, `check_leaf_at` and `is_page_free`: they take what
+LMDB has lent, or where its map is, and look at the pages there. Their caller answers for the map.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _NODE_SIZE_MIN: Final = 10
 _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
 _is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
+_page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
 
 
 class PageNode(NamedTuple):
@@ -122,27 +123,44 @@ class PageReader:
         return PageFacts(facts.number, facts.kind, facts.count, _FAULTS[fault], nodes)
 
 
-def leaf_address(key: memoryview, page_size_bytes: int) -> int:
-    """Return the address of the page of LMDB's map that a key or inline value, lent by it, lies in."""
-    address: int = int(ffi.cast("uintptr_t", from_buffer(key)))
-    return address - address % page_size_bytes
+def address_of(lent: memoryview) -> int:
+    """Return where a key or value lies that LMDB has lent."""
+    return int(ffi.cast("uintptr_t", from_buffer("uint8_t[]", lent)))
 
 
-def page_number_at(address: int) -> int:
-    """Return the number that the page at an address bears."""
-    return int(ffi.cast("uint64_t *", address)[0])
+PAGE_OWN: Final = -1
+PAGE_FREE: Final = -2
 
 
-def check_leaf_at(address: int, page_size_bytes: int, number: int) -> str:
-    """Return what is wrong with a leaf page at an address of LMDB's map, empty if nothing is.
+def page_in_use(
+    lent: memoryview, page_size_bytes: int, map_address: int, transaction_id: int, known: int, *, may_be_own: bool
+) -> int:
+    """Return the number of the page that a key or inline value, lent by LMDB, lies in.
 
     Args:
-        address: of its first byte.
-        page_size_bytes: its size.
+        lent: what LMDB has lent.
+        page_size_bytes: of a page.
+        map_address: of LMDB's map; 0 where it is not known, and nothing can be told.
+        transaction_id: see `is_page_free`.
+        known: a page that was looked at before.
+        may_be_own: the page may be one that a write transaction has made, and lie elsewhere.
+
+    Returns:
+        `PAGE_OWN` if it is such a page, or may be; `PAGE_FREE` if it is free.
+    """
+    return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, known)
+
+
+def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
+    """Return what is wrong with the leaf page of LMDB's map that a key lies in, empty if nothing is.
+
+    Args:
+        lent: the key.
+        page_size_bytes: of a page.
         number: the one it should bear.
 
     """
-    return _FAULTS[_leaf_at(address, page_size_bytes, number)]
+    return _FAULTS[_leaf_at(from_buffer("uint8_t[]", lent), page_size_bytes, number)]
 
 
 def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number: int) -> bool:

@@ -263,16 +263,19 @@ def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
         return None
     places, digest = found
     time_us = places.pop()
+    body = record if type(record) is bytes else bytes(record[: places[-1]])
     try:
-        return _event_at(bytes(record[: places[-1]]), places, lsn, time_us), digest
+        return _event_at(body, places, lsn, time_us), digest
     except (ValueError, CorruptionError):
         return None  # an id that is none
 
 
 def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:
     """Return the checkpoint whose fields are at some places of `data`."""
-    thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth = places[:9]
-    root_lsn, root_node, target, parent_at, root_at, id_at, metadata_at, written_at, borrowed_at, end = places[9:]
+    (
+        thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth,
+        root_lsn, root_node, target, parent_at, root_at, id_at, metadata_at, written_at, borrowed_at, end,
+    ) = places  # fmt: skip
     id_item = data[id_at:metadata_at]
     fields = (
         thread,

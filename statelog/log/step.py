@@ -17,7 +17,7 @@ from statelog.format import cbor
 from statelog.format.keys import encode_page_key
 from statelog.format.record import NO_NODES, REST_SIZE_BYTES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pack_numbers
-from statelog.log.batch import Head
+from statelog.log.batch import NO_LISTS, Head
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.index import put_checkpoint
 from statelog.log.names import channel_key
@@ -125,7 +125,7 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     event = _new(CheckpointEvent, fields)
     batch.append(TYPE_ROLLBACK, time_us, record[REST_SIZE_BYTES:rows_at], NO_NODES, (record, chain))
     put_checkpoint(batch, event, key, page)
-    rolled_back = Head(event, digest, page)
+    rolled_back = _new(Head, (event, digest, page, None, NO_LISTS))
     batch.new_heads[line[:2]] = rolled_back
     return rolled_back
 

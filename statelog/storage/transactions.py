@@ -20,9 +20,9 @@ import lmdb
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
-from statelog.kernels import check_leaf_at, leaf_address
+from statelog.kernels import check_leaf_at
 from statelog.storage.faults import armed, point
-from statelog.storage.freed import check_in_use
+from statelog.storage.freed import find_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _encode_lsn = Struct(">Q").pack
 
 _BATCHES_LENT = 2
+
+_NO_PAGE = -1
+"""In place of a page's number."""
 
 _ENTRIES_MAX = 1 << 48
 """More than any file holds: a count that was damaged may say anything."""
@@ -58,13 +61,13 @@ class ReadTransaction:
     __slots__ = ("_borrowed", "_environment", "_index", "_leaf", "_log", "_raw")
 
     _raw: Any  # lmdb.Transaction, None before it began
-    _leaf: int  # address of the leaf page of the index that was looked at last
+    _leaf: int  # number of the leaf page of the index that was looked at last
     _may_own_pages = False
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._raw = None
-        self._leaf = 0
+        self._leaf = _NO_PAGE
         self._borrowed: list[memoryview] = []
 
     def __enter__(self) -> Self:
@@ -143,9 +146,7 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
-        address = leaf_address(value, self._environment.handles.page_size_bytes)
-        if address != self._leaf:
-            check_in_use(self._environment, address, key, self._snapshot_id(), may_be_own=self._may_own_pages)
+        find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
         return unseal(key, value)
 
     def last_lsn(self) -> int:
@@ -268,18 +269,15 @@ class ReadTransaction:
         look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
-        page_size_bytes = self._environment.handles.page_size_bytes
-        address = leaf_address(lent, page_size_bytes)
-        if address == self._leaf:
-            return
-        may_be_own = self._may_own_pages
-        number = check_in_use(self._environment, address, bytes(lent), self._snapshot_id(), may_be_own=may_be_own)
-        if number >= 0:
-            fault = check_leaf_at(address, page_size_bytes, number)
+        number = find_in_use(
+            self._environment, lent, bytes(lent), self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages
+        )
+        if number >= 0 and number != self._leaf:
+            fault = check_leaf_at(lent, self._environment.handles.page_size_bytes, number)
             if fault:
                 message = f"a page of the index: {fault}"
                 raise CorruptionError(message, key=bytes(lent))
-            self._leaf = address
+            self._leaf = number
 
     def _snapshot_id(self) -> int:
         """Return the commit whose pages are read."""
@@ -328,7 +326,7 @@ class WriteTransaction(ReadTransaction):
 
     # What each begins with stands here, once: one is made for every commit.
     _raw: Any = None
-    _leaf = 0
+    _leaf = _NO_PAGE
     _callbacks: tuple[Callable[[], None], ...] = ()
     changes = 0
     """How often this transaction wrote."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import struct
+import sys
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
-from statelog.kernels import NODE_LONG, PAGE_BRANCH, PAGE_LEAF, PageReader, is_page_free, leaf_address
+from statelog.kernels import (
+    NODE_LONG,
+    PAGE_BRANCH,
+    PAGE_FREE,
+    PAGE_LEAF,
+    PAGE_OWN,
+    PageReader,
+    address_of,
+    is_page_free,
+    page_in_use,
+)
 from statelog.storage.checks import read_live_meta
 from statelog.testing.corruption_pages import PageMap
 
@@ -178,7 +189,7 @@ def mapped(data):
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = data
         view = memoryview(memory)
-        yield partial(is_page_free, leaf_address(view, PAGE), PAGE)
+        yield partial(is_page_free, address_of(view), PAGE)
         view.release()
         gc.collect()  # cffi's buffer holds the map
 
@@ -210,6 +221,33 @@ def test_what_the_free_list_names_is_free_and_nothing_else(churned):
     with mapped(data) as is_free_there:
         found = {number for number in range(len(data) // PAGE) if is_free_there(transaction_id, number)}
     assert found == free
+
+
+def test_what_lmdb_lends_lies_in_a_page_that_is_free_or_not(churned):
+    data, transaction_id = churned
+    with mmap.mmap(-1, len(data)) as memory:
+        memory[:] = data
+        view = memoryview(memory)
+        start = address_of(view)
+
+        def found(number, *, map_address=start, known=PAGE_OWN, may_be_own=False):
+            lent = view[number * PAGE + 32 : number * PAGE + 40]
+            number = page_in_use(lent, PAGE, map_address, transaction_id, known, may_be_own=may_be_own)
+            lent.release()
+            return number
+
+        pages = range(len(data) // PAGE)
+        free = {number for number in pages if is_page_free(start, PAGE, transaction_id, number)}
+        assert {number for number in pages if found(number) == PAGE_FREE} == free
+        assert all(found(number) == number for number in pages if number not in free)
+        borne = {number: int.from_bytes(data[number * PAGE :][:8], sys.byteorder) for number in pages}
+        for number in free:
+            assert found(number, known=number) == number, "it was looked at before"
+            assert found(number, map_address=0) in (borne[number], PAGE_OWN), "nothing can be told"
+            assert found(number, map_address=0, may_be_own=True) == PAGE_OWN
+            assert found(number, may_be_own=True) == (PAGE_FREE if borne[number] == number else PAGE_OWN)
+        view.release()
+        gc.collect()  # cffi's buffer holds the map
 
 
 def test_it_is_told_of_the_last_commit_alone(churned):
