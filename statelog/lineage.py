@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog import items
+from statelog import items, kernels
 from statelog.branches import no_branch
 from statelog.checkpoint import Checkpoint, read_head
 from statelog.errors import CheckpointNotFoundError, ConflictError
@@ -131,13 +131,24 @@ class Lineage:
 
         return self._made(self._session.write(work))
 
-    def commit_aside(self, branch: str, writes: Sequence[Write], *, untag: Sequence[str] = ()) -> Checkpoint:
+    def commit_aside(
+        self,
+        branch: str,
+        writes: Sequence[Write],
+        *,
+        untag: Sequence[str] = (),
+        followed: Sequence[Checkpoint] = (),
+        is_flushed: bool = True,
+    ) -> Checkpoint:
         """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
 
         Args:
             branch: its name.
             writes: as `statelog.items` makes them.
             untag: ids of checkpoints that are superseded no more.
+            followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
+                the writes already: these are referred to, not stored again.
+            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
         written = written_item(writes)
@@ -157,9 +168,10 @@ class Lineage:
                 written=written,
                 expected_version=None,
                 checkpoint_id=None,
+                known=_of_successors(batch, followed) if followed else (),
             )
 
-        made = self._made(self._session.write(work))
+        made = self._made(self._session.write(work, is_flushed=is_flushed))
         self._asides[branch] = made.place
         return made
 
@@ -313,6 +325,22 @@ def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, i
     found: list[tuple[bytes, int, int]] = []
     for stored in items.keys_between(state, twins.first, twins.last).values():
         found += items.leaves(stored)
+    return found
+
+
+def _of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of what the heads have stored that come right after some checkpoints."""
+    found: list[tuple[bytes, int, int]] = []
+    for parent in followed:
+        head = batch.memory.heads.get(parent.place)
+        if head is not None and (head.event.parent_branch, head.event.parent_version) == (
+            parent.place[1],
+            parent.version,
+        ):
+            lsn = head.event.lsn
+            record = batch.get_log(lsn)
+            rows = [] if record is None else kernels.record_nodes(record)
+            found += [(row[1], lsn, number) for number, row in enumerate(rows) if row != kernels.VACUUMED]
     return found
 
 

@@ -29,8 +29,8 @@ class Session(Protocol):
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
 
-    def write(self, work: Callable[[Batch], Head]) -> Outcome:
-        """Run `work` and return what it made."""
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
+        """Run `work` and return what it made; without `is_flushed` a later flush makes it durable."""
 
     def flush(self) -> None:
         """Make what was written durable, where it is not yet."""

@@ -67,7 +67,7 @@ class Snapshot:
     def _nodes(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
         return read_nodes(self._opened().transaction, self._engine.cache, refs)
 
-    def write(self, work: Callable[[Batch], Head]) -> Outcome:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:  # noqa: ARG002 - never is
         """Refuse (internal)."""
         return Outcome(self.act(work))
 

@@ -351,9 +351,9 @@ class Store:
         """Return a reader of nodes (internal)."""
         return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
 
-    def write(self, work: Callable[[Batch], Head]) -> Outcome:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
         """Commit (internal)."""
-        return Outcome(self._engine.write(work))
+        return Outcome(self._engine.write(work, is_flushed=is_flushed))
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

@@ -130,7 +130,7 @@ class Transaction:
                 return self._rehearsal.read_node(type_, digest, lsn, number)
         return self._engine.read_node(type_, digest, lsn, number)
 
-    def write(self, work: Callable[[Batch], Head]) -> Outcome:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:  # noqa: ARG002 - the end is
         """Rehearse, and do it again at the end."""
         self._check_open()
         with self._snapshot.hold():

@@ -93,6 +93,21 @@ def test_twins_are_referred_to(store):
     assert min(sizes[1:]) > 3000
 
 
+def test_what_a_successor_has_stored_is_referred_to(store):
+    lineage = Lineage(store, "t")
+    text = cbor.encode("x" * 3000)
+    a = commit(lineage, "a")
+    b = lineage.commit([items.append("x", [text])], id="b", parent=a, line="", fork="f")
+    before = store.last_lsn
+    for number, followed in enumerate(([a], [b], [])):
+        lineage.commit_aside(f"aside {number}", [items.append("list", [text])], followed=followed)
+    sizes = [record.size_bytes for record in store.log(after=before) if record.type == "checkpoint"]
+    assert sizes[0] < 600
+    assert min(sizes[1:]) > 3000
+    assert {str(lineage.head(f"aside {number}").state["list"][0]) for number in range(3)} == {"x" * 3000}
+    assert store.verify().ok
+
+
 lists = st.lists(st.integers() | st.text(min_size=40, max_size=90), max_size=90)
 
 

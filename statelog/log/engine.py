@@ -96,10 +96,11 @@ class Engine:
 
         return read
 
-    def write(self, work: Callable[[Batch], T], *, may_use_reserve: bool = False) -> T:
+    def write(self, work: Callable[[Batch], T], *, may_use_reserve: bool = False, is_flushed: bool = True) -> T:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable.
 
-        With `may_use_reserve` also in a store that is full, for what helps it out of that.
+        With `may_use_reserve` also in a store that is full, for what helps it out of that. Without `is_flushed` it is
+        durable with the next commit that is, or as soon as with `interval`.
 
         `work` may run on another OS thread, and more than once; all it does to the world is
         to stage. What it raises, the caller gets, and nothing is written.
@@ -107,7 +108,7 @@ class Engine:
         if self.is_closed:
             self._check_open()
         run = partial(self._run, work)
-        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
+        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run, is_flushed=is_flushed)
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""

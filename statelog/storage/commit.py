@@ -69,8 +69,9 @@ class _Request:
     to_wake: list[Any] = _NONE
     """Of a leader that has passed on: gates still to be released."""
 
-    def __init__(self, work: Callable[[WriteTransaction], Any]) -> None:
+    def __init__(self, work: Callable[[WriteTransaction], Any], *, is_flushed: bool = True) -> None:
         self.work = work
+        self.is_flushed = is_flushed
 
 
 class Committer:
@@ -98,13 +99,14 @@ class Committer:
         self._delivered_at_s = 0.0
         self._flush_s = 0.0
 
-    def submit(self, work: Callable[[WriteTransaction], T]) -> T:
+    def submit(self, work: Callable[[WriteTransaction], T], *, is_flushed: bool = True) -> T:
         """Run `work` in a write transaction, and return its result once that is durable.
 
         Args:
             work: may be run by another thread, beside the works of others, and again if the
                 transaction fails for someone else's reason. It must raise before it writes;
                 what it raises reaches its own caller alone.
+            is_flushed: False leaves the flush to the next commit, or to the keeper, whatever `durability` says.
 
         Raises:
             UsageError: called from within a work.
@@ -119,7 +121,7 @@ class Committer:
         if environment.writer_thread == get_ident():
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        request = _Request(work)
+        request = _Request(work, is_flushed=is_flushed)
         try:
             with self._mutex:
                 if self._leader is None:
@@ -260,6 +262,8 @@ class Committer:
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
         transaction = WriteTransaction(self._environment)
+        if transaction.is_flushed and not group[0].is_flushed:
+            transaction.is_flushed = any(request.is_flushed for request in group)
         try:
             self._run(transaction, group)
         except BaseException as error:

@@ -1,6 +1,6 @@
 """The thread that flushes what commits have left to it, and rests a store that is idle.
 
-Nothing depends on it: without it a store in `interval` mode is flushed when it is closed, and one that is
+Nothing depends on it: without it what is left is flushed when the store is closed, and one that is
 idle stays unsteady. It lives while there is something to do.
 """
 
@@ -26,17 +26,24 @@ class Keeper:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        self._is_interval = environment.options.durability == "interval"
+        self._flushes = self._is_interval
+        """Whether commits have left flushes to it: then it looks often."""
         self._thread: threading.Thread | None = None
-        self._end = threading.Event()
+        self._alarm = threading.Event()
+        """Of the thread that is at work; another's has ended."""
         self._commits = 0
 
-    def note_commit(self) -> None:
+    def note_commit(self, *, is_flushed: bool) -> None:
         """Have what was committed looked after. The caller holds `write_lock`."""
         self._commits += 1
+        if not (is_flushed or self._flushes):
+            self._flushes = True
+            self._alarm.set()
         if self._thread is None:
-            self._end = threading.Event()
+            self._alarm = threading.Event()
             name = f"statelog {self._environment.path.name}"
-            self._thread = threading.Thread(target=self._run, args=(self._end,), name=name, daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
             try:
                 self._thread.start()
             except RuntimeError:  # no thread can be had, or the interpreter is ending: closing flushes
@@ -44,28 +51,32 @@ class Keeper:
 
     def stop(self) -> None:
         """End soon. The caller holds `write_lock`."""
-        self._end.set()
+        alarm, self._alarm = self._alarm, threading.Event()
+        alarm.set()
         self._thread = None
 
-    def _run(self, end: threading.Event) -> None:
+    def _run(self, alarm: threading.Event) -> None:
         environment = self._environment
-        is_interval = environment.options.durability == "interval"
-        pause_s = min(environment.options.interval_ms / 1000, IDLE_S) if is_interval else IDLE_S
+        interval_s = min(environment.options.interval_ms / 1000, IDLE_S)
         seen, idle_s = -1, 0.0
-        while not end.wait(pause_s):
+        while self._alarm is alarm:
+            pause_s = interval_s if self._flushes else IDLE_S
+            if alarm.wait(pause_s):  # to end, or to look sooner
+                alarm.clear()
+                continue
             with contextlib.suppress(StatelogError, lmdb.Error, OSError):  # whoever writes next meets it, too
-                if is_interval:
+                if self._flushes:
                     environment.steady.flush()
                 idle_s = idle_s + pause_s if seen == self._commits else 0.0
                 seen = self._commits
-                if idle_s >= IDLE_S and self._rest(end, seen):
+                if idle_s >= IDLE_S and self._rest(alarm, seen):
                     return
 
-    def _rest(self, end: threading.Event, seen: int) -> bool:
+    def _rest(self, alarm: threading.Event, seen: int) -> bool:
         """Make the store steady if it is idle; tell whether the thread may end."""
         environment = self._environment
         with environment.write_lock:
-            if end.is_set():
+            if self._alarm is not alarm:
                 return True
             if seen != self._commits:
                 return False
@@ -75,4 +86,5 @@ class Keeper:
             finally:
                 environment.locks.release_writer()
             self._thread = None
+            self._flushes = self._is_interval
             return True

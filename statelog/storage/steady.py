@@ -73,7 +73,7 @@ class Steady:
     """A process's part in the protocol. Everything here is called by who holds the write lock and the writer lock.
 
     Attributes:
-        is_dirty: whether something in the journal is not flushed (`interval`).
+        is_dirty: whether something in the journal is not flushed.
         is_unsteady: whether anything was committed since the last advance.
     """
 
@@ -153,7 +153,7 @@ class Steady:
         if self.is_off or not transaction.changes:
             raw.commit()
             return
-        self._environment.keeper.note_commit()
+        self._environment.keeper.note_commit(is_flushed=transaction.is_flushed)
         self.is_unsteady = True
         records, lsn = transaction.appended, transaction.first_lsn
         is_journaled = (
@@ -207,6 +207,7 @@ class Steady:
             flush_file(self._descriptor)
         except OSError as error:
             raise translate_os(error, path=journal_path(self._environment.path)) from error
+        self.is_dirty = False
         if armed:
             point("journal.after_flush")
 

@@ -2,13 +2,14 @@
 
 import errno
 import os
+import threading
 import time
 
 import pytest
 
 from statelog.errors import AccessError, CorruptionError, JournalMissingError, StorageError, StoreLockedError
 from statelog.limits import HELD_PAGES_MAX
-from statelog.storage import faults, recovery
+from statelog.storage import faults, recovery, steady
 from statelog.storage.journal import journal_path
 from statelog.storage.marker import read_marker, set_marker
 
@@ -26,6 +27,15 @@ def marker_of(path):
         return read_marker(descriptor)
     finally:
         os.close(descriptor)
+
+
+@pytest.fixture
+def flushes(monkeypatch):
+    """Return a function that tells how often a journal was flushed."""
+    calls = []
+    flush_file = steady.flush_file
+    monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
+    return lambda: len(calls)
 
 
 def files(path):
@@ -251,6 +261,54 @@ def test_an_interval_store_is_flushed_by_and_by(open_environment, append):
     deadline = time.monotonic() + 5
     while environment.steady.is_dirty and time.monotonic() < deadline:
         time.sleep(0.005)
+    assert not environment.steady.is_dirty
+
+
+def test_a_commit_may_leave_its_flush_to_the_next_one(open_environment, append, flushes):
+    environment = open_environment(interval_ms=60_000)
+    environment.committer.submit(append)
+    before = flushes()
+    environment.committer.submit(append, is_flushed=False)
+    assert environment.steady.is_dirty
+    assert flushes() == before
+    environment.committer.submit(append)
+    assert not environment.steady.is_dirty
+    assert flushes() == before + 1
+
+
+def test_what_no_commit_flushes_is_flushed_by_and_by(open_environment, append):
+    environment = open_environment(interval_ms=10)
+    environment.committer.submit(append)  # the keeper has begun, and looks once a second
+    environment.committer.submit(append, is_flushed=False)
+    started_s = time.monotonic()
+    while environment.steady.is_dirty and time.monotonic() < started_s + 5:
+        time.sleep(0.005)
+    assert time.monotonic() < started_s + 0.7
+    assert not environment.steady.is_dirty
+
+
+def test_a_group_is_flushed_if_one_of_it_is_to_be(open_environment, append):
+    environment = open_environment(interval_ms=60_000)
+    gate, begun = threading.Event(), threading.Event()
+
+    def slow(transaction):
+        begun.set()
+        assert gate.wait(10)
+        return append(transaction)
+
+    threads = [threading.Thread(target=environment.committer.submit, args=(slow,), kwargs={"is_flushed": False})]
+    threads[0].start()
+    assert begun.wait(10)
+    for is_flushed in (False, True, False):
+        kwargs = {"is_flushed": is_flushed}
+        threads.append(threading.Thread(target=environment.committer.submit, args=(append,), kwargs=kwargs))
+        threads[-1].start()
+    while len(environment.committer._queue) < 3:
+        time.sleep(0.001)
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert environment.committer.groups == 2
     assert not environment.steady.is_dirty
 
 

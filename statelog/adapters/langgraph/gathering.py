@@ -6,23 +6,23 @@ The store shares flushes between commits by itself; this shares the commit, whic
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from statelog.items import Write
+T = TypeVar("T")
 
 _TOGETHER_MAX = 128
 
 
-class _Request:
-    """The writes of one caller."""
+class _Request(Generic[T]):
+    """The part of one caller."""
 
-    __slots__ = ("error", "gate", "is_settled", "writes")
+    __slots__ = ("error", "gate", "is_settled", "part")
 
-    def __init__(self, writes: Sequence[Write]) -> None:
-        self.writes = writes
+    def __init__(self, part: T) -> None:
+        self.part = part
         self.error: Exception | None = None
         self.is_settled = False
         self.gate = Lock()
@@ -30,24 +30,24 @@ class _Request:
         self.gate.acquire()
 
 
-class Gatherer:
+class Gatherer(Generic[T]):
     """Commits for several OS threads at once, by what they write to."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting: dict[str, list[_Request]] = {}
+        self._waiting: dict[str, list[_Request[T]]] = {}
         """Who waits for the commit that is being made, by what it is to."""
 
-    def commit(self, name: str, writes: Sequence[Write], make: Callable[[Sequence[Write]], object]) -> None:
-        """Return when `make` has committed these writes, maybe with those of others.
+    def commit(self, name: str, part: T, make: Callable[[Sequence[T]], object]) -> None:
+        """Return when `make` has committed this part, maybe with those of others.
 
         Args:
             name: what is written to: what goes to the same may go together.
-            writes: to be committed all or none.
-            make: commits. What it raises for these writes is raised here, what it raises for others is not.
+            part: to be committed whole or not at all.
+            make: commits. What it raises for this part is raised here, what it raises for others is not.
 
         """
-        request = _Request(writes)
+        request = _Request(part)
         with self._lock:
             waiting = self._waiting.get(name)
             if waiting is None:
@@ -61,7 +61,7 @@ class Gatherer:
         if request.error is not None:
             raise request.error
 
-    def _wait(self, name: str, request: _Request) -> None:
+    def _wait(self, name: str, request: _Request[T]) -> None:
         try:
             request.gate.acquire()
         except BaseException:  # interrupted: the others must not wait for this one
@@ -74,7 +74,7 @@ class Gatherer:
                 self._pass_on(name)
             raise
 
-    def _lead(self, name: str, request: _Request, make: Callable[[Sequence[Write]], object]) -> None:
+    def _lead(self, name: str, request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
         with self._lock:
             waiting = self._waiting[name]
             group = [request, *waiting[: _TOGETHER_MAX - 1]]
@@ -99,10 +99,10 @@ class Gatherer:
                 del self._waiting[name]
 
 
-def _settle(group: Sequence[_Request], make: Callable[[Sequence[Write]], object]) -> None:
+def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object]) -> None:
     if len(group) > 1:
         try:
-            make([write for member in group for write in member.writes])
+            make([member.part for member in group])
         except Exception:  # noqa: BLE001, S110 - whose it is shows when each is made alone
             pass
         else:
@@ -111,7 +111,7 @@ def _settle(group: Sequence[_Request], make: Callable[[Sequence[Write]], object]
             return
     for member in group:
         try:
-            make(member.writes)
+            make([member.part])
         except Exception as error:  # noqa: BLE001 - its caller's
             member.error = error
         member.is_settled = True

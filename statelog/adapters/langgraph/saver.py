@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     CheckpointTuple,
     DeltaChannelHistory,
@@ -30,11 +29,11 @@ from statelog.adapters.langgraph.names import (
     line_name,
     place_of,
     thread_id_of,
-    write_name,
     writes_prefix,
     writes_range,
 )
 from statelog.adapters.langgraph.ordering import Ordered
+from statelog.adapters.langgraph.pending import Pending, commit_pending, pending
 from statelog.adapters.langgraph.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.reading import (
     Own,
@@ -117,7 +116,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._frozen = Frozen()
         self._parts = Parts()
         self._bases = Bases()
-        self._gatherer = Gatherer()
+        self._gatherer: Gatherer[Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
 
@@ -338,7 +337,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Store what a task has written, before the checkpoint it leads to; the checkpoint it follows may come later.
 
-        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced.
+        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced. A process may
+        be killed as soon as this returns. What power failing may take is what came after the last checkpoint, error,
+        interrupt or resume of any thread, and within the store's `interval_ms`: one superstep is one flush.
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -350,18 +351,11 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         if not place.id:
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
-        codec = self._codec
-        prefix = writes_prefix(place)
-        made = []
-        for number, (channel, value) in enumerate(writes):
-            index = WRITES_IDX_MAP.get(channel, number)
-            texts = (task_id, task_path, channel, str(index))
-            item = codec.encode_write(texts, value, f"write to {channel!r} of task {task_id!r}")
-            put = items.put if index < 0 else items.put_once
-            made.append(put(write_name(prefix, task_id, index), item))
-        if made:
+        base = self._bases.get(place)
+        part = pending(self._codec, place, writes, task_id, task_path, None if base is None else base.checkpoint)
+        if part.writes:
             lineage = self._lineage(place.thread_id)
-            self._gatherer.commit(place.thread_id, made, partial(lineage.commit_aside, WRITES_BRANCH))
+            self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
 
     # --- removing and copying -----------------------------------------------------------
 

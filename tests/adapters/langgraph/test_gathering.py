@@ -20,13 +20,14 @@ class Commits:
         if not is_slow:
             self.may_end.set()
 
-    def make(self, writes):
+    def make(self, parts):
+        writes = list(chain.from_iterable(parts))
         self.began.set()
         assert self.may_end.wait(10)
         if "bad" in writes:
             message = "bad"
             raise ValueError(message)
-        self.made.append(list(writes))
+        self.made.append(writes)
 
 
 def start(gatherer, commits, writes, failed):

@@ -15,7 +15,7 @@ from histories import config
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.types import ERROR
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 import statelog
 from statelog import items
@@ -27,6 +27,7 @@ from statelog.errors import (
     ThreadDeletedError,
     UsageError,
 )
+from statelog.storage import steady
 
 
 @pytest.fixture
@@ -93,6 +94,39 @@ def test_a_message_of_a_pending_write_is_the_channel_s(saver):
     assert max(sizes) < 3000 + 2500
     found = saver.get_tuple(place)
     assert found.checkpoint["channel_values"]["messages"] == messages
+
+
+def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(saver):
+    messages = [HumanMessage("m" * 3000, id=str(number)) for number in range(3)]
+    before = put(saver, config("t"), {"messages": messages[:1]})
+    for number in (1, 2):
+        place = put(saver, before, {"messages": messages[: number + 1]})
+        size = _nodes(saver)
+        saver.put_writes(before, [("messages", [messages[number]])], f"task {number}")
+        assert _nodes(saver) - size < 1500
+        assert saver.get_tuple(before).pending_writes == [(f"task {number}", "messages", [messages[number]])]
+        before = place
+    saver.store.retain(keep_last=1)
+    assert saver.store.verify().ok
+
+
+def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
+    calls = []
+    flush_file = steady.flush_file
+    monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
+
+    def flushes(function, *arguments):
+        before = len(calls)
+        function(*arguments)
+        return len(calls) - before
+
+    with StatelogSaver.open(tmp_path / "s", interval_ms=60_000) as saver:
+        first = put(saver, config("t"), {"x": 0})
+        assert flushes(saver.put_writes, first, [("x", 1)], "task") == 0
+        assert flushes(saver.put_writes, first, [("x", 2)], "another") == 0
+        assert flushes(put, saver, first, {"x": 2}) == 1
+        for channel in (ERROR, INTERRUPT, RESUME):  # after which no checkpoint need come
+            assert flushes(saver.put_writes, first, [("y", 1), (channel, "")], f"task {channel}") == 1
 
 
 def _nodes(saver):

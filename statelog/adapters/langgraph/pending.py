@@ -1,0 +1,67 @@
+"""Pending writes: what tasks have written before the checkpoint it leads to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+
+from statelog import items
+from statelog.adapters.langgraph.names import WRITES_BRANCH, write_name, writes_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog import Checkpoint
+    from statelog.adapters.langgraph.names import Place
+    from statelog.adapters.langgraph.values import Codec
+    from statelog.items import Write
+    from statelog.lineage import Lineage
+
+
+class Pending(NamedTuple):
+    """The writes of a task."""
+
+    writes: Sequence[Write]
+    is_flushed: bool
+    """Whether they are to be on the disk at once: no checkpoint may come after an error or an interrupt."""
+    followed: Checkpoint | None
+    """The checkpoint they are put to, if it is remembered."""
+
+
+def pending(
+    codec: Codec,
+    place: Place,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+    followed: Checkpoint | None,
+) -> Pending:
+    """Return what is to be committed of a task's writes.
+
+    Raises:
+        ValueTypeError: the serialiser refuses a value; the message names the channel.
+        LimitError: there are more than 131,072.
+
+    """
+    prefix = writes_prefix(place)
+    made = []
+    is_flushed = False
+    for number, (channel, value) in enumerate(writes):
+        index = WRITES_IDX_MAP.get(channel, number)
+        texts = (task_id, task_path, channel, str(index))
+        item = codec.encode_write(texts, value, f"write to {channel!r} of task {task_id!r}")
+        is_flushed = is_flushed or index < 0
+        put = items.put if index < 0 else items.put_once
+        made.append(put(write_name(prefix, task_id, index), item))
+    return Pending(made, is_flushed, followed)
+
+
+def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
+    """Commit the writes of some tasks."""
+    lineage.commit_aside(
+        WRITES_BRANCH,
+        [write for part in parts for write in part.writes],
+        followed=[part.followed for part in parts if part.followed is not None],
+        is_flushed=any(part.is_flushed for part in parts),
+    )
