@@ -286,7 +286,7 @@ void sl_step_begin(sl_step *step);
 int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size);
 int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
                 const uint8_t *state, size_t state_size, size_t state_content_size);
-/* Nothing where the channel has a value. */
+/* SL_FALLBACK where the channel has a value: it stays, or both are joined. */
 int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
                      const uint8_t *state, size_t state_size, size_t state_content_size);
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,

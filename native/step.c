@@ -168,7 +168,7 @@ int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const u
 {
     sl_key_hit hit;
     int status = sl_find_key(state, state_size, state_content_size, 0, 1, SL_KIND_DICT, key, key_size, &hit);
-    return status != SL_OK || hit.found != 0 ? status : sl_step_put(step, key, key_size, item, item_size);
+    return status != SL_OK ? status : hit.found ? SL_FALLBACK : sl_step_put(step, key, key_size, item, item_size);
 }
 
 /* The fingerprint of an item of a keyed list, big-endian. */

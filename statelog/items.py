@@ -75,10 +75,10 @@ def put(channel: str, item: bytes) -> Write:
     return Prepared(channel, replace, item)
 
 
-def put_once(channel: str, item: bytes) -> Write:
-    """Return a write that sets a channel unless it has a value: the first one stays."""
+def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
+    """Return a write that sets a channel unless it has a value: the first one stays, or `join` makes one of both."""
     kernels.cbor_check(item)
-    return _PutOnce(channel, item)
+    return _PutOnce(channel, item, join)
 
 
 def append(channel: str, items: Sequence[bytes]) -> Write:
@@ -119,6 +119,7 @@ def _check_all(items: Sequence[bytes]) -> None:
 class _PutOnce:
     channel: str
     item: bytes
+    join: Callable[[bytes, bytes], bytes] | None
     spec: str = "put_once"
 
     @property
@@ -127,8 +128,14 @@ class _PutOnce:
         return kernels.STEP_PUT_ONCE, self.item, ""
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
-        """Return what is there, or the new slot."""
-        return encode_slot(workspace, self.item, top=True) if current is None else current
+        """Return what is there, or the new slot, or that of both."""
+        if current is None:
+            return encode_slot(workspace, self.item, top=True)
+        if self.join is None:
+            return current
+        held = read_item(workspace, current)
+        joined = self.join(held, self.item)
+        return current if joined == held else encode_slot(workspace, joined, top=True)
 
 
 @dataclass(frozen=True, slots=True)

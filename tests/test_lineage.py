@@ -80,6 +80,21 @@ def test_the_first_value_stays(store):
     assert lineage.commit_aside("aside", [items.remove("x")]).state == {"y": 2}
 
 
+def test_the_first_value_and_a_later_one_may_be_joined(store):
+    lineage = Lineage(store, "t")
+
+    def join(held, new):
+        return held if held == new else cbor.encode(cbor.decode(held) + cbor.decode(new))
+
+    for value in ("a", "b", "c" * 5000):
+        made = lineage.commit_aside("aside", [items.put_once("x", cbor.encode(value), join)])
+    assert made.state == {"x": "ab" + "c" * 5000}
+    before = made.state_digest
+    held = cbor.encode(str(made.state["x"]))
+    assert lineage.commit_aside("aside", [items.put_once("x", held, join)]).state_digest == before
+    assert store.verify().ok
+
+
 def test_twins_are_referred_to(store):
     lineage = Lineage(store, "t")
     text = cbor.encode("x" * 3000)

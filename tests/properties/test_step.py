@@ -215,7 +215,7 @@ def test_a_step_in_a_state_of_many_channels(pair, commits):
 def test_channels_in_order_are_steps(pair):
     commits = [[put_once(f"{number:05}", cbor.encode(f"write {number}" * 8))] for number in range(700)]
     assert commit_both(pair, "ordered", commits, commit_aside) > 550
-    assert commit_both(pair, "ordered", commits[::-1][:20], commit_aside) > 0  # which change nothing
+    assert commit_both(pair, "ordered", commits[::-1][:20], commit_aside) == 0, "what stays may have to be joined"
     assert pair[0].thread("ordered").checkout("aside").head.version == 720
 
 

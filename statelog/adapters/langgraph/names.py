@@ -8,7 +8,7 @@
 | namespace | branch `main`; `ns:` and the namespace |
 | checkpoint beside another of the same parent | branch of the namespace, `@`, checkpoint |
 | channel | channel of that name |
-| pending writes | branch `writes`, one channel a write |
+| pending writes | branch `writes`, one channel a task, one each for an error, interrupt, resume |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.errors import LimitError, UsageError
+from statelog.errors import UsageError
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ _PLACE_WIDTH, _TASK_WIDTH = 8, 11
 
 _INDEX_WIDTH = 3
 _INDEX_MIN = -(1 << 17)
-WRITES_MAX = 1 << 17
-"""Writes of one task."""
 
 
 class Place(NamedTuple):
@@ -159,15 +157,7 @@ def writes_prefix(place: Place) -> str:
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
-    """Return the channel of a write.
-
-    Raises:
-        LimitError: a task has too many.
-
-    """
-    if not _INDEX_MIN <= index < WRITES_MAX:
-        message = f"write {index} of task {task_id!r}"
-        raise LimitError(message, actual=index, limit=WRITES_MAX)
+    """Return the channel of a task's writes (0), or of one that LangGraph gives a negative number."""
     return f"{prefix}/{_short_digest(task_id)}{_digits(index - _INDEX_MIN, _INDEX_WIDTH)}"
 
 

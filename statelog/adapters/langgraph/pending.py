@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog import items
+from statelog.adapters.langgraph.bundles import encode_bundle, join_bundles
 from statelog.adapters.langgraph.names import WRITES_BRANCH, write_name, writes_prefix
 
 if TYPE_CHECKING:
@@ -41,19 +42,22 @@ def pending(
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
-        LimitError: there are more than 131,072.
 
     """
     prefix = writes_prefix(place)
-    made = []
-    is_flushed = False
+    what = f"task {task_id!r}"
+    together, made = [], []
     for number, (channel, value) in enumerate(writes):
         index = WRITES_IDX_MAP.get(channel, number)
-        texts = (task_id, task_path, channel, str(index))
-        item = codec.encode_write(texts, value, f"write to {channel!r} of task {task_id!r}")
-        is_flushed = is_flushed or index < 0
-        put = items.put if index < 0 else items.put_once
-        made.append(put(write_name(prefix, task_id, index), item))
+        if index < 0:
+            item = encode_bundle(codec, task_id, task_path, [(index, channel, value)], what=what)
+            made.append(items.put(write_name(prefix, task_id, index), item))
+        else:
+            together.append((index, channel, value))
+    is_flushed = bool(made)
+    if together:
+        item = encode_bundle(codec, task_id, task_path, together, what=what)
+        made.append(items.put_once(write_name(prefix, task_id, 0), item, join_bundles))
     return Pending(made, is_flushed, followed)
 
 

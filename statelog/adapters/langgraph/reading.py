@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog import items
+from statelog.adapters.langgraph.bundles import decode_bundle, decode_writes_of, read_bundle
 from statelog.adapters.langgraph.listed import ListedTuple
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
@@ -24,10 +25,9 @@ from statelog.adapters.langgraph.names import (
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values import is_packed, join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
@@ -85,30 +85,15 @@ def kept_item(state: MapView) -> bytes | None:
 # --- pending writes -----------------------------------------------------------------
 
 
-_WRITE_TEXTS = 4
-"""Task, path, channel, number."""
-
-
-class WriteRow(NamedTuple):
-    """One pending write, as stored."""
-
-    item: bytes
-    """Whose it is; and the value, if that is not split."""
-    value: Read | None
+WriteRow = list[bytes]
+"""Pending writes of a task, as `read_bundle` returns them."""
 
 
 def read_writes(state: MapView | None, place: Place) -> list[WriteRow]:
     """Return the pending writes of a checkpoint in the head of `WRITES_BRANCH`."""
     if state is None:
         return []
-    rows = []
-    for stored in items.keys_between(state, *writes_range(writes_prefix(place))).values():
-        if isinstance(stored, bytes) and is_packed(stored):
-            rows.append(WriteRow(stored, None))
-        else:
-            item, *values = items.read_list(stored)
-            rows.append(WriteRow(item, [join(values)]))
-    return rows
+    return [read_bundle(stored) for stored in items.keys_between(state, *writes_range(writes_prefix(place))).values()]
 
 
 def is_hidden(state: MapView | None, place: Place) -> bool:
@@ -189,15 +174,14 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
     return codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))
 
 
-def decode_writes(codec: Codec, rows: Iterable[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
+def decode_writes(codec: Codec, rows: Sequence[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
-    found = []
-    for row in rows:
-        task_id, path, channel, number = [text or "" for text in codec.decode_texts(row.item, _WRITE_TEXTS)]
-        if channels is None or channel in channels:
-            value = codec.decode_value(row.item, _WRITE_TEXTS) if row.value is None else codec.decode(row.value)
-            found.append((writes_sort_key(path, task_id, int(number)), (task_id, channel, value)))
-    return [write for _key, write in sorted(found, key=_first)]
+    found: dict[Any, PendingWrite] = {}
+    for row in reversed(rows):  # writes that were stored one by one stand behind: they were first
+        bundle = decode_bundle(row)
+        for number, channel, value in decode_writes_of(codec, bundle, channels):
+            found.setdefault(writes_sort_key(bundle.path, bundle.task_id, number), (bundle.task_id, channel, value))
+    return [write for _key, write in sorted(found.items(), key=_first)]
 
 
 def _first(pair: tuple[Any, Any]) -> Any:

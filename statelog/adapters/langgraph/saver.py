@@ -344,7 +344,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
             ThreadDeletedError: the thread was deleted.
-            UsageError: the config names no thread, or no checkpoint. LimitError: a task has more than 131,072 writes.
+            UsageError: the config names no thread, or no checkpoint.
 
         """
         place = place_of(config)

@@ -37,12 +37,14 @@ _PREFIX = items.codec_prefix(MSGPACK)
 _SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
 
-_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+"""What an array of msgpack begins with."""
+
 _METADATA_SIZE_BYTES_MAX = 48 * 1024
 _MAJOR_LIST = 4
 
 
-def join(encoded: list[bytes]) -> Joined:
+def join(encoded: Sequence[bytes]) -> Joined:
     """Return packed items in one, as msgpack."""
     at = len(_PREFIX)
     starts = (1, 2, 3, 5, 9)
@@ -74,14 +76,19 @@ def pack(data: bytes) -> bytes:
     return items.wrap(_PREFIX, data)
 
 
+def unpack(item: bytes) -> bytes:
+    """Return the msgpack of such an item."""
+    return items.unwrap(_PREFIX, item)
+
+
 def is_packed(item: bytes) -> bool:
     """Whether an item is one value that is msgpack."""
     return item.startswith(_PREFIX)
 
 
-def _split(data: bytes) -> list[bytes] | None:
+def split_list(data: bytes) -> list[bytes] | None:
     """Return the items of a list that is worth splitting, None of anything else."""
-    parts = split_array(data) if data and data[0] in _ARRAYS else None
+    parts = split_array(data) if data and data[0] in ARRAYS else None
     return None if parts is None or len(data) < _SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
 
@@ -109,12 +116,16 @@ class Codec:
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
         return kind, data if type(data) is bytes else bytes(data)
 
+    def load(self, kind: str, data: bytes) -> Any:
+        """Return a value of what `dump` has returned. Raises what the serialiser raises."""
+        return self._serde.loads_typed((kind, data))
+
     def encode(self, value: Any, what: str) -> Encoded:
         """Return a value's item, or those of a list."""
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what)
-        parts = _split(data)
+        parts = split_list(data)
         return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
@@ -149,36 +160,25 @@ class Codec:
     def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
         """Return one item of some texts and a value."""
         kind, data = self.dump(value, what)
-        texts = [_pack_text(part) for part in parts]
+        texts = [pack_text(part) for part in parts]
         if kind == MSGPACK:
             return pack(join_array([*texts, data]))
-        return pack(join_array([*texts, _pack_text(kind), _pack_bytes(data)]))
+        return pack(join_array([*texts, pack_text(kind), pack_bytes(data)]))
 
     @staticmethod
     def decode_texts(item: bytes, number: int) -> list[str | None]:
         """Return the texts of `encode_parts`, without looking at the value."""
-        parts = split_array(items.unwrap(_PREFIX, item)) or []
-        return [_unpack_text(part) for part in parts[:number]]
+        parts = split_array(unpack(item)) or []
+        return [unpack_text(part) for part in parts[:number]]
 
     def decode_value(self, item: bytes, number: int) -> Any:
         """Return the value of `encode_parts`, which so many texts stand before."""
-        parts = split_array(items.unwrap(_PREFIX, item)) or []
+        parts = split_array(unpack(item)) or []
         if len(parts) == number + 1:
             return self._serde.loads_typed((MSGPACK, parts[number]))
-        kind = _unpack_text(parts[number])
+        kind = unpack_text(parts[number])
         assert kind is not None
-        return self._serde.loads_typed((kind, _unpack_bytes(parts[number + 1])))
-
-    def encode_write(self, texts: Sequence[str], value: Any, what: str) -> bytes:
-        """Return the item of a pending write: as `encode_parts`; of a list that is split a list, texts first."""
-        kind, data = self.dump(value, what)
-        header = [_pack_text(text) for text in texts]
-        if kind != MSGPACK:
-            return pack(join_array([*header, _pack_text(kind), _pack_bytes(data)]))
-        parts = _split(data)
-        if parts is None:
-            return pack(join_array([*header, data]))
-        return items.pack_list([pack(join_array(header)), *map(pack, parts)])
+        return self._serde.loads_typed((kind, unpack_bytes(parts[number + 1])))
 
     # --- metadata -----------------------------------------------------------------------
 
@@ -234,7 +234,8 @@ def _is_plain(value: Any, depth: int) -> bool:
     return kind is dict and all(type(key) is str and _is_plain(member, depth + 1) for key, member in value.items())
 
 
-def _pack_text(text: str | None) -> bytes:
+def pack_text(text: str | None) -> bytes:
+    """Return a text, or nil, in msgpack."""
     if text is None:
         return b"\xc0"
     data = text.encode("utf-8", "surrogatepass")
@@ -243,18 +244,18 @@ def _pack_text(text: str | None) -> bytes:
     return b"\xdb" + len(data).to_bytes(4, "big") + data
 
 
-def _unpack_text(item: bytes) -> str | None:
+def unpack_text(item: bytes) -> str | None:
+    """Return the text of `pack_text`."""
     if item == b"\xc0":
         return None
     return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
 
 
-def _pack_bytes(data: bytes) -> bytes:
+def pack_bytes(data: bytes) -> bytes:
+    """Return bytes in msgpack."""
     return b"\xc6" + len(data).to_bytes(4, "big") + data
 
 
-def _unpack_bytes(item: bytes) -> bytes:
+def unpack_bytes(item: bytes) -> bytes:
+    """Return the bytes of `pack_bytes`."""
     return item[5:]
-
-
-__all__ = ["Codec", "Encoded", "Parts", "Read", "join", "pack"]

@@ -1,0 +1,117 @@
+"""The writes of a task in one value, and those that were stored one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+from histories import config
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from statelog import items
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.bundles import (
+    decode_bundle,
+    decode_writes_of,
+    encode_bundle,
+    join_bundles,
+    read_bundle,
+)
+from statelog.adapters.langgraph.names import WRITES_BRANCH, place_of, write_name, writes_prefix
+from statelog.adapters.langgraph.values import Codec, pack, pack_bytes, pack_text
+from statelog.kernels.msgpack import join_array
+from statelog.lineage import Lineage
+
+CODEC = Codec(JsonPlusSerializer())
+
+values = st.one_of(
+    st.none(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.text(max_size=40),
+    st.binary(max_size=9),
+    st.lists(st.text(min_size=30, max_size=50), max_size=4),
+    st.lists(st.integers(0, 9), max_size=4),
+)
+writes = st.lists(
+    st.tuples(st.integers(0, 40), st.text(max_size=4), values), unique_by=lambda write: write[0], min_size=1
+)
+
+
+def encode(*found, task="task", path="path"):
+    return encode_bundle(CODEC, task, path, found, what="task")
+
+
+def decode(item, channels=None):
+    return list(decode_writes_of(CODEC, decode_bundle(read_bundle(item)), channels))
+
+
+@given(writes, st.text(max_size=3), st.text(max_size=3))
+def test_what_is_bundled_comes_back(found, task, path):
+    item = encode(*found, task=task, path=path)
+    bundle = decode_bundle(read_bundle(item))
+    assert (bundle.task_id, bundle.path) == (task, path)
+    assert decode(item) == found
+    some = {channel for _number, channel, _value in found[::2]}
+    assert decode(item, some) == [write for write in found if write[1] in some]
+
+
+@given(writes, writes)
+def test_of_a_number_the_first_write_stays(first, more):
+    held, new = encode(*first), encode(*more, path="other")
+    joined = join_bundles(held, new)
+    expected = {number: (number, channel, value) for number, channel, value in [*reversed(more), *reversed(first)]}
+    assert {write[0]: write for write in decode(joined)} == expected
+    assert decode(joined)[: len(first)] == first
+    assert join_bundles(joined, new) == joined
+    assert join_bundles(held, held) == held
+
+
+def one_by_one(task, path, channel, number, *value, values=()):
+    """Return a write as it was stored before there were bundles."""
+    packed = pack(join_array([*map(pack_text, (task, path, channel, str(number))), *value]))
+    return items.pack_list([packed, *map(pack, values)]) if values else packed
+
+
+def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
+    texts = [f"{number} " + "x" * 50 for number in range(3)]
+    dumped = [CODEC.dump(text, "")[1] for text in texts]
+    held = [
+        one_by_one("task", "path", "int", 0, CODEC.dump(7, "")[1]),
+        one_by_one("task", "path", "list", 1, values=dumped),
+        one_by_one("task", "path", "bytes", 2, pack_text("bytes"), pack_bytes(b"\x00\xff")),
+    ]
+    assert [decode(item) for item in held] == [[(0, "int", 7)], [(1, "list", texts)], [(2, "bytes", b"\x00\xff")]]
+    with StatelogSaver.open(tmp_path / "s") as saver:
+        checkpoint = empty_checkpoint()
+        at = saver.put(config("t"), checkpoint, {"source": "loop", "step": 0}, {})
+        prefix = writes_prefix(place_of(at))
+        named = [items.put(write_name(prefix, "task", number), item) for number, item in enumerate(held)]
+        Lineage(saver.store, "t").commit_aside(WRITES_BRANCH, named)
+        expected = [("task", "int", 7), ("task", "list", texts), ("task", "bytes", b"\x00\xff")]
+        assert saver.get_tuple(at).pending_writes == expected
+        # The task is run again, and writes more: of each number the first write stays.
+        saver.put_writes(at, [("int", 8), ("list", []), ("bytes", b""), ("new", 1)], "task", "path")
+        found = saver.get_tuple(at).pending_writes
+        assert found == [*expected, ("task", "new", 1)]
+
+
+def test_a_task_may_write_in_several_calls(tmp_path):
+    message = HumanMessage("m" * 3000, id="1")
+    found = []
+    with StatelogSaver.open(tmp_path / "s") as ours:
+        for saver in (ours, InMemorySaver()):
+            at = saver.put(config("t"), empty_checkpoint(), {"source": "loop", "step": 0}, {})
+            saver.put_writes(at, [("a", 1), ("messages", [message])], "task", "path")
+            saver.put_writes(at, [("a", 2), ("b", 3), ("messages", [message, message]), ("c", None)], "task", "path")
+            saver.put_writes(at, [("d", 4)], "another", "path")
+            found.append(saver.get_tuple(at).pending_writes)
+        assert ours.store.verify().ok
+    assert sorted(found[0], key=str) == sorted(found[1], key=str)
+    assert ("task", "messages", [message, message]) in found[0]
+    assert ("task", "b", 3) not in found[0]
