@@ -192,11 +192,9 @@ class Thread:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
-        durable: bool = False,
+        durable: bool | None = None,
     ) -> Checkpoint:
         """Merge writes into the head's channels and make that the new head.
-
-        Durable when it returns (as `durability=` of the store says).
 
         Args:
             writes: one or several updates, channel name to value; those of one call are
@@ -204,7 +202,8 @@ class Thread:
             metadata: kept with the checkpoint.
             expected_version: the head's version the caller has seen, -1 for none.
             id: the checkpoint's id; one of the store's making if left out.
-            durable: in a store in `interval` mode, return when it is on the disk.
+            durable: True: return when it is on the disk. False: leave its flush to the next commit, or to time, as
+                with `interval`. Left out: as `durability=` of the store says.
 
         Raises:
             ConflictError: the head is another than `expected_version`.
@@ -220,7 +219,9 @@ class Thread:
 
         """
         prepared = prepare_writes(self._schema, writes)
-        made = self.commit_writes(prepared, metadata, expected_version=expected_version, checkpoint_id=id)
+        made = self.commit_writes(
+            prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=durable is not False
+        )
         if durable:
             self._session.flush()
         return made
@@ -232,6 +233,7 @@ class Thread:
         *,
         expected_version: int | None = None,
         checkpoint_id: str | None = None,
+        is_flushed: bool = True,
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
@@ -252,7 +254,7 @@ class Thread:
                 checkpoint_id=checkpoint_id,
             )
 
-        return self._checkpoint_made(self._session.write(work))
+        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""

@@ -88,7 +88,7 @@ class Thread:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
-        durable: bool = False,
+        durable: bool | None = None,
     ) -> Checkpoint:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
         made: Checkpoint = await self._call(

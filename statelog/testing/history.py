@@ -23,6 +23,7 @@ class Commit:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
     expected_version: int | None = None
+    durable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class _Thread(Protocol):
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
+        durable: bool | None = None,
     ) -> object: ...
 
     def rollback(self, target: int | str, /) -> object: ...
@@ -172,6 +174,7 @@ def _perform(operation: Operation, target: _Threads, schema: object) -> None:
                 metadata=operation.metadata,
                 expected_version=operation.expected_version,
                 id=operation.id,
+                durable=operation.durable,
             )
         case Rollback():
             thread.rollback(operation.target)

@@ -26,13 +26,18 @@ def recordings(tmp_path_factory):
     steps = tuple(Commit("a", ({"n": 1, "log": [f"{number} " * 300]},)) for number in range(COMMITS))
     before = tuple(Commit("a", ({"n": 1},)) for _ in range(3))
     schema = {"n": reducers.add, "log": reducers.extend}
-    return {
+    left = tuple(replace(step, durable=number % 3 == 2) for number, step in enumerate(steps))
+    recorded = {
         mode: record(
             Workload(mode, (steps,), before, durability=mode, schema=schema, opener=OPENERS[mode]),
             tmp_path_factory.mktemp(mode),
         )
         for mode in MODES
     }
+    recorded["left"] = record(
+        Workload("left", (left,), before, schema=schema, opener=OPENERS["interval"]), tmp_path_factory.mktemp("left")
+    )
+    return recorded
 
 
 def flushes(recording):
@@ -66,6 +71,16 @@ def test_a_power_cut_takes_what_came_after_the_last_flush_at_most_and_corrupts_n
     assert report.bad == []
     assert report.images >= 30
     assert report.second_images > 0
+
+
+def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(recordings):
+    assert 0.2 <= flushes(recordings["left"]) <= 0.4
+    report = examine_recordings([recordings["left"]], images=1)
+    assert report.bad == []
+    assert report.images >= 30
+    steps = tuple(replace(step, durable=None) for step in recordings["left"].workload.lanes[0])
+    strict = replace(recordings["left"], workload=replace(recordings["left"].workload, lanes=(steps,)))
+    assert examine_recordings([strict], images=1, thorough=False).lost > 0, "a negative control"
 
 
 def test_a_power_cut_does_take_what_was_not_flushed(recordings):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statelog.testing.comparing import assert_matches, compare_checkpoint
-from statelog.testing.history import Operation, perform
+from statelog.testing.history import Commit, Operation, perform
 from statelog.testing.model import StoreModel
 from statelog.testing.powerloss.contents import read_contents
 from statelog.testing.powerloss.openings import KILLED
@@ -88,8 +88,10 @@ class Recording:
     def _flushes(self, lane: int, step: int) -> bool:
         """Tell whether a step, once done, is durable; 0 is the opening of the store."""
         steps = self.workload.lanes[lane]
-        flushed = step == 0 or (step <= len(steps) and isinstance(steps[step - 1], FLUSHED))
-        return self.workload.durability == "commit" or flushed
+        taken = steps[step - 1] if 0 < step <= len(steps) else None
+        if isinstance(taken, Commit) and taken.durable is not None:
+            return taken.durable
+        return self.workload.durability == "commit" or step == 0 or isinstance(taken, FLUSHED)
 
 
 def log_directory() -> Path | None:

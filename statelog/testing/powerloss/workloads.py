@@ -6,7 +6,7 @@ import errno
 import io
 import random
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -348,6 +348,11 @@ def _interval(old: tuple[Step, ...], forks: tuple[Step, ...]) -> Iterator[Worklo
         (*_commits(f"t{n}", 3, start=10 * n), Flush(), _commit(f"t{n}", 10 * n + 5)) for n in range(3)
     )
     yield Workload("interval group", lanes, old, durability="interval")
+    left: tuple[tuple[Step, ...], ...] = tuple(
+        tuple(replace(_commit(f"t{n}", 10 * n + k), durable=k % 3 == 2) for k in range(7)) for n in range(2)
+    )
+    yield Workload("flushes left to later commits", left, old, setup=_SMALL)
+    yield Workload("flushes left in two processes", left, old, processes=True)
     yield Workload("interval processes", lanes[:2], old, durability="interval", processes=True, setup=_SMALL)
 
 
