@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from statelog.errors import JournalMissingError, StorageError
-from statelog.storage import faults
+from statelog.storage import faults, keeper
 from statelog.storage.journal import RECORDS_AT, journal_path, read_slots
 
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
@@ -29,6 +29,7 @@ def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_
     start_child, environment, append, monkeypatch
 ):
     """J3: the slot's writer was killed before it flushed it; what is acknowledged lies in the last epoch."""
+    monkeypatch.setattr(keeper, "IDLE_S", 60)  # at rest it would not go on in any
     environment.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 1, fault="steady.before_slot_flush:1:kill")
     child.communicate(timeout=30)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.engine import Engine
-from statelog.storage import journal, recovery
+from statelog.storage import journal, keeper, recovery
 from statelog.storage.steady import Steady
 from statelog.store import Store
 from statelog.testing.powerloss import openings
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from statelog.testing.powerloss.campaign import PowerLossReport
     from statelog.testing.powerloss.trace import Event
+
+
+_LONG_S = 3600.0
 
 
 # --- stores: called by name in the processes that are recorded -----------------------
@@ -99,6 +102,7 @@ def open_slot_first(path: Path, **options: Any) -> Store:
 
 def open_without_following(path: Path, **options: Any) -> Store:
     """Open a store that goes on in another process's epoch without flushing its slot."""
+    keeper.IDLE_S = _LONG_S  # at rest it goes on in no epoch
     flushed = os.fdatasync
     follow = Steady._follow  # noqa: SLF001 - it is to be broken
 
