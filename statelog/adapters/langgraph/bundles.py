@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values import Codec
 
 _NIL = pack_text(None)
-_TEXTS = 2
-"""Task and path."""
-
-_HEAD = 2
-"""Channel and number of a write."""
-
 
 class Bundle(NamedTuple):
     """What a task has written, as stored: nothing of it is decoded."""

@@ -337,9 +337,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Store what a task has written, before the checkpoint it leads to; the checkpoint it follows may come later.
 
-        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced. A process may
-        be killed as soon as this returns. What power failing may take is what came after the last checkpoint, error,
-        interrupt or resume of any thread, and within the store's `interval_ms`: one superstep is one flush.
+        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced. Once
+        this returns, a process may be killed. A loss of power may take what was written in the last `interval_ms` (of
+        the store), and after the last checkpoint, error, interrupt or resume of any thread: a superstep is one flush.
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
