@@ -13,6 +13,7 @@ import click
 import statelog
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
+from statelog.cli.replacing import opened_for_replacing, refuse_files_of
 from statelog.cli.targets import open_for_reading
 from statelog.cli.text import count, format_size
 from statelog.errors import FormatError, UsageError
@@ -36,16 +37,21 @@ def export(*, store: Path, threads: tuple[str, ...], since: int, target: Path, a
     """Write STORE as a stream that any machine can import.
 
     Whole, it holds the log, record by record: imported into a new store it gives the same
-    records. With --thread it holds events and state of threads, for any store.
+    records. With --thread it holds events and state of threads, for any store. A file that is
+    there is replaced when the export is whole, and stays as it was if that fails.
     """
     if as_json and target == _STANDARD:
         message = "--json and the export both want stdout: give a file with -o"
         raise UsageError(message)
+    if target != _STANDARD:
+        refuse_files_of(store, target)
     output = Output(as_json=as_json)
-    with open_for_reading(store) as opened, _opened_for_writing(target) as stream:
-        with output.progress("exporting") as progress:
-            report = opened.export(stream, threads=threads or None, since=since, progress=progress)
-        stream.flush()
+    with (
+        open_for_reading(store) as opened,
+        _opened_for_writing(target, store) as stream,
+        output.progress("exporting") as progress,
+    ):
+        report = opened.export(stream, threads=threads or None, since=since, progress=progress)
     if as_json:
         output.emit({"path": str(store), "output": str(target), **asdict(report)})
     elif target == _STANDARD:
@@ -84,14 +90,15 @@ def _describe(number: int, kind: str) -> str:
 
 
 @contextmanager
-def _opened_for_writing(target: Path) -> Iterator[IO[bytes]]:
+def _opened_for_writing(target: Path, store: Path) -> Iterator[IO[bytes]]:
     if target == _STANDARD:
         if sys.stdout.isatty():
             message = "an export is no text for a terminal: give a file with -o, or a pipe"
             raise UsageError(message)
         yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
     else:
-        with target.open("wb") as stream:
+        with opened_for_replacing(target, like=store) as stream:
             yield stream
 
 

@@ -1,0 +1,115 @@
+"""A file that a command writes: whole under its name, or not at all.
+
+What was there before stays until the new file is whole and on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from statelog.errors import UsageError
+from statelog.storage.creation import FILE_MODE, sync_directory
+from statelog.storage.disk import flush_file
+from statelog.storage.journal import journal_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAME_LENGTH_MAX = 50
+"""So much of the target's name is in the temporary one, which is longer and must not be too long."""
+
+
+def refuse_files_of(store: Path, target: Path) -> None:
+    """Refuse to write over a store, its lock file or its journal. Nothing is opened.
+
+    Raises:
+        UsageError: `target` is one of them, by whichever name.
+
+    """
+    real = Path(os.path.realpath(store))
+    resolved = os.path.realpath(target)
+    for own in (real, real.with_name(f"{real.name}-lock"), journal_path(real)):
+        if resolved == str(own) or _is_same(own, target):
+            message = f"{target} is a file of the store {store} itself: write to another"
+            raise UsageError(message, path=str(target))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
+    """Lend a stream of what will be the file `target`, or what that links to, if the block ends well.
+
+    What is no regular file, as a pipe or a device, is written to as it is.
+
+    Args:
+        target: the file.
+        like: a file of which a new one takes the permissions; one that is there keeps its own.
+
+    Raises:
+        OSError: with the name of `target`.
+
+    """
+    real = Path(os.path.realpath(target))
+    temporary = real.with_name(f".{real.name[:_NAME_LENGTH_MAX]}.{secrets.token_hex(8)}.exporting")
+    try:
+        status = _status(target)
+        if status is not None and not (stat.S_ISREG(status.st_mode) and real.exists()):
+            with target.open("wb") as stream:
+                yield stream
+                stream.flush()
+            return
+        if status is not None:
+            os.close(os.open(real, os.O_WRONLY | os.O_CLOEXEC))  # a file that is write-protected is not replaced
+        with _temporary(temporary) as stream:
+            _take_permissions(stream.fileno(), status, like)
+            yield stream
+            stream.flush()
+            flush_file(stream.fileno())
+            temporary.replace(real)
+        sync_directory(real.parent)
+    except OSError as error:
+        if error.filename in (None, str(real), str(temporary)):
+            error.filename = str(target)
+        raise
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[IO[bytes]]:
+    """Make a file that is removed at the end, unless it has another name by then."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _take_permissions(descriptor: int, status: os.stat_result | None, like: Path) -> None:
+    """Give a file owner and mode of the one it replaces, or else read and write permissions as `like` has them."""
+    with contextlib.suppress(PermissionError):  # then it stays this user's, as any file made here
+        if status is None:
+            os.fchmod(descriptor, like.stat().st_mode & 0o666)
+            return
+        own = os.fstat(descriptor)
+        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
