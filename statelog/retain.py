@@ -16,6 +16,7 @@ from statelog.log.loans import lenders_of
 from statelog.log.names import check_name
 from statelog.log.retention import Policy, erase_records, retain_thread
 from statelog.log.vacuum import RetentionReport
+from statelog.writes import check_thread_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
     from statelog.log.view import View
+
+
+_POLICY_NUMBER_MAX = 2**53
+"""More seconds or versions than there will be."""
 
 
 def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
@@ -43,6 +48,10 @@ def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, kee
     if seconds is not None and not (is_number and 0 <= seconds < math.inf):
         message = f"max_age is a timedelta or seconds, not {max_age!r}"
         raise UsageError(message, argument="max_age", value=max_age)
+    for argument, number in (("keep_last", keep_last), ("max_age", seconds)):
+        if number is not None and number > _POLICY_NUMBER_MAX:
+            message = f"{argument} is at most {_POLICY_NUMBER_MAX}, not {number!r}"
+            raise UsageError(message, argument=argument, value=number)
     return Policy(keep_last, None if seconds is None else math.ceil(seconds), keep_tags)
 
 
@@ -109,6 +118,8 @@ def _set_policy(batch: Batch, *, thread: int, fields: dict[str, object]) -> None
 
 def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     """Delete a thread; see `Store.delete_thread`."""
+    if thread_id:
+        check_thread_id(thread_id)
     with engine.read() as view:
         thread = view.thread_lsn(thread_id)
         dead = view.deleted_thread(thread_id) if thread is None else None

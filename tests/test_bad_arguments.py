@@ -25,6 +25,8 @@ def thread(store):
         (lambda store, _thread: store.thread("\ud800"), "thread id", "\ud800"),
         (lambda store, _thread: store.log(after=-1), "after", -1),
         (lambda store, _thread: store.retain(keep_last=0), "keep_last", 0),
+        (lambda store, _thread: store.retain(keep_last=2**64, as_policy=True), "keep_last", 2**64),
+        (lambda store, _thread: store.retain(max_age=1e300, as_policy=True), "max_age", 1e300),
         (lambda store, _thread: store.retain(max_age="1h"), "max_age", "1h"),
         (lambda store, _thread: store.retain(keep_last=1, threads=""), "pattern of thread ids", ""),
         (lambda store, _thread: store.export(io.BytesIO(), since=-1), "since", -1),

@@ -172,13 +172,13 @@ def test_text_borrowed_again_while_the_sweep_goes_on_stays(
     for name in "ab":
         put(store, name, secret).commit({"notes": {"value": "another"}})
     store.retain(keep_last=1)
-    cut = vacuum.portions
+    cut = vacuum.write_in_portions
 
     def commit_first(*arguments: Any) -> Any:
         put(store, "c", secret)
         return cut(*arguments)
 
-    monkeypatch.setattr(sweep, "portions", commit_first)
+    monkeypatch.setattr(sweep, "write_in_portions", commit_first)
     store.compact()
     store._engine.cache.clear()
     assert store.thread("c").state["notes"]["value"] == secret

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-STORE = click.argument("store", type=click.Path(path_type=Path))
+STORE = click.argument("store", type=click.Path(path_type=Path, readable=False))
 THREAD = click.argument("thread")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
 BRANCH = click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch of the thread.")

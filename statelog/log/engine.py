@@ -131,10 +131,17 @@ class Engine:
         try:
             return self._committer.submit(run)
         except StoreFullError:
-            with self.environment.headroom.reserve():
-                result = self._committer.submit(run)
-                self._committer.ripen()
-                return result
+            with self.environment.headroom.reserve() as reserve:
+                while True:
+                    try:
+                        result = self._committer.submit(run)
+                    except StoreFullError:
+                        if not reserve.halve():
+                            raise
+                        self._committer.ripen()
+                    else:
+                        self._committer.ripen()
+                        return result
 
     def _run(self, work: Callable[[Batch], T], transaction: WriteTransaction) -> T:
         last = self._last

@@ -35,8 +35,8 @@ from statelog.log.vacuum import (
     RetentionReport,
     Rewritable,
     fits_transaction,
-    portions,
     rewrite,
+    write_in_portions,
 )
 from statelog.log.view import View
 from statelog.tree.node import ROOT
@@ -228,15 +228,15 @@ class Collector:
         """
         with self._engine.read() as view:
             records = [Rewritable(lsn, self._thread) for lsn in reversed(redacted_records(view, self._thread))]
+
+        def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
+            if not View(transaction).is_alive(self._thread):
+                return RetentionReport()
+            return rewrite(transaction, some, self.catch_up(transaction))
+
         report = RetentionReport()
-        for page in portions(self._engine, records):
-
-            def work(transaction: WriteTransaction, page: Sequence[Rewritable] = page) -> RetentionReport:
-                if not View(transaction).is_alive(self._thread):
-                    return RetentionReport()
-                return rewrite(transaction, page, self.catch_up(transaction))
-
-            report.add(self._engine.write_raw(work))
+        for _count, step in write_in_portions(self._engine, records, write):
+            report.add(step)
         return report
 
 
@@ -426,19 +426,18 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
     with engine.read() as view:
         # From the end: what is cut short leaves a thread whose beginning says what it is.
         records = [Rewritable(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
-    done = 0
-    for page in portions(engine, records):
 
-        def work(transaction: WriteTransaction, page: Sequence[Rewritable] = page) -> RetentionReport:
-            view = View(transaction)
-            marks = Marks(engine.reader_in(transaction))
-            marks.mark(_borrowed_nodes(view, thread))
-            return rewrite(transaction, page, _Lent(marks, view.lent_below(thread)))
+    def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
+        view = View(transaction)
+        marks = Marks(engine.reader_in(transaction))
+        marks.mark(_borrowed_nodes(view, thread))
+        return rewrite(transaction, some, _Lent(marks, view.lent_below(thread)))
 
-        try:
-            report.add(engine.write_raw(work))
-        except (StorageError, StoreFullError):
-            report.pending_records = len(records) - done
-            break
-        done += len(page)
+    left = len(records)
+    try:
+        for count, step in write_in_portions(engine, records, write):
+            report.add(step)
+            left -= count
+    except (StorageError, StoreFullError):
+        report.pending_records = left
     return report

@@ -22,7 +22,7 @@ from statelog.format import keys
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, decode_record
 from statelog.log.events import CheckpointEvent, decode_event
 from statelog.log.index import TO_BE_ERASED
-from statelog.log.vacuum import RetentionReport, Rewritable, portions, rewrite
+from statelog.log.vacuum import RetentionReport, Rewritable, rewrite, write_in_portions
 from statelog.log.writer import CHECKPOINT_TYPES
 from statelog.storage.residency import MappedPages
 from statelog.tree.check import check_node
@@ -61,13 +61,15 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     sweep = _Sweep(engine)
     if sweep.is_needed:
         sweep.scan(progress)
-        for page in portions(engine, sweep.to_rewrite()[::-1]):  # from the end, as `Collector.sweep`
 
-            def work(transaction: WriteTransaction, page: Iterable[Rewritable] = page) -> RetentionReport:
-                sweep.catch_up(transaction)
-                return rewrite(transaction, page, sweep)
+        def write(transaction: WriteTransaction, some: Iterable[Rewritable]) -> RetentionReport:
+            sweep.catch_up(transaction)
+            return rewrite(transaction, some, sweep)
 
-            report.add(engine.write_raw(work))
+        for _count, step in write_in_portions(
+            engine, sweep.to_rewrite()[::-1], write
+        ):  # from the end: `Collector.sweep`
+            report.add(step)
     return report
 
 

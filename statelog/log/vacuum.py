@@ -14,7 +14,7 @@ from statelog.log.view import View
 from statelog.storage.residency import MappedPages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from statelog.log.engine import Engine
     from statelog.log.view import Transaction
@@ -100,18 +100,25 @@ def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_m
         yield lsn
 
 
-def portions(engine: Engine, records: Sequence[Rewritable]) -> Iterator[Sequence[Rewritable]]:
-    """Cut records, in this order, into what one transaction may rewrite each."""
+def write_in_portions(
+    engine: Engine,
+    records: Sequence[Rewritable],
+    write: Callable[[WriteTransaction, Sequence[Rewritable]], RetentionReport],
+) -> Iterator[tuple[int, RetentionReport]]:
+    """Rewrite records, in this order, as many a transaction as there is room for; yield how many, and the report."""
     at = 0
     mapped = MappedPages(engine.environment)
     while at < len(records):
-        with engine.read() as view:
+
+        def work(transaction: WriteTransaction, at: int = at) -> tuple[int, RetentionReport]:
             lsns = (record.lsn for record in records[at : at + RECORDS_PER_TRANSACTION_MAX])
-            size_bytes_max = engine.environment.headroom.rewrite_size_bytes_max
-            count = sum(1 for _lsn in fits_transaction(view.transaction, lsns, size_bytes_max))
-        yield records[at : at + count]
+            count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
+            return count, write(transaction, records[at : at + count])
+
+        count, report = engine.write_raw(work)
         mapped.read(count * _TOUCHED_SIZE_BYTES)
         at += count
+        yield count, report
 
 
 def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive) -> RetentionReport:

@@ -43,6 +43,7 @@ _PAGE_SIZE_BYTES = 4096
 """What a commit may take: the paths down three trees and the free list, and some pages for each change, but not many
 in a small store; and what its records fill. A guess; where it is low, the reserve is smaller until the next commit."""
 
+_HALVINGS_MAX = 8
 _SMALL_STORE = 4
 _STEPS = 16
 _NO_LIMIT = 1 << 62
@@ -65,6 +66,7 @@ class Headroom:
         "_disk_size_bytes_max",
         "_end_max",
         "_environment",
+        "_halvings",
         "_handles",
         "_need",
         "_ripe_id",
@@ -83,6 +85,8 @@ class Headroom:
         """Up to which page commits may take pages before the file is looked at again: it only grows."""
         self._handles: Handles | None = None
         """Of the file for which that holds."""
+        self._halvings = 0
+        """How often the size of what is rewritten was halved, for want of pages."""
         self._ripe_id = -1
         self._copied_max = 0
 
@@ -109,10 +113,15 @@ class Headroom:
         page_size_bytes, end, _size = self._measure()
         room = self.commit_size_bytes_max - end * page_size_bytes
         kept_back = reserve_pages(end) * page_size_bytes
-        return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX)
+        return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX) >> self._halvings
+
+    def halve(self) -> bool:
+        """Have transactions rewrite half as much while the reserve is used; tell whether that makes a difference."""
+        self._halvings += 1
+        return self._halvings <= _HALVINGS_MAX
 
     @contextlib.contextmanager
-    def reserve(self) -> Iterator[None]:
+    def reserve(self) -> Iterator[Headroom]:
         """Let write transactions use the whole quota, and the whole file, for a while.
 
         Raises:
@@ -122,9 +131,10 @@ class Headroom:
         self._environment.set_map_size(self._environment.max_size_bytes)
         self._users += 1
         try:
-            yield
+            yield self
         finally:
             self._users -= 1
+            self._halvings = 0
             # What is in use already stays in use: then nothing grows, and what is freed serves commits.
             self._environment.set_map_size(self.commit_size_bytes_max)
 

@@ -23,6 +23,7 @@ from statelog.format.seal import seal, unseal
 from statelog.kernels import check_leaf_at
 from statelog.storage.faults import armed, point
 from statelog.storage.freed import find_in_use
+from statelog.storage.packing import packing_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -434,8 +435,7 @@ class WriteTransaction(ReadTransaction):
     def replace_logs(self, records: dict[int, bytes]) -> None:
         """Put other records in the places of some that are there.
 
-        All are taken out first: LMDB never joins pages that were half emptied by smaller values, but fills
-        one page after the other when neighbours are put in ascending order.
+        All are taken out first: LMDB never joins pages that were half emptied by smaller values.
 
         Args:
             records: by LSN.
@@ -455,8 +455,8 @@ class WriteTransaction(ReadTransaction):
         self.size_bytes += sum(map(len, records.values()))
         for key in keys.values():
             self._raw.delete(key, b"", self._log)
-        for lsn, key in keys.items():
-            self._raw.put(key, records[lsn], True, True, False, self._log)
+        for lsn in packing_order(records):
+            self._raw.put(keys[lsn], records[lsn], True, True, False, self._log)
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Store `payload` under `key`, sealed."""
