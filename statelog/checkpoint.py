@@ -114,6 +114,11 @@ class Checkpoint:
                 self._session, view, self.thread_id, event.thread, event.parent_branch, event.parent_version
             )
 
+    @property
+    def has_parent(self) -> bool:
+        """Whether it was made from another, which may have expired since."""
+        return self._event.parent_branch is not None
+
     def ancestor(self, generations: int) -> Checkpoint | None:
         """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:

@@ -24,7 +24,7 @@ from statelog.views import MapView
 from statelog.writes import check_thread_id, encode_metadata, written_item
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from statelog.log.batch import Batch
     from statelog.log.writer import Write
@@ -78,6 +78,7 @@ class Lineage:
         fork: str,
         metadata: Mapping[str, Any] | None = None,
         at_head: bool = False,
+        counts: Callable[[MapView], bool] = lambda _state: True,
         twins: Twins | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
@@ -90,6 +91,7 @@ class Lineage:
             fork: the name of a new branch, where one is needed; a number is added if it is taken.
             metadata: kept with the checkpoint.
             at_head: refuse what would need a new branch (but to supersede a checkpoint).
+            counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
             twins: items that are there already are referred to, not stored again.
 
         Raises:
@@ -111,7 +113,8 @@ class Lineage:
             if is_at_head and parent is not None:
                 branch = parent.place[1]
             else:
-                branch = self._line_of(batch, thread, parent, line, fork, at_head=at_head and not is_taken)
+                refused = counts if at_head and not is_taken else None
+                branch = self._line_of(batch, thread, parent, line, fork, refused)
             head = writer.commit(
                 batch,
                 self.id,
@@ -208,9 +211,15 @@ class Lineage:
         return thread
 
     def _line_of(
-        self, batch: Batch, thread: int, parent: Checkpoint | None, line: str, fork: str, *, at_head: bool
+        self,
+        batch: Batch,
+        thread: int,
+        parent: Checkpoint | None,
+        line: str,
+        fork: str,
+        refused: Callable[[MapView], bool] | None,
     ) -> int:
-        """Return the branch whose head is the parent, begun if need be."""
+        """Return the branch whose head is the parent, begun if need be; not beside a successor that is `refused`."""
         if parent is None:
             number = batch.view.branch_number(thread, line)
             if number is None:
@@ -227,9 +236,11 @@ class Lineage:
         assert head is not None
         if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
             return number
-        if at_head:
+        lines = [] if refused is None else [head, *_heads_from(batch, thread, place)]
+        if refused is not None and any(refused(_state(batch, each)) for each in lines):
             actual = head.event.version
-            message = f"thread {self.id!r}: version {version} has a successor, its line is at {actual}"
+            what = "the beginning" if parent is None else f"checkpoint {parent.id}"
+            message = f"thread {self.id!r}: {what}, version {version}, has a successor: its line is at {actual}"
             raise ConflictError(message, thread=self.id, expected_version=version, actual_version=actual)
         return writer.fork(batch, self.id, thread, _free_name(batch, thread, fork), place)
 
@@ -318,14 +329,22 @@ def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, i
     head = None if number is None else batch.head(thread, number)
     if head is None:
         return []
-    event = head.event
-    workspace = batch.reader()
-    root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
-    state = MapView(Tree(workspace, root))
     found: list[tuple[bytes, int, int]] = []
-    for stored in items.keys_between(state, twins.first, twins.last).values():
+    for stored in items.keys_between(_state(batch, head), twins.first, twins.last).values():
         found += items.leaves(stored)
     return found
+
+
+def _state(batch: Batch, head: Head) -> MapView:
+    event = head.event
+    workspace = batch.reader()
+    return MapView(Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)))
+
+
+def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:
+    """Return the heads of the branches that begin at a branch's version."""
+    rows = [row for row in batch.view.branches(thread) if (row.parent, row.base_version) == place]
+    return [head for row in rows if (head := batch.head(thread, row.number)) is not None]
 
 
 def _of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:

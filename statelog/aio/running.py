@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.errors import ClosedError
+from statelog.errors import ClosedError, ForkedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,6 +27,7 @@ class Runner:
     def __init__(self, path: str) -> None:
         self.path = path
         """Of the store, for errors."""
+        self._process_id = os.getpid()
         self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog")
         self._closing: Future[None] | None = None
         # Waiting for news must not keep commits waiting for a thread.
@@ -48,12 +50,16 @@ class Runner:
     def close(self, last: Callable[[], None]) -> Future[None]:
         """Let the threads end, with a last call that happens whoever waits for it; once, however often asked."""
         if self._closing is None:
-            self._closing = self._pool.submit(last)
+            is_forked = os.getpid() != self._process_id
+            self._closing = (ThreadPoolExecutor(1) if is_forked else self._pool).submit(last)
             self._pool.shutdown(wait=False)
             self._waiters.shutdown(wait=False)
         return self._closing
 
     def _check_open(self) -> None:
+        if os.getpid() != self._process_id:  # whose threads this process has not
+            message = f"{self.path} was opened before this process was forked: open it again in the child"
+            raise ForkedError(message, path=self.path)
         if self._closing is not None:
             message = f"the store {self.path} is closed"
             raise ClosedError(message, path=self.path)

@@ -18,7 +18,7 @@ What holds, if whoever delivers events delivers again what did not exit with 0:
   no client can do better alone.)
 
 Exit codes: 0 answered, now or before; 2 the envelope or the environment is wrong, and delivering it again cannot
-help; 75 the reply could not be posted: deliver the event again.
+help; 75 the reply could not be posted, or the file be written: deliver the event again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -40,6 +41,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.errors import AccessError, FormatError, StatelogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +54,7 @@ WRONG: Final = 2
 TRY_AGAIN: Final = 75
 """EX_TEMPFAIL of sysexits.h."""
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 EVENT_SIZE_BYTES_MAX: Final = 1 << 20
 POST_TIMEOUT_S: Final = 10.0
 
@@ -99,6 +102,10 @@ def read_event(stream: IO[bytes]) -> Event:
     if not isinstance(slack, dict):
         message = "the envelope's data is no event of Slack's"
         raise EventError(message)
+    for name in ("channel", "thread_ts", "ts"):
+        if slack.get(name) and not _PLAIN.fullmatch(_text(slack, name)):
+            message = f"the event's {name} is none of Slack's: {slack[name]!r}"
+            raise EventError(message)
     return Event(
         id=f"{_text(envelope, 'source')}#{_text(envelope, 'id')}",
         channel=_text(slack, "channel"),
@@ -209,6 +216,12 @@ def main() -> int:
         answer(event, Path(os.environ.get("STATELOG_FILE", "agent.state")))
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         print(f"slack_resume: the reply was not posted: {error}", file=sys.stderr)
+        return TRY_AGAIN
+    except (AccessError, FormatError, PermissionError, NotADirectoryError, FileNotFoundError) as error:
+        print(f"slack_resume: STATELOG_FILE cannot be used: {error}", file=sys.stderr)
+        return WRONG
+    except StatelogError as error:
+        print(f"slack_resume: {error}", file=sys.stderr)
         return TRY_AGAIN
     return DONE
 

@@ -280,3 +280,17 @@ def test_what_is_no_event_is_refused_and_changes_nothing(run, path, raw, says):
 def test_without_an_endpoint_nothing_is_done(run, path):
     assert run(event(1), REPLY_URL="ftp://host")[0] == 2
     assert not path.exists()
+
+
+@pytest.mark.parametrize("channel", ["C:1", "C" * 500, 7])
+def test_a_channel_that_is_none_of_slack_s_is_refused(run, path, channel):
+    code, said = run(event(1, channel=channel))
+    assert (code, "channel" in said, path.exists()) == (2, True, False)
+
+
+def test_a_file_that_cannot_be_used_is_no_reason_to_deliver_again(run, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    code, said = run(event(1), STATELOG_FILE=str(tmp_path / "file" / "s"), REPLY_URL="http://localhost:9")
+    assert (code, said.count("\n")) == (2, 1)
+    (tmp_path / "other").write_bytes(b"no store at all" * 1000)
+    assert run(event(1), STATELOG_FILE=str(tmp_path / "other"), REPLY_URL="http://localhost:9")[0] == 2

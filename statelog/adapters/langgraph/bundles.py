@@ -26,11 +26,12 @@ from statelog.adapters.packed import MSGPACK
 from statelog.kernels.msgpack import join_array, split_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from statelog.adapters.langgraph.values import Codec
 
 _NIL = pack_text(None)
+
 
 class Bundle(NamedTuple):
     """What a task has written, as stored: nothing of it is decoded."""
@@ -114,14 +115,8 @@ def join_bundles(held: bytes, new: bytes) -> bytes:
     return _encode(first._replace(writes={**first.writes, **missing})) if missing else held
 
 
-def decode_writes_of(codec: Codec, bundle: Bundle, channels: set[str] | None) -> Iterator[tuple[int, str, Any]]:
-    """Yield number, channel and value of a bundle's writes, those to some channels alone if these are given."""
-    for number, write in bundle.writes.items():
-        if channels is None or write.channel in channels:
-            yield number, write.channel, _value(codec, write)
-
-
-def _value(codec: Codec, write: BundledWrite) -> Any:
+def decode_write(codec: Codec, write: BundledWrite) -> Any:
+    """Return the value of a write. Raises what the serialiser raises."""
     if not write.value:
         return codec.decode([join(write.items)])
     if len(write.value) == 1:

@@ -127,9 +127,9 @@ def _copy(source: Endpoint, target: Endpoint, parents: dict[Place, str | None], 
             versions = _new_versions(found, _parent_of(place, parent_id, last, source))
             target.saver.put(_parent_config(place, parent_id), found.checkpoint, found.metadata, versions)
             copied += 1
-        elif different - {"pending_writes"}:
+        elif different - {"pending_writes"} or (there and not _may_go_on(found, there)):
             raise _conflict(place, target)
-        if found.pending_writes and different != set():
+        if found.pending_writes and (there is None or not _is_part(found, there)):
             _copy_writes(source, target, place, found.pending_writes)
         last = found
         advance()
@@ -203,6 +203,17 @@ def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelV
     }
 
 
+def _may_go_on(found: CheckpointTuple, there: CheckpointTuple) -> bool:
+    """Whether one side has all the pending writes of the other: it has gone on, or copying was cut off."""
+    return _is_part(found, there) or _is_part(there, found)
+
+
+def _is_part(one: CheckpointTuple, other: CheckpointTuple) -> bool:
+    """Whether the pending writes of one are among those of the other, in the same order."""
+    others = iter(_writes(other))
+    return all(write in others for write in _writes(one))
+
+
 def _copy_writes(source: Endpoint, target: Endpoint, place: Place, writes: list[PendingWrite]) -> None:
     """Put the writes of each task; channels with a fixed number apart, so that others keep theirs.
 
@@ -240,6 +251,8 @@ def _compare(
     for place in parents:
         found, there = _read(source, place), target.saver.get_tuple(place.config())
         different = _differences(found, _without_inherited(target, there)) if there else {"checkpoint"}
+        if there and _is_part(found, there):
+            different -= {"pending_writes"}
         if _hidden_parent(place, parents) and there and contributions(source, found) != contributions(target, there):
             different = different | {"ancestors"}
         if different:
@@ -273,7 +286,11 @@ def _fields(found: CheckpointTuple) -> dict[str, Any]:
         },
         "metadata": found.metadata,
         "parent": parent["configurable"]["checkpoint_id"] if parent else None,
-        "pending_writes": [
-            (task_id, channel, _SERIALIZER.dumps_typed(value)) for task_id, channel, value in found.pending_writes or ()
-        ],
+        "pending_writes": _writes(found),
     }
+
+
+def _writes(found: CheckpointTuple) -> list[tuple[str, str, Any]]:
+    return [
+        (task_id, channel, _SERIALIZER.dumps_typed(value)) for task_id, channel, value in found.pending_writes or ()
+    ]

@@ -9,6 +9,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from statelog import items
 from statelog.adapters.langgraph.bundles import encode_bundle, join_bundles
 from statelog.adapters.langgraph.names import WRITES_BRANCH, write_name, writes_prefix
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,8 +43,13 @@ def pending(
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
+        UsageError: what is a text is none.
 
     """
+    for argument, text in (("task_id", task_id), ("task_path", task_path), *(("channel", name) for name, _ in writes)):
+        if not isinstance(text, str):
+            message = f"{argument} of a write is a text, not {text!r}"
+            raise UsageError(message, argument=argument, value=text)
     prefix = writes_prefix(place)
     what = f"task {task_id!r}"
     together, made = [], []

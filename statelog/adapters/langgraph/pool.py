@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
@@ -23,11 +24,13 @@ class Pool:
     def __init__(self) -> None:
         self._lock = Lock()
         self._executor: ThreadPoolExecutor | None = None
+        self._process_id = os.getpid()
 
     async def run(self, function: Callable[..., T], /, *args: object) -> T:
         """Return what a call returns. A task that is cancelled does not take back a commit on its way."""
         with self._lock:
-            if self._executor is None:
+            if self._executor is None or self._process_id != os.getpid():  # a child has not its parent's threads
+                self._process_id = os.getpid()
                 self._executor = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-langgraph")
             executor = self._executor
         return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))

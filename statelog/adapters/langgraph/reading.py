@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog import items
-from statelog.adapters.langgraph.bundles import decode_bundle, decode_writes_of, read_bundle
+from statelog.adapters.langgraph.bundles import decode_bundle, decode_write, read_bundle
 from statelog.adapters.langgraph.listed import ListedTuple
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointMetadata, PendingWrite
 
     from statelog import Checkpoint
+    from statelog.adapters.langgraph.bundles import BundledWrite
     from statelog.adapters.langgraph.copying import Prototypes
     from statelog.adapters.langgraph.values import Codec, Parts, Read
     from statelog.lineage import Lineage
@@ -60,6 +61,13 @@ def encode_kept(codec: Codec, own: Own, checkpoint: dict[str, Any]) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it besides values."""
     latest = None if own.latest == own.id else own.latest
     return codec.encode_parts((own.namespace, own.id, own.parent, latest), checkpoint, "checkpoint")
+
+
+def is_in_namespace(codec: Codec, namespace: str, state: MapView) -> bool:
+    """Whether a state is that of a checkpoint of LangGraph's in a namespace."""
+    kept = kept_item(state)
+    own = None if kept is None else decode_own(codec, kept)
+    return own is not None and own.namespace == namespace
 
 
 def decode_own(codec: Codec, item: bytes) -> Own | None:
@@ -176,12 +184,16 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
 
 def decode_writes(codec: Codec, rows: Sequence[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
-    found: dict[Any, PendingWrite] = {}
+    found: dict[Any, tuple[str, BundledWrite]] = {}
     for row in reversed(rows):  # writes that were stored one by one stand behind: they were first
-        bundle = decode_bundle(row)
-        for number, channel, value in decode_writes_of(codec, bundle, channels):
-            found.setdefault(writes_sort_key(bundle.path, bundle.task_id, number), (bundle.task_id, channel, value))
-    return [write for _key, write in sorted(found.items(), key=_first)]
+        task_id, path, writes = decode_bundle(row)
+        for number, write in writes.items():
+            found.setdefault(writes_sort_key(path, task_id, number), (task_id, write))
+    return [
+        (task_id, write.channel, decode_write(codec, write))
+        for _key, (task_id, write) in sorted(found.items(), key=_first)
+        if channels is None or write.channel in channels
+    ]
 
 
 def _first(pair: tuple[Any, Any]) -> Any:

@@ -54,7 +54,12 @@ def remove_all(store: Store, codec: Codec, thread_id: str) -> None:
 
 def remove_runs(store: Store, codec: Codec, thread_id: str, run_ids: frozenset[str]) -> None:
     """Remove the checkpoints of a thread whose metadata has one of these run ids."""
-    _remove(store, codec, thread_id, lambda found: found.checkpoint.metadata.get("run_id") in run_ids)
+    _remove(store, codec, thread_id, lambda found: _run_of(found) in run_ids)
+
+
+def _run_of(found: Found) -> str | None:
+    run_id = found.checkpoint.metadata.get("run_id")
+    return run_id if isinstance(run_id, str) else None
 
 
 def _remove(store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Found], bool]) -> None:

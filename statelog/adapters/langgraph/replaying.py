@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog import items
-from statelog.adapters.langgraph.names import Place, channel_name
+from statelog.adapters.langgraph.names import METADATA_CHANNEL, Place, channel_name
 from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.reading import (
     decode_own,
@@ -15,6 +15,7 @@ from statelog.adapters.langgraph.reading import (
     read_writes,
     writes_state,
 )
+from statelog.errors import ExpiredError
 from statelog.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -51,9 +52,15 @@ def ancestors(
 def delta_history(
     store: Store, codec: Codec, parts: Parts, asked: Place, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
-    """Return, by channel, the writes since the value stored last, and that value if there is one."""
+    """Return, by channel, the writes since the value stored last, and that value if there is one.
+
+    Raises:
+        ExpiredError: what a DeltaChannel is made of has expired. Facts: thread, checkpoint, channels.
+
+    """
     steps: list[list[WriteRow]] = []
     ends: dict[str, tuple[int, Read]] = {}
+    cut_short: tuple[dict[str, Any], Read | None] | None = None
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, asked.thread_id)
         place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
@@ -63,7 +70,9 @@ def delta_history(
                 place, checkpoint = latest.place, latest.checkpoint
         pending = writes_state(lineage)
         remaining = dict.fromkeys(channels)
-        for ancestor, _checkpoint, state in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
+        last = checkpoint
+        for ancestor, held, state in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
+            last = held
             steps.append(read_writes(pending, ancestor))
             for channel in list(remaining):
                 stored = items.get(state, channel_name(channel))
@@ -72,7 +81,35 @@ def delta_history(
                     del remaining[channel]
             if not remaining:
                 break
+        else:
+            if remaining and checkpoint is not None and last is not None and _has_lost_its_parent(codec, last):
+                stored = items.get(checkpoint.state, METADATA_CHANNEL)
+                cut_short = (checkpoint.metadata, None if stored is None else parts.read(stored))
+    if cut_short is not None:
+        lost = sorted(_deltas(codec.decode_metadata(*cut_short)) & remaining.keys())
+        if lost:
+            raise _expired(place, lost)
     return _decode(codec, steps, ends, channels)
+
+
+def _deltas(metadata: Any) -> set[str]:
+    """Return the names of the DeltaChannels that have no value of their own."""
+    counters = metadata.get("counters_since_delta_snapshot")
+    return set(map(str, counters)) if isinstance(counters, dict) else set()
+
+
+def _has_lost_its_parent(codec: Codec, checkpoint: Checkpoint) -> bool:
+    item = kept_item(checkpoint.state)
+    own = None if item is None else decode_own(codec, item)
+    return own is not None and own.parent is not None and checkpoint.has_parent and checkpoint.parent is None
+
+
+def _expired(place: Place, channels: list[str]) -> ExpiredError:
+    message = (
+        f"thread {place.thread_id!r}: checkpoints that its DeltaChannels {', '.join(map(repr, channels))} are made of"
+        " have expired: of such a thread versions go by `prune`, not by retention"
+    )
+    return ExpiredError(message, thread=place.thread_id, checkpoint=place.id, channels=channels)
 
 
 def _decode(
@@ -90,10 +127,7 @@ def _decode(
 
 def needed_by(codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
     """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
-    counters = metadata.get("counters_since_delta_snapshot")
-    if not isinstance(counters, dict):
-        return
-    missing = {channel_name(str(channel)) for channel in counters}
+    missing = {channel_name(channel) for channel in _deltas(metadata)}
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}
     if not missing:
         return

@@ -42,6 +42,7 @@ from statelog.adapters.langgraph.reading import (
     encode_kept,
     find_place,
     is_hidden,
+    is_in_namespace,
     list_row,
     read_row,
     row_metadata,
@@ -111,6 +112,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         if conflict not in ("fork", "raise"):
             message = f'conflict is "fork" or "raise", not {conflict!r}'
             raise UsageError(message, argument="conflict", value=conflict)
+        if not isinstance(store, statelog.Store):
+            message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
+            raise UsageError(message, argument="store", value=store)
         self.store = store
         self._conflict = conflict
         self._frozen = Frozen()
@@ -322,6 +326,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             fork=fork_name(place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
+            counts=partial(is_in_namespace, codec, place.namespace),
             twins=Twins(WRITES_BRANCH, *writes_range(writes_prefix(asked))) if asked.id and changes.has_items else None,
         )
         next_base = base.after(writes, made, checkpoint["channel_versions"], own.latest)
@@ -383,7 +388,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             ThreadNotFoundError: there is no such source. AlreadyExistsError: there is such a target.
 
         """
-        self.store.copy_thread(str(source_thread_id), str(target_thread_id))
+        self.store.copy_thread(thread_id_of(source_thread_id), thread_id_of(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Let checkpoints go, and their space.

@@ -109,12 +109,12 @@ class Codec:
         """
         try:
             kind, data = self._serde.dumps_typed(value)
+            return kind, data if type(data) is bytes else bytes(data)
         except StatelogError:
             raise
         except Exception as error:
             message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
-        return kind, data if type(data) is bytes else bytes(data)
 
     def load(self, kind: str, data: bytes) -> Any:
         """Return a value of what `dump` has returned. Raises what the serialiser raises."""

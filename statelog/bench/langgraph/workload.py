@@ -20,7 +20,7 @@ def _measure(bench: Bench) -> Result:
 LANGGRAPH = Workload(
     "langgraph",
     "LangGraph: StatelogSaver beside SqliteSaver and InMemorySaver",
-    'commit (what tasks write is flushed with the checkpoint that follows); SqliteSaver: WAL, synchronous=FULL;'
+    "commit (what tasks write is flushed with the checkpoint that follows); SqliteSaver: WAL, synchronous=FULL;"
     ' graphs run with durability="sync"',
     _measure,
     needs=("langgraph.graph", "langgraph.checkpoint.sqlite"),

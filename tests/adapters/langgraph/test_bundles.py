@@ -18,12 +18,13 @@ from statelog import items
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.bundles import (
     decode_bundle,
-    decode_writes_of,
+    decode_write,
     encode_bundle,
     join_bundles,
     read_bundle,
 )
 from statelog.adapters.langgraph.names import WRITES_BRANCH, place_of, write_name, writes_prefix
+from statelog.adapters.langgraph.reading import decode_writes
 from statelog.adapters.langgraph.values import Codec, pack, pack_bytes, pack_text
 from statelog.kernels.msgpack import join_array
 from statelog.lineage import Lineage
@@ -47,8 +48,9 @@ def encode(*found, task="task", path="path"):
     return encode_bundle(CODEC, task, path, found, what="task")
 
 
-def decode(item, channels=None):
-    return list(decode_writes_of(CODEC, decode_bundle(read_bundle(item)), channels))
+def decode(item):
+    writes = decode_bundle(read_bundle(item)).writes
+    return [(number, write.channel, decode_write(CODEC, write)) for number, write in writes.items()]
 
 
 @given(writes, st.text(max_size=3), st.text(max_size=3))
@@ -57,8 +59,6 @@ def test_what_is_bundled_comes_back(found, task, path):
     bundle = decode_bundle(read_bundle(item))
     assert (bundle.task_id, bundle.path) == (task, path)
     assert decode(item) == found
-    some = {channel for _number, channel, _value in found[::2]}
-    assert decode(item, some) == [write for write in found if write[1] in some]
 
 
 @given(writes, writes)
@@ -99,6 +99,12 @@ def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
         saver.put_writes(at, [("int", 8), ("list", []), ("bytes", b""), ("new", 1)], "task", "path")
         found = saver.get_tuple(at).pending_writes
         assert found == [*expected, ("task", "new", 1)]
+
+
+def test_which_write_was_first_is_asked_before_which_channel():
+    rows = [[encode((0, "a", 1), (1, "d", "second"))], [one_by_one("task", "path", "b", 1, CODEC.dump(2, "")[1])]]
+    assert decode_writes(CODEC, rows) == [("task", "a", 1), ("task", "b", 2)]
+    assert decode_writes(CODEC, rows, {"d"}) == []
 
 
 def test_a_task_may_write_in_several_calls(tmp_path):

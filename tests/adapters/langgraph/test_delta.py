@@ -15,6 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.errors import ExpiredError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -27,8 +28,12 @@ class Talk(TypedDict):
     messages: Annotated[list, DeltaChannel(concatenate, snapshot_frequency=7)]
 
 
-def talk(saver):
-    builder = StateGraph(Talk)
+class Long(TypedDict):
+    messages: Annotated[list, DeltaChannel(concatenate, snapshot_frequency=1000)]
+
+
+def talk(saver, state=Talk):
+    builder = StateGraph(state)
     builder.add_node("answer", lambda state: {"messages": [AIMessage(f"answer {len(state['messages'])}", id="a")]})
     builder.add_edge(START, "answer")
     return builder.compile(checkpointer=saver)
@@ -53,6 +58,19 @@ def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
     expected, found = [(run(graph, 20, durability), history(graph)) for graph in (talk(InMemorySaver()), talk(saver))]
     assert found == expected
     assert len(found[0]["messages"]) == 40
+
+
+def test_ancestors_that_retention_took_are_missed(saver):
+    """Nothing else is said of what they held."""
+    graph = talk(saver, Long)
+    run(graph, 5)
+    saver.store.retain(keep_last=2)
+    with pytest.raises(ExpiredError, match=r"'messages' .*prune"):
+        graph.get_state(config("t"))
+    run(graph, 5, thread="pruned")
+    before = graph.get_state(config("pruned")).values
+    saver.prune(["pruned"])
+    assert graph.get_state(config("pruned")).values == before
 
 
 def test_forks_are_rebuilt_from_their_own_past(saver):

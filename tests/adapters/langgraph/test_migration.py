@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.checkpoint.serde.types import RESUME, _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
@@ -281,6 +281,26 @@ def test_a_checkpoint_that_is_another_one_there_is_not_overwritten(database, pat
     answer = import_into(path, database, "--json")
     error = json.loads(answer.stderr)
     assert (answer.returncode, error["kind"], error["facts"]["thread"]) == (4, "ConflictError", "delta")
+    with saver_of(path) as saver:
+        assert tuples(saver) == before
+
+
+def test_writes_that_are_others_there_are_not_overwritten(tmp_path, path):
+    database = tmp_path / "asked.db"
+    with SqliteSaver.from_conn_string(str(database)) as saver:
+        at = saver.put({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, empty_checkpoint(), {"step": 1}, {})
+        saver.put_writes(at, [("x", 1)], "one")
+    import_into(path, database)
+    with saver_of(path) as saver:  # it goes on there
+        saver.put_writes(at, [("x", 2)], "two")
+        saver.put_writes(at, [(RESUME, "yes")], "two")
+        before = tuples(saver)
+    for _again in range(2):
+        assert import_into(path, database).returncode == 0
+    with SqliteSaver.from_conn_string(str(database)) as saver:
+        saver.put_writes(at, [(RESUME, "no")], "two")
+    answer = import_into(path, database)
+    assert (answer.returncode, "ConflictError" in answer.stderr or "other content" in answer.stderr) == (4, True)
     with saver_of(path) as saver:
         assert tuples(saver) == before
 

@@ -26,6 +26,7 @@ from statelog.errors import (
     LimitError,
     ThreadDeletedError,
     UsageError,
+    ValueTypeError,
 )
 from statelog.storage import steady
 
@@ -315,6 +316,50 @@ def test_a_config_without_a_thread_is_refused(saver, bad):
     ):
         with pytest.raises(UsageError, match="thread_id"):
             call()
+
+
+def test_with_conflict_raise_a_thread_goes_on_where_checkpoints_were_removed(saver):
+    strict = StatelogSaver(saver.store, conflict="raise")
+    first = put(strict, config("t"), {"x": 1}, {"run_id": "r1"})
+    put(strict, first, {"x": 2}, {"run_id": "r2"})
+    strict.delete_for_runs(["r2"])
+    assert strict.get_tuple(config("t")).config == first
+    again = put(strict, first, {"x": 3}, {"run_id": "r3"})
+    assert strict.get_tuple(config("t")).config == again
+    strict.prune(["t"], strategy="delete")
+    anew = put(strict, config("t"), {"x": 4})
+    assert [each.config for each in strict.list(config("t"))] == [anew]
+    with pytest.raises(ConflictError, match="the beginning"):
+        put(strict, config("t"), {"x": 5})
+
+
+def test_a_run_id_of_another_type_is_no_run(saver):
+    first = put(saver, config("t"), {"x": 1}, {"run_id": ["r"]})
+    put(saver, first, {"x": 2}, {"run_id": "r"})
+    saver.delete_for_runs(["r"])
+    assert [each.config for each in saver.list(config("t"))] == [first]
+
+
+def test_what_is_no_text_no_store_no_bytes_is_named(saver):
+    (place,) = put_line(saver, 1)
+    with pytest.raises(UsageError, match="task_id"):
+        saver.put_writes(place, [("x", 1)], 7)
+    with pytest.raises(UsageError, match="channel"):
+        saver.put_writes(place, [(5, 1)], "task")
+    with pytest.raises(UsageError, match="open store"):
+        StatelogSaver(str(saver.store.path))
+    with pytest.raises(UsageError, match="thread id"):
+        saver.delete_thread("\ud800")
+    for source, target in (("t", "langgraph:store"), ("langgraph:store", "u")):
+        with pytest.raises(UsageError, match="is kept for"):
+            saver.copy_thread(source, target)
+
+    class Texts:
+        dumps_typed = staticmethod(lambda _value: ("msgpack", "text"))
+        loads_typed = staticmethod(lambda _pair: None)
+
+    with pytest.raises(ValueTypeError, match="channel 'x'"):
+        put(StatelogSaver(saver.store, serde=Texts()), config("u"), {"x": 1})
 
 
 def test_other_bad_input_is_named(saver):
