@@ -118,7 +118,7 @@ def _set_policy(batch: Batch, *, thread: int, fields: dict[str, object]) -> None
 
 def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     """Delete a thread; see `Store.delete_thread`."""
-    if thread_id:
+    if thread_id != "":
         check_thread_id(thread_id)
     with engine.read() as view:
         thread = view.thread_lsn(thread_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from statelog.checkpoint import Checkpoint
 from statelog.copies import copy_thread
 from statelog.errors import UsageError
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.compact import CompactionReport
     from statelog.log.vacuum import RetentionReport
@@ -212,7 +212,7 @@ class Store:
 
         Args:
             keep_last: number of versions, at least 1.
-            max_age: a timedelta, or seconds.
+            max_age: a timedelta, or seconds; parts of a second count as a whole one.
             threads: a pattern of thread ids, as for file names.
             keep_tags: whether a tag keeps its version.
             pinned: checkpoints to keep besides (not with `as_policy`: tag them).
@@ -227,11 +227,22 @@ class Store:
 
         Raises:
             UsageError: the rules mean nothing; or there are none, and none was stored.
+            CheckpointNotFoundError: one that is `pinned` is not there, or not any more. Nothing was let go.
             LimitError: as_policy, with too many different patterns.
 
         """
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
-        return retain_threads(self._engine, policy, threads, [c.lsn for c in pinned], as_policy=as_policy)
+        return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
+
+    def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
+        """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
+        found = []
+        for checkpoint in pinned:
+            if not isinstance(checkpoint, Checkpoint):
+                message = f"pinned are checkpoints, not {checkpoint!r}"
+                raise UsageError(message, argument="pinned", value=checkpoint)
+            found.append(self.thread(checkpoint.thread_id).at(checkpoint).lsn)
+        return found
 
     def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
         """Let these versions go, and the space of what only they held; all others are kept.

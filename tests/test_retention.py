@@ -20,7 +20,6 @@ from statelog import reducers
 from statelog.errors import (
     CheckpointNotFoundError,
     ExpiredError,
-    StoreFullError,
     UsageError,
 )
 from statelog.log import retention, vacuum
@@ -470,23 +469,19 @@ def test_retain_refuses_what_means_nothing(store: statelog.Store, options: dict[
         store.retain(**options)
 
 
-@pytest.mark.parametrize(
-    ("size", "threads", "quota"), [(700, 1, 2_000_000), (700, 1, 8_000_000), (250, 20, 2_000_000), (5000, 2, 4_000_000)]
-)
-def test_a_full_store_of_lists_that_grow_is_emptied_by_retention(
-    tmp_path: Path, size: int, threads: int, quota: int
-) -> None:
-    """Most of each record stays: what is rewritten takes nearly as much room as it frees."""
-    with statelog.open(tmp_path / "s", durability="interval", max_size_bytes=quota) as store:
-        opened = [store.thread(f"t{number}", schema={"log": reducers.extend}) for number in range(threads)]
-        with contextlib.suppress(StoreFullError):
-            for number in itertools.count():
-                opened[number % threads].commit({"log": [f"{number} ".ljust(2 * size, "x")]})
-        used = store.statistics().pages_used
-        assert store.retain(keep_last=2).expired_versions > 50
-        assert [len(list(thread.history())) for thread in opened] == [2] * threads
-        assert store.statistics().pages_used <= used
-        for thread in opened:
-            thread.commit({"log": ["more"]})
-        store.delete_thread("t0")
-        assert store.verify().ok
+def test_what_is_not_there_cannot_be_pinned(store: statelog.Store, tmp_path: Path) -> None:
+    thread = store.thread("t")
+    expired = thread.commit({"n": 0})
+    for number in range(4):
+        thread.commit({"n": number})
+    with statelog.open(tmp_path / "another") as another:
+        foreign = another.thread("t").commit({"n": 7})
+        with pytest.raises(CheckpointNotFoundError):
+            store.retain(keep_last=1, pinned=[foreign])
+    with pytest.raises(UsageError, match="pinned"):
+        store.retain(keep_last=1, pinned=[3])  # type: ignore[list-item]
+    assert len(list(thread.history())) == 5
+    store.retain(keep_last=2)
+    with pytest.raises(CheckpointNotFoundError):
+        store.retain(keep_last=1, pinned=[expired])
+    assert len(list(thread.history())) == 2

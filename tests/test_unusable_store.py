@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
 
 import statelog
 from statelog import reducers
+from statelog.aio.running import Runner
 from statelog.errors import (
     ClosedError,
     ForkedError,
@@ -197,3 +199,17 @@ def test_a_disk_that_refuses_writes_leaves_the_store_as_it_was(thread, errno):
     assert thread.version == 0
     assert thread.commit({"total": 1}).version == 1
     assert thread.state["total"] == 6
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_threads_that_it_has_not(tmp_path):
+    runner = Runner(str(tmp_path))
+
+    def ask():
+        return asyncio.run(runner.run(lambda: 7))
+
+    assert ask() == 7  # so that there is a thread which the child has not
+    assert in_child(ask) == ForkedError.__name__
+    assert in_child(lambda: runner.close(lambda: None).result(10)) == "None"
+    assert ask() == 7
+    runner.close(lambda: None).result(10)
