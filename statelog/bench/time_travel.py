@@ -27,7 +27,7 @@ _BIG = (100_000, 10_000)
 """Versions, and documents of 10 KB in the state."""
 _PER_REPEAT = 40
 
-_ROLLBACK_SIDES = ("small", "big", "smallest commit")
+_ROLLBACK_SIDES = ("small", "big", "smallest commit, small", "smallest commit")
 _FORK_SIDES = ("small", "big")
 
 
@@ -66,7 +66,12 @@ def _threads(bench: Bench) -> Iterator[tuple[Thread, Thread]]:
 def _rollbacks(bench: Bench) -> Iterator[dict[str, Operation]]:
     with _threads(bench) as (small, big):
         count = bench.repeats * _PER_REPEAT
-        operations = (_rollback(small, count), _rollback(big, count), lambda: big.commit({"step": 1}))
+        commits = (lambda: small.commit({"step": 1}), lambda: big.commit({"step": 1}))
+        operations = (
+            _rollback(small, count),
+            _rollback(big, count),
+            *commits,
+        )  # each finds the other store in the caches
         yield dict(zip(_ROLLBACK_SIDES, operations, strict=True))
 
 
@@ -94,7 +99,7 @@ def _fork(thread: Thread) -> Operation:
 def _measure_rollback(bench: Bench) -> Result:
     with _rollbacks(bench) as operations:
         samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
-    small, big, smallest = samples.values()
+    small, big, small_commit, smallest = samples.values()
     return Result(
         checks=(
             at_most("median rollback, big of small", big.p50_us / small.p50_us, 1.3),
@@ -103,6 +108,7 @@ def _measure_rollback(bench: Bench) -> Result:
         sides=(
             small.side(f"rollback, {_named(*_SMALL)}"),
             big.side(f"rollback, {_named(*_big(bench))}"),
+            small_commit.side(f"smallest commit, {_named(*_SMALL)}"),
             smallest.side(f"smallest commit, {_named(*_big(bench))}"),
         ),
     )

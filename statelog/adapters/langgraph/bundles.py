@@ -1,8 +1,8 @@
 """The writes of a task in one value: a packed header, and behind it the items of the lists that are split.
 
-Header: task, path, and for each write an array of its channel, its number, and: its value; the serialiser's kind and
-its bytes; or, of a list that is split, nil and how many items. Each write was once stored by itself, without an array,
-and the items of its list behind the header: that is read, too.
+Header: task, path, and four things for each write: its channel, its number, and nil and its value; or the serialiser's
+kind and its bytes; or, of a list that is split, true and how many items. Each write was once stored by itself: then its
+value stands without nil, and of a list all that is behind the header is its items. That is read, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items
 from statelog.adapters.langgraph.values import (
-    ARRAYS,
     is_packed,
     join,
     pack,
@@ -30,7 +29,12 @@ if TYPE_CHECKING:
 
     from statelog.adapters.langgraph.values import Codec
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 _NIL = pack_text(None)
+_TRUE = b"\xc3"
+_TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
 class Bundle(NamedTuple):
@@ -75,32 +79,34 @@ def encode_bundle(codec: Codec, task_id: str, path: str, writes: Sequence[tuple[
 def _encode(bundle: Bundle) -> bytes:
     header = [pack_text(bundle.task_id), pack_text(bundle.path)]
     behind: list[bytes] = []
-    for number, write in bundle.writes.items():
-        value = write.value or (_NIL, pack_text(str(len(write.items))))
-        header.append(join_array([pack_text(write.channel), pack_text(str(number)), *value]))
-        behind += write.items
+    for number, (channel, value, split) in bundle.writes.items():
+        header += (pack_text(channel), pack_text(str(number)))
+        if len(value) == 1:
+            header += (_NIL, *value)
+        else:
+            header += value or (_TRUE, pack_text(str(len(split))))
+            behind += split
     packed = pack(join_array(header))
     return items.pack_list([packed, *behind]) if behind else packed
 
 
 def decode_bundle(stored: Sequence[bytes]) -> Bundle:
     """Return what is stored: the header, and what is behind it."""
-    task_id, path, *writes = split_array(unpack(stored[0])) or []
+    parts = split_array(unpack(stored[0])) or []
+    if (len(parts) - _TASK_PARTS) % _WRITE_PARTS:  # one write by itself
+        is_split = len(parts) == _WRITE_PARTS
+        parts[_WRITE_PARTS:_WRITE_PARTS] = [_TRUE, pack_text(str(len(stored) - 1))] if is_split else [_NIL]
     found: dict[int, BundledWrite] = {}
     at = 1
-    if writes[0][0] not in ARRAYS:
-        channel, number, *value = writes
-        found[int(_text(number))] = BundledWrite(_text(channel), value, stored[1:])
-        writes = []
-    for packed in writes:
-        channel, number, *value = split_array(packed) or []
+    for place in range(_TASK_PARTS, len(parts), _WRITE_PARTS):
+        channel, number, form, data = parts[place : place + _WRITE_PARTS]
         end = at
-        if value[0] == _NIL and len(value) > 1:
-            end += int(_text(value[1]))
-            value = []
-        found[int(_text(number))] = BundledWrite(_text(channel), value, stored[at:end])
+        if form == _TRUE:
+            end += int(_text(data))
+        value = () if form == _TRUE else (data,) if form == _NIL else (form, data)
+        found[int(_text(number))] = _new(BundledWrite, (_text(channel), value, stored[at:end]))
         at = end
-    return Bundle(_text(task_id), _text(path), found)
+    return _new(Bundle, (_text(parts[0]), _text(parts[1]), found))
 
 
 def read_bundle(stored: items.Stored) -> list[bytes]:

@@ -37,9 +37,7 @@ _PREFIX = items.codec_prefix(MSGPACK)
 _SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
 
-ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
-"""What an array of msgpack begins with."""
-
+_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
 _METADATA_SIZE_BYTES_MAX = 48 * 1024
 _MAJOR_LIST = 4
 
@@ -88,7 +86,7 @@ def is_packed(item: bytes) -> bool:
 
 def split_list(data: bytes) -> list[bytes] | None:
     """Return the items of a list that is worth splitting, None of anything else."""
-    parts = split_array(data) if data and data[0] in ARRAYS else None
+    parts = split_array(data) if data and data[0] in _ARRAYS else None
     return None if parts is None or len(data) < _SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
 
