@@ -112,6 +112,7 @@ def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(s
 
 
 def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
+    monkeypatch.setattr("statelog.storage.keeper.IDLE_S", 3600)
     calls = []
     flush_file = steady.flush_file
     monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
