@@ -74,7 +74,7 @@ def test_a_power_cut_takes_what_came_after_the_last_flush_at_most_and_corrupts_n
 
 
 def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(recordings):
-    assert 0.2 <= flushes(recordings["left"]) <= 0.4
+    assert 0.2 <= flushes(recordings["left"]) <= 0.6  # a timer flushes, too, a second later
     report = examine_recordings([recordings["left"]], images=1)
     assert report.bad == []
     assert report.images >= 30
