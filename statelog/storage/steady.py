@@ -75,10 +75,12 @@ class Steady:
     Attributes:
         is_dirty: whether something in the journal is not flushed.
         is_unsteady: whether anything was committed since the last advance.
+        pins: read transactions held: one, for a moment two, or none.
     """
 
     def __init__(self, environment: Environment) -> None:
         self.is_dirty = False
+        self.pins = 0
         self.is_off = not environment.options.flush
         """Nothing is journaled or flushed: for measuring, and while a journal is replayed."""
         self._environment = environment
@@ -246,6 +248,7 @@ class Steady:
             self._is_broken = True
             raise missing_error(environment.path)
         pin = handles.begin(None, None, False, False)
+        self.pins += 1
         try:
             lsn = _last_lsn(pin, handles.log)
             epoch = self._epoch + 1
@@ -260,11 +263,11 @@ class Steady:
                 point("steady.after_slot")
         except BaseException as error:
             pin.abort()
+            self.pins -= 1
             if not isinstance(error, OSError | lmdb.Error):
                 raise
             raise self._break() from error
-        if self._pin is not None:
-            self._pin.abort()
+        self.unpin()
         self._pin, self._pin_epoch = pin, epoch
         if armed:
             point("steady.after_pin")
@@ -289,6 +292,7 @@ class Steady:
         pin, self._pin = self._pin, None
         if pin is not None:
             pin.abort()
+            self.pins -= 1
 
     def _is_due(self) -> bool:
         """Tell whether the journal is full, or so many pages are held that the file would grow for it."""

@@ -3,6 +3,7 @@
 import pytest
 
 from statelog.errors import StorageError
+from statelog.storage import faults
 
 
 @pytest.mark.parametrize(("lingers", "readers"), [(False, 1), (True, 0)], ids=["let go", "control"])
@@ -49,6 +50,15 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     say(len(readers) > 25, set(readers))
     """
     assert run_child(script) == (0, ["True {1}"])
+
+
+def test_a_pin_that_is_taken_anew_is_no_reader(environment, append):
+    """Before the old one is dropped: there are two for a moment."""
+    found = []
+    environment.committer.submit(append)
+    faults.arm("steady.after_slot", action=lambda: found.append(environment.statistics().readers))
+    environment.make_steady()
+    assert found == [0]
 
 
 def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
