@@ -236,8 +236,9 @@ class Lineage:
         assert head is not None
         if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
             return number
-        lines = [] if refused is None else [head, *_heads_from(batch, thread, place)]
-        if refused is not None and any(refused(_state(batch, each)) for each in lines):
+        if refused is not None and any(
+            refused(_state(batch, each)) for each in (head, *_heads_from(batch, thread, place))
+        ):
             actual = head.event.version
             what = "the beginning" if parent is None else f"checkpoint {parent.id}"
             message = f"thread {self.id!r}: {what}, version {version}, has a successor: its line is at {actual}"
@@ -352,14 +353,12 @@ def _of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[b
     found: list[tuple[bytes, int, int]] = []
     for parent in followed:
         head = batch.memory.heads.get(parent.place)
-        if head is not None and (head.event.parent_branch, head.event.parent_version) == (
-            parent.place[1],
-            parent.version,
-        ):
-            lsn = head.event.lsn
-            record = batch.get_log(lsn)
-            rows = [] if record is None else kernels.record_nodes(record)
-            found += [(row[1], lsn, number) for number, row in enumerate(rows) if row != kernels.VACUUMED]
+        event = None if head is None else head.event
+        if event is None or (event.parent_branch, event.parent_version) != (parent.place[1], parent.version):
+            continue
+        record = batch.get_log(event.lsn)
+        rows = {} if record is None else kernels.record_rows(record)
+        found += [(row[1], event.lsn, number) for number, row in rows.items()]
     return found
 
 

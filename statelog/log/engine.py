@@ -131,12 +131,13 @@ class Engine:
         try:
             return self._committer.submit(run)
         except StoreFullError:
-            with self.environment.headroom.reserve() as reserve:
+            headroom = self.environment.headroom
+            with headroom.reserve():
                 while True:
                     try:
                         result = self._committer.submit(run)
                     except StoreFullError:
-                        if not reserve.halve():
+                        if not headroom.halve():
                             raise
                         self._committer.ripen()
                     else:

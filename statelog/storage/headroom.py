@@ -121,7 +121,7 @@ class Headroom:
         return self._halvings <= _HALVINGS_MAX
 
     @contextlib.contextmanager
-    def reserve(self) -> Iterator[Headroom]:
+    def reserve(self) -> Iterator[None]:
         """Let write transactions use the whole quota, and the whole file, for a while.
 
         Raises:
@@ -131,7 +131,7 @@ class Headroom:
         self._environment.set_map_size(self._environment.max_size_bytes)
         self._users += 1
         try:
-            yield self
+            yield
         finally:
             self._users -= 1
             self._halvings = 0

@@ -123,13 +123,14 @@ def _copy(source: Endpoint, target: Endpoint, parents: dict[Place, str | None], 
             put_stand_in(source, target, found, hidden.config())
         there = target.saver.get_tuple(place.config())
         different = _differences(found, _without_inherited(target, there)) if there else None
+        has_all = there is not None and _is_part(found, there)
         if different is None:
             versions = _new_versions(found, _parent_of(place, parent_id, last, source))
             target.saver.put(_parent_config(place, parent_id), found.checkpoint, found.metadata, versions)
             copied += 1
-        elif different - {"pending_writes"} or (there and not _may_go_on(found, there)):
+        elif different - {"pending_writes"} or not (has_all or (there and _is_part(there, found))):
             raise _conflict(place, target)
-        if found.pending_writes and (there is None or not _is_part(found, there)):
+        if found.pending_writes and not has_all:  # none are there, or copying was cut off
             _copy_writes(source, target, place, found.pending_writes)
         last = found
         advance()
@@ -203,11 +204,6 @@ def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelV
     }
 
 
-def _may_go_on(found: CheckpointTuple, there: CheckpointTuple) -> bool:
-    """Whether one side has all the pending writes of the other: it has gone on, or copying was cut off."""
-    return _is_part(found, there) or _is_part(there, found)
-
-
 def _is_part(one: CheckpointTuple, other: CheckpointTuple) -> bool:
     """Whether the pending writes of one are among those of the other, in the same order."""
     others = iter(_writes(other))
@@ -251,7 +247,7 @@ def _compare(
     for place in parents:
         found, there = _read(source, place), target.saver.get_tuple(place.config())
         different = _differences(found, _without_inherited(target, there)) if there else {"checkpoint"}
-        if there and _is_part(found, there):
+        if there and "pending_writes" in different and _is_part(found, there):  # it has gone on
             different -= {"pending_writes"}
         if _hidden_parent(place, parents) and there and contributions(source, found) != contributions(target, there):
             different = different | {"ancestors"}
