@@ -301,7 +301,7 @@ class Thread:
         Its cost is that of the smallest commit, whatever the distance or the size of the
         state. Nothing is deleted: a rollback to what was the head undoes it.
         """
-        metadata_item = encode_metadata(metadata)
+        metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids_at_commit(batch)
@@ -398,7 +398,7 @@ class Thread:
         return self._wrap(head)
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
-        return find_checkpoint(view, Line(self._id, self._branch, thread, branch), target)
+        return find_checkpoint(view, tuple.__new__(Line, (self._id, self._branch, thread, branch)), target)
 
     def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint]:
         """Yield the branch's checkpoints, newest first, back to version 0.

@@ -28,7 +28,7 @@ def unseal(key: bytes, value: bytes | memoryview) -> bytes:
     """
     stored = bytes(value)
     payload = stored[:-SEAL_SIZE_BYTES]
-    if len(stored) < SEAL_SIZE_BYTES or xxh3_64_digest(key + payload) != stored[-SEAL_SIZE_BYTES:]:
+    if not stored.endswith(xxh3_64_digest(key + payload)) or len(stored) < SEAL_SIZE_BYTES:
         message = f"the value under key {key!r} is damaged: its checksum does not hold"
         raise CorruptionError(message, key=key)
     return payload
