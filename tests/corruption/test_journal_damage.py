@@ -53,7 +53,9 @@ def test_an_undamaged_journal_gives_everything_back(path, killed):
     assert versions(path) == COMMITS
 
 
-@pytest.mark.parametrize("number", range(COMMITS - 1))
+@pytest.mark.parametrize(
+    "number", [0, COMMITS - 2, *(pytest.param(number, marks=pytest.mark.soak) for number in range(1, COMMITS - 2))]
+)
 @pytest.mark.parametrize("offset", [0, 8, 15, 20, 30, 39, 60, -1], ids=str)
 def test_a_damaged_group_in_the_middle_is_an_error_that_names_the_journal(path, killed, number, offset):
     _journal, starts = killed()

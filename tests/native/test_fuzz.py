@@ -87,6 +87,7 @@ def test_seed_is_a_page(name):
 
 
 @needs_sanitizers
+@pytest.mark.soak
 def test_corpus_replays_without_a_finding():
     replay = run("--seconds", "1")
     assert (replay.returncode, replay.stderr) == (0, "")
@@ -94,6 +95,7 @@ def test_corpus_replays_without_a_finding():
 
 
 @needs_sanitizers
+@pytest.mark.soak
 def test_planted_overread_is_found():
     replay = run("--seconds", "1", "--plant")
     assert replay.returncode == FINDING

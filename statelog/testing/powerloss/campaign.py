@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
+_RUN = "statelog.testing.powerloss.examine:run_task"
 _TASK_TIMEOUT_S = 300.0
 _TASK_IMAGES = 400
 """About how many images one task has: seconds of work, so that an end is soon seen."""
@@ -74,13 +75,21 @@ class _Campaign:
     """The recordings, and what of them has been looked at."""
 
     def __init__(
-        self, recordings: Sequence[Recording], directory: Path, *, thorough: bool, seed: int, evidence: Path | None
+        self,
+        recordings: Sequence[Recording],
+        directory: Path,
+        *,
+        thorough: bool,
+        until_bad: bool,
+        seed: int,
+        evidence: Path | None,
     ) -> None:
         self.tallies = [Tally() for _ in recordings]
         self._distinct: set[bytes] = set()
         self._recordings = recordings
         self._seed = seed
         self._evidence = evidence
+        self._until_bad = until_bad
         self._units_max, self._second_of = (_UNITS_MAX, _SECOND_OF) if thorough else (_FEW_UNITS, 0)
         self._paths = []
         for number, recording in enumerate(recordings):
@@ -114,7 +123,11 @@ class _Campaign:
     def _task(self, path: Path, start: int, stop: int, rounds: int, *, is_first: bool) -> Task:
         seed = self._seed * 1_000_003 + self.passes
         units_max = self._units_max if is_first else 0
-        return Task(path, start, stop, seed, units_max, rounds, self._second_of, self._evidence)
+        return Task(path, start, stop, seed, units_max, rounds, self._second_of, self._evidence, self._until_bad)
+
+    def is_wanted(self, task: Task) -> bool:
+        """Whether a task is still to be done: not of a recording found out, where no more is asked."""
+        return not (self._until_bad and self.tallies[self._paths.index(task.recording)].bad)
 
     def take(self, task: Task, result: Tally | Died) -> None:
         """Add what came of a task."""
@@ -163,6 +176,7 @@ def examine_recordings(
     *,
     images: int,
     thorough: bool = True,
+    until_bad: bool = False,
     seconds: float | None = None,
     seed: int = 0,
     directory: Path | None = None,
@@ -177,6 +191,7 @@ def examine_recordings(
         images: distinct images wanted; everything systematic is looked at in any case, and it ends sooner when
             there are no more.
         thorough: single out up to 12 units at each cut, and cut recoveries again; else 3, and not.
+        until_bad: look no further at a recording that a bad image of was found.
         seconds: end after so long.
         seed: of what is chosen at random.
         directory: where images are written; in memory if left out.
@@ -191,7 +206,9 @@ def examine_recordings(
         scratch = temporary
         if directory is not None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
-        campaign = _Campaign(recordings, temporary, thorough=thorough, seed=seed, evidence=evidence)
+        campaign = _Campaign(
+            recordings, temporary, thorough=thorough, until_bad=until_bad, seed=seed, evidence=evidence
+        )
         environments = []
         for number in range(workers or worker_count()):
             watched = scratch / f"images-{number}"
@@ -212,8 +229,9 @@ def _passes(
     while True:
         before = campaign.images
         tasks = campaign.tasks(images - before)
-        for task, result in pool.map("statelog.testing.powerloss.examine:run_task", tasks, timeout_s=_TASK_TIMEOUT_S):
-            campaign.take(task, result)
+        for task, result in pool.map(_RUN, tasks, timeout_s=_TASK_TIMEOUT_S, is_wanted=campaign.is_wanted):
+            if result is not None:
+                campaign.take(task, result)
             if progress is not None:
                 progress(min(campaign.images, images), images)
             yield

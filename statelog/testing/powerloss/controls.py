@@ -241,10 +241,15 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
 
 
 def examine_controls(recordings: dict[str, Recording], **options: Any) -> list[PowerLossReport]:
-    """Look at controls, at each that breaks the recovery by itself: it breaks the process that looks at it."""
+    """Look at controls until each is caught.
+
+    One that breaks the recovery is looked at by itself: it breaks the process that does so.
+    """
     alone = [[each] for each in recordings.values() if each.workload.setup.startswith(__name__)]
     others = [each for each in recordings.values() if not each.workload.setup.startswith(__name__)]
-    return [examine_recordings(group, images=1, thorough=False, **options) for group in (others, *alone)]
+    return [
+        examine_recordings(group, images=1, thorough=False, until_bad=True, **options) for group in (others, *alone)
+    ]
 
 
 def renamed(recording: Recording, name: str) -> Recording:

@@ -59,6 +59,7 @@ class Task:
         rounds: random images per cut with something uncertain.
         second_of: one image in so many is cut again while it is recovered; 0: none.
         evidence: where bad images are kept.
+        until_bad: end with the first cut that has a bad image.
 
     """
 
@@ -70,6 +71,7 @@ class Task:
     rounds: int
     second_of: int
     evidence: Path | None
+    until_bad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class Examiner:
             for mode, choice in _choices(units, generator, task):
                 image = disk.image(units, choice)
                 self._examine(tally, task, cut, image, _Made(units, mode, choice), generator)
+            if task.until_bad and tally.bad:
+                break
         return tally
 
     def _examine(self, tally: Tally, task: Task, cut: int, image: Image, made: _Made, generator: random.Random) -> None:

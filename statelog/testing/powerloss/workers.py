@@ -197,8 +197,17 @@ class WorkerPool:
         for worker in self._workers:
             worker.close()
 
-    def map(self, function: str, tasks: Iterable[Any], *, timeout_s: float) -> Iterator[tuple[Any, Any]]:
+    def map(
+        self,
+        function: str,
+        tasks: Iterable[Any],
+        *,
+        timeout_s: float,
+        is_wanted: Callable[[Any], bool] = lambda _task: True,
+    ) -> Iterator[tuple[Any, Any]]:
         """Call `function` with every task, and yield task and result (or `Died`) as they come.
+
+        A task that is not wanted any more when its turn comes is left out; its result is None.
 
         Raises:
             WorkerError: the function raised.
@@ -206,7 +215,7 @@ class WorkerPool:
         """
 
         def run(task: Any) -> tuple[Any, Any]:
-            if self._stop.is_set():
+            if self._stop.is_set() or not is_wanted(task):
                 return task, None
             worker = self._idle.get()
             try:

@@ -61,7 +61,9 @@ def test_a_file_that_is_there_is_not_touched(told, run):
 
 
 def test_the_demo_as_json(run, tmp_path):
+    before = os.times()
     answer = run("demo", "--directory", tmp_path / "new", "--json")
+    worked_s = sum(os.times()[:4]) - sum(before[:4])
     assert (answer.code, answer.err) == (0, "")
     document = answer.document
     assert (document["killed_in_step"], document["resumed_at_step"]) == (14, 14)
@@ -74,7 +76,8 @@ def test_the_demo_as_json(run, tmp_path):
     assert {change["kind"] for change in document["diff"]["changes"]} >= {"added", "changed"}
     assert document["verify"] == {**document["verify"], "ok": True, "problems": []}
     assert document["snapshots"]["size_bytes"] > 2 * document["file_size_bytes"]
-    assert document["duration_s"] < 15
+    assert 0 < worked_s < 15  # on the processor, which other tests may be sharing
+    assert document["duration_s"] > 0
 
 
 def test_on_a_terminal_it_is_told_in_colour(tmp_path):
