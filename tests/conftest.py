@@ -35,6 +35,7 @@ _COMMON = {
 }
 hypothesis.settings.register_profile("dev", max_examples=50, **_COMMON)
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
+hypothesis.settings.register_profile("brief", max_examples=15, derandomize=True, **_COMMON)
 hypothesis.settings.register_profile("nightly", max_examples=20_000, **_COMMON)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
