@@ -306,6 +306,7 @@ class Store:
 
         Raises:
             StoreLockedError: another process has the store open.
+            StoreFullError: there is no room for a second file; the old one stays.
 
         """
         erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them

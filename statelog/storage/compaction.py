@@ -15,6 +15,7 @@ of this process wait; reading goes on, but for the moment of the swap.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -30,7 +31,7 @@ from statelog.storage import registry
 from statelog.storage.checks import check_file, read_live_meta
 from statelog.storage.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.disk import flush_file, write_all
-from statelog.storage.failures import translate_os
+from statelog.storage.failures import error_code, is_full, translate_os
 from statelog.storage.faults import point
 from statelog.storage.locks import FileLocks, is_same_file
 from statelog.storage.residency import MappedPages
@@ -49,6 +50,9 @@ _COPIED_SIZE_BYTES = 8 * 1024 * 1024
 
 _SPARE_SIZE_BYTES = 64 * 1024 * 1024
 """Map beyond the old file's size: a transaction takes new pages before it gives back old ones."""
+
+_PAGE_SIZE_BYTES_MAX = 65_536
+"""Of LMDB: a disk without room for so much has refused a page."""
 
 _PROGRESS_ENTRIES = 1024
 
@@ -242,7 +246,7 @@ def _fill(
         str(temporary), subdir=False, lock=False, map_size=map_size_bytes, max_dbs=TABLES_MAX, sync=False
     )
     try:
-        with environment.read(), environment.handles.begin(buffers=True) as source:
+        with environment.read(), environment.handles.begin(buffers=True) as source, _full_if_short(descriptor):
             copied = _copy_tables(environment, source, target, descriptor, check_record, progress)
     except lmdb.MapFullError as error:  # cannot be: it is the old file without its free pages
         raise StorageError(f"{environment.path} does not fit its own size", path=str(environment.path)) from error
@@ -254,6 +258,21 @@ def _fill(
     flush_file(descriptor)
     point("compaction.after_file_sync")
     return Compacted(size_before_bytes, os.fstat(descriptor).st_size, *copied)
+
+
+@contextmanager
+def _full_if_short(descriptor: int) -> Iterator[None]:
+    """Tell a full disk from a failing one: LMDB calls a write that came short an input/output error. Raises OSError."""
+    try:
+        yield
+    except lmdb.Error as error:
+        if error_code(error) == errno.EIO:
+            try:
+                write_all(descriptor, bytes(_PAGE_SIZE_BYTES_MAX), os.fstat(descriptor).st_size)
+            except OSError as refusal:
+                if is_full(refusal):
+                    raise refusal from error
+        raise
 
 
 def _copy_tables(

@@ -71,3 +71,15 @@ def test_a_full_disk_refuses_to_make_a_store_and_leaves_nothing(small_disk):
     with pytest.raises(StoreFullError):
         statelog.open(small_disk / "agent.state")
     assert [entry.name for entry in small_disk.iterdir()] == ["ballast"]
+
+
+@pytest.mark.parametrize("size_bytes", [1500, 60_000])
+def test_a_full_disk_refuses_a_compaction_and_leaves_the_store(small_disk, size_bytes):
+    with statelog.open(small_disk / "agent.state") as store:
+        fill(store, "t", size_bytes, random.Random(size_bytes))
+        last = store.last_lsn
+        with pytest.raises(StoreFullError):
+            store.compact()
+        assert store.verify().ok
+        assert store.last_lsn == last
+    assert sorted(entry.name for entry in small_disk.iterdir()) == ["agent.state", "agent.state-lock"]

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import resource
 import stat
 import threading
 from pathlib import Path
@@ -355,6 +356,30 @@ def test_an_error_anywhere_leaves_a_store_that_goes_on(
     assert filled.committer.submit(append) == 41
     filled.close()
     assert check_whole(open_environment()) == 41
+
+
+@pytest.fixture
+def file_size_limit():
+    """Limit the size of files, so that a write across it comes short: as on a full disk, LMDB is not told why."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_takes_a_part_of_the_new_file_is_full(
+    filled, path, append, check_whole, leftovers, monkeypatch, file_size_limit
+):
+    monkeypatch.setattr(compaction, "_COPIED_SIZE_BYTES", 500)
+    filled.steady.retire()
+    inode = path.stat().st_ino
+    file_size_limit(5 * 4096 + 1)
+    with pytest.raises(StoreFullError) as caught:
+        compact(filled)
+    file_size_limit(resource.RLIM_INFINITY)
+    assert (caught.value.path, caught.value.full) == (str(path), "disk")
+    assert (leftovers(), path.stat().st_ino) == ([], inode)
+    assert check_whole(filled) == 40
+    assert filled.committer.submit(append) == 41
 
 
 @pytest.fixture
