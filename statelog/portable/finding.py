@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
+from statelog.format.header import HEADER_KEY, decode_header
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
     FLAG_CHAINED,
@@ -37,10 +38,12 @@ from statelog.log.chain import read_chained
 from statelog.portable.bodies import read_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.pages import LEAF, PAGE_HEAD_SIZE_BYTES, PageFile, page_kind
-from statelog.storage.creation import LOG_TABLE
+from statelog.storage.creation import LOG_TABLE, META_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from statelog.portable.pages import Entry
 
     Progress = Callable[[int, int], None]
 
@@ -83,13 +86,22 @@ class Finder:
     def __init__(self, pages: PageFile) -> None:
         self.committed_last: int | None = None
         self._pages = pages
+        self._has_header = False
         self._found: dict[int, tuple[Found, ...]] = {}
         self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
         """Pages of records with pages of their own: what seems to stand on them are contents."""
 
     def find(self, progress: Progress | None = None) -> None:
-        """Look where the tree leads, and into the journal; and, where that is not everything, on every page."""
+        """Look where the tree leads, and into the journal; and, where that is not everything, on every page.
+
+        Raises:
+            NewerFormatError: the header says so: what is here may mean what this release does not know. Facts: needed,
+                supported.
+
+        """
+        for _is_newest, table in self._pages.tables(META_TABLE):
+            self._has_header |= any(map(self._is_header, self._pages.entries(table.root)))
         for lsn, offset, size in self._pages.journaled:
             self._take(lsn, offset, size, IN_TREE)
         journaled_last = max(self._found, default=0)
@@ -125,10 +137,23 @@ class Finder:
         """Return the bytes of a record."""
         return self._pages.read(found.offset, found.size)
 
+    def _is_header(self, entry: Entry) -> bool:
+        """Whether an entry is a header whose seal holds. Raises NewerFormatError."""
+        if entry.key != HEADER_KEY or entry.is_database or entry.overflow_page:
+            return False
+        try:
+            decode_header(self._pages.read(entry.offset, entry.size))
+        except CorruptionError:
+            return False
+        return True
+
     # --- one record -----------------------------------------------------------------
 
-    def _take_entries(self, entries: Iterator[tuple[bytes, int, int, bool, int]], trust: int) -> None:
-        for key, offset, size, is_database, overflow_page in entries:
+    def _take_entries(self, entries: Iterator[Entry], trust: int) -> None:
+        for entry in entries:
+            key, offset, size, is_database, overflow_page = entry
+            if not self._has_header:
+                self._is_header(entry)  # which refuses a newer one
             if len(key) == _LSN_SIZE_BYTES and not is_database:
                 is_record = self._take(int.from_bytes(key), offset, size, trust)
                 if is_record and overflow_page:

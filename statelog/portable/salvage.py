@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from statelog.errors import AlreadyExistsError, FormatError, StatelogError, StoreLockedError
+from statelog.errors import AlreadyExistsError, FormatError, NewerFormatError, StatelogError, StoreLockedError
 from statelog.format import cbor
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
@@ -106,6 +106,7 @@ def salvage(
     Raises:
         AlreadyExistsError: there is a file at `new`. Facts: path.
         FormatError: the damaged file has no record, nor anything else, of a store. Facts: path.
+        NewerFormatError: it is of a newer format. Facts: path, needed, supported.
         StoreLockedError: another process has it open. Facts: path.
         StoreNotFoundError, AccessError, StoreFullError, StorageError: what the system refuses.
 
@@ -125,6 +126,9 @@ def salvage(
                 raise FormatError(message, path=str(damaged))
             plan = make_plan(pages, finder, chosen, last, progress)
             return _write(damaged, new, finder, chosen, plan, max_size_bytes, progress)
+    except NewerFormatError as error:
+        message = f"{damaged}: {error.message}"
+        raise NewerFormatError(message, path=str(damaged), **error.facts) from None
     except OSError as error:
         raise translate_os(error, path=Path(error.filename) if error.filename else damaged) from error
 

@@ -12,6 +12,7 @@ from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.format import cbor
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.format.seal import seal, unseal
+from statelog.portable.salvage import salvage
 
 
 def write(path, content):
@@ -75,6 +76,17 @@ def test_a_store_of_a_later_format_is_refused_with_the_version_it_needs(path, re
         statelog.open(path)
     assert (caught.value.needed, caught.value.path) == (1000, str(path))
     assert "1000" in str(caught.value)
+
+
+@pytest.mark.parametrize("wiped", [0, 2], ids=["whole", "without meta pages"])
+def test_a_store_of_a_later_format_is_not_salvaged(path, tmp_path, rewrite_header, wiped):
+    """Its records may say what this release does not know: what it made of them would be no salvage."""
+    rewrite_header(format=1000)
+    path.write_bytes(bytes(wiped * 4096) + path.read_bytes()[wiped * 4096 :])
+    with pytest.raises(NewerFormatError, match="1000") as caught:
+        salvage(path, tmp_path / "new.state")
+    assert (caught.value.needed, caught.value.path) == (1000, str(path))
+    assert list(tmp_path.glob("*new.state*")) == []
 
 
 def test_a_header_that_this_format_does_not_have_is_refused(path, rewrite_header):
