@@ -20,6 +20,7 @@ from statelog.retain import delete_thread, erase_leftovers, expire_checkpoints, 
 from statelog.session import Outcome
 from statelog.snapshot import Snapshot, snapshot
 from statelog.statistics import StoreStatistics, collect
+from statelog.storage.withdrawing import withdraw
 from statelog.thread import Thread
 from statelog.transaction import Transaction, transaction
 from statelog.tree.node import Workspace
@@ -352,6 +353,10 @@ class Store:
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Drop the index and derive it from the log again, in one transaction; return the records read."""
         return rebuild.rebuild_index(self._engine, progress=progress)
+
+    def withdraw(self) -> None:
+        """Remove the file if there is nothing in it, and nobody else has it open; then only close it (internal)."""
+        withdraw(self._engine.environment)
 
     # --- as a session ---------------------------------------------------------------
 

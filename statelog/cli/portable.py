@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -16,7 +17,7 @@ from statelog.cli.output import Output
 from statelog.cli.replacing import opened_for_replacing, refuse_files_of
 from statelog.cli.targets import open_for_reading
 from statelog.cli.text import count, format_size
-from statelog.errors import FormatError, UsageError
+from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
 from statelog.portable.frames import MAGIC
 
 if TYPE_CHECKING:
@@ -68,10 +69,12 @@ def import_(*, store: Path, source: Path, as_json: bool) -> None:
     """Take the export in SOURCE (stdin if left out, or -) into STORE, which is made if need be.
 
     Everything is checked by digest before it is stored. What was imported before is passed
-    over: an import that was cut off is done again, and goes on where it ended.
+    over: an import that was cut off is done again, and goes on where it ended. One of which
+    nothing could be stored leaves no STORE that was not there.
     """
     output = Output(as_json=as_json)
     with (
+        _named(source),
         _opened_for_reading(source) as stream,
         _opened_for(stream, store) as opened,
         output.progress("importing") as progress,
@@ -112,14 +115,33 @@ def _opened_for_reading(source: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
+def _named(source: Path) -> Iterator[None]:
+    """Say which export it is in what is wrong with one."""
+    try:
+        yield
+    except (CorruptionError, FormatError) as error:
+        if "offset" not in error.facts:
+            raise
+        message = f"{'stdin' if source == _STANDARD else source}: {error.message}"
+        raise type(error)(message, **{**error.facts, "path": str(source)}) from error
+
+
+@contextmanager
 def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
-    """Open a store to import into; but make none for what is no export."""
+    """Open a store to import into; but make none for what is no export, and leave none in which nothing came to be."""
     start = stream.read(len(MAGIC))
     if start != MAGIC:
         message = "this is no export of a statelog store"
-        raise FormatError(message)
+        raise FormatError(message, offset=0)
+    is_new = not os.path.lexists(store)
     with statelog.open(store) as opened:
-        yield opened
+        try:
+            yield opened
+        except BaseException:
+            if is_new:
+                with suppress(StatelogError, OSError):
+                    opened.withdraw()
+            raise
 
 
 class _Whole:

@@ -83,7 +83,9 @@ class LogImporter:
                 self._take(frame)
         except (CorruptionError, FormatError) as error:
             self._flush(whole_only=True)
-            message = f"{error.message}; the store has what comes before, up to LSN {self._end.lsn}"
+            lsn = self._end.lsn
+            held = f"the store has what comes before, up to LSN {lsn}" if lsn else "the store is empty"
+            message = f"{error.message}; {held}"
             raise type(error)(message, **{**error.facts, "lsn": self._end.lsn}) from error
         self._check_trailer()
         self._flush(whole_only=False)

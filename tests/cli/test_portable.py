@@ -125,7 +125,8 @@ def test_an_import_that_was_cut_is_one_line_and_goes_on_when_repeated(run, state
     (tmp_path / "cut.export").write_bytes(data[: len(data) * 2 // 3])
     answer = run("import", tmp_path / "b.state", tmp_path / "cut.export")
     assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)
-    assert "damaged at byte" in answer.err
+    assert answer.err.startswith(f"statelog: {tmp_path / 'cut.export'}: the export is damaged at byte ")
+    assert "statelog verify" not in answer.err
     assert run("import", tmp_path / "b.state", tmp_path / "a.export").code == 0
     assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
 
@@ -135,6 +136,33 @@ def test_what_is_no_export_makes_no_store(run, tmp_path):
     answer = run("import", tmp_path / "b.state", tmp_path / "text")
     assert (answer.code, answer.out, answer.err.count("\n")) == (6, "", 1)
     assert not (tmp_path / "b.state").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "spoil", "code"),
+    [
+        ([], lambda data: data[:60], 7),
+        ([], lambda data: data[:400], 7),
+        (["--thread", "ticket-42"], lambda data: data[:-1], 7),
+        (["--since", "3"], lambda data: data, 4),
+    ],
+    ids=["a header cut off", "the first record cut off", "threads cut off", "an export that begins later"],
+)
+def test_a_refused_import_leaves_no_store_that_was_not_there(run, state, tmp_path, options, spoil, code):
+    assert run("export", state, *options, "-o", tmp_path / "a.export").code == 0
+    (tmp_path / "a.export").write_bytes(spoil((tmp_path / "a.export").read_bytes()))
+    before = sorted(entry.name for entry in tmp_path.iterdir())
+    answer = run("import", tmp_path / "b.state", tmp_path / "a.export")
+    assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
+    assert "statelog verify" not in answer.err
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == before
+
+
+def test_a_refused_import_leaves_an_empty_store_that_was_there(run, state, tmp_path):
+    statelog.open(tmp_path / "b.state").close()
+    assert run("export", state, "--since", "3", "-o", tmp_path / "a.export").code == 0
+    assert run("import", tmp_path / "b.state", tmp_path / "a.export").code == 4
+    assert run("stat", tmp_path / "b.state").code == 0
 
 
 def test_a_missing_export_makes_no_store(run, tmp_path):

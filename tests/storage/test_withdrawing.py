@@ -1,0 +1,41 @@
+"""A store that was made in vain is taken back, unless there is something in it or somebody else has it."""
+
+import pytest
+
+import statelog
+from statelog.errors import StoreLockedError
+
+
+def test_an_empty_store_is_taken_back_with_all_its_files(path):
+    with statelog.open(path) as store:
+        store.withdraw()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_another_process_may_have_a_store_of_that_name_before_the_first_is_closed(
+    path, start_child, open_environment, check_whole
+):
+    with statelog.open(path) as store:
+        store.withdraw()
+        child = start_child("say(Environment.open(sys.argv[1]).committer.submit(append)); time.sleep(60)")
+        assert child.stdout.readline() == "1\n"
+    child.kill()
+    child.wait()
+    assert check_whole(open_environment()) == 1
+
+
+def test_a_store_with_a_record_stays(path):
+    with statelog.open(path) as store:
+        store.thread("t").commit({"n": 1})
+        store.withdraw()
+    with statelog.open(path, create=False) as store:
+        assert store.thread("t").state == {"n": 1}
+
+
+def test_a_store_that_another_process_has_open_stays(path, start_child):
+    with statelog.open(path) as store:
+        child = start_child("environment = Environment.open(sys.argv[1]); say('open'); sys.stdin.read()")
+        assert child.stdout.readline() == "open\n"
+        with pytest.raises(StoreLockedError):
+            store.withdraw()
+    assert path.exists()
