@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import statelog
 from statelog.cli.values import from_json
-from statelog.errors import CheckpointNotFoundError, NotFoundError, ThreadNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, NotFoundError, ThreadDeletedError, ThreadNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from statelog import Checkpoint, Store, Thread
@@ -38,12 +38,17 @@ def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
 
     Raises:
         ThreadNotFoundError: there is none; the message has the most similar name.
+        ThreadDeletedError: there is none any more.
         BranchNotFoundError: as it says.
 
     """
     thread = store.thread(thread_id)
     if thread.branches():
         return thread if branch == "main" else thread.checkout(branch)
+    with store.read() as view:
+        if view.is_deleted(thread_id):
+            message = f"thread {thread_id!r} in {store.path} was deleted"
+            raise ThreadDeletedError(message, thread=thread_id)
     ids = [info.id for info in islice(store.threads(), _THREADS_COMPARED_MAX)]
     similar = difflib.get_close_matches(thread_id, ids, n=1)
     hint = f": did you mean {similar[0]!r}?" if similar else f" (`statelog threads {store.path}` lists them)"

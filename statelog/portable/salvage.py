@@ -174,9 +174,16 @@ def _write(
     except FileExistsError as error:
         message = f"there is a file at {new} already"
         raise AlreadyExistsError(message, path=str(new)) from error
+    except OSError as error:
+        raise translate_os(error, path=new) from error
+    except StatelogError as error:
+        if not str(error.facts.get("path")).endswith(temporary.name):
+            raise
+        message = error.message.replace(temporary.name, new.name)  # which is the one that the caller knows
+        raise type(error)(message, **{**error.facts, "path": str(new)}) from error
     finally:
         for name in (temporary, temporary.with_name(f"{temporary.name}-lock")):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 name.unlink()
     return report
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from statelog.errors import StoreNotFoundError
 from statelog.format.header import HEADER_KEY, STORE_ID_SIZE_BYTES, encode_header
 from statelog.limits import MAX_SIZE_BYTES_MIN
 from statelog.storage import faults
@@ -26,6 +27,8 @@ from statelog.storage.failures import translate_lmdb, translate_os
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from statelog.errors import StatelogError
 
 META_TABLE = b"meta"
 LOG_TABLE = b"log"
@@ -63,9 +66,15 @@ def create_store(path: Path) -> None:
             path.parent.stat()
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     except OSError as error:
-        raise translate_os(error, path=path) from error
+        raise _refusal(error, path) from error
     except lmdb.Error as error:
         raise translate_lmdb(error, path=path, max_size_bytes=MAX_SIZE_BYTES_MIN) from error
+
+
+def _refusal(error: OSError, path: Path) -> StatelogError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return StoreNotFoundError(f"no store can be made at {path}: {path.parent}: {error.strerror}", path=str(path))
+    return translate_os(error, path=path)
 
 
 def remove_leftovers(path: Path) -> None:

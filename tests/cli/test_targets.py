@@ -4,7 +4,7 @@ import pytest
 
 import statelog
 from statelog.cli.targets import find_checkpoint, find_side, find_thread, parse_object
-from statelog.errors import BranchNotFoundError, ThreadNotFoundError, UsageError
+from statelog.errors import BranchNotFoundError, ThreadDeletedError, ThreadNotFoundError, UsageError
 
 
 @pytest.fixture
@@ -43,6 +43,16 @@ def test_the_most_similar_thread_is_suggested(store, thread):
         find_thread(store, "zzz", "main")
     with pytest.raises(BranchNotFoundError):
         find_thread(store, thread.id, "nope")
+
+
+def test_a_deleted_thread_is_called_deleted(run, state):
+    with statelog.open(state) as store:
+        store.delete_thread("other")
+    deleted = f"statelog: thread 'other' in {state} was deleted\n"
+    for arguments in (["show"], ["history"], ["rollback", "0"], ["fork", "b"], ["tag", "x"], ["diff", "0", "1"]):
+        answer = run(arguments[0], state, "other", *arguments[1:])
+        assert (answer.code, answer.out, answer.err) == (ThreadDeletedError.exit_code, "", deleted), arguments
+    assert run("log", state, "--thread", "other").err == deleted
 
 
 def test_no_option_is_no_object():

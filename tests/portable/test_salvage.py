@@ -10,9 +10,10 @@ from damage import PAGE_SIZE_BYTES, index_pages, kinds, leaves, occurrences, rec
 
 import statelog
 from statelog import reducers
-from statelog.errors import AlreadyExistsError, FormatError, StoreLockedError, StoreNotFoundError
+from statelog.errors import AlreadyExistsError, FormatError, StoreFullError, StoreLockedError, StoreNotFoundError
 from statelog.format import cbor
 from statelog.format.record import decode_record
+from statelog.limits import MAX_SIZE_BYTES_MIN
 from statelog.portable.salvage import salvage
 
 # --- nothing lost -----------------------------------------------------------------
@@ -241,6 +242,25 @@ def test_another_lmdb_file_is_refused(tmp_path):
 def test_a_missing_file_is_not_found(tmp_path):
     with pytest.raises(StoreNotFoundError):
         salvage(tmp_path / "nothing", tmp_path / "new.state")
+
+
+def test_a_place_where_nothing_can_be_made_is_named_as_it_was_given(source, tmp_path):
+    new = tmp_path / "missing" / "new.state"
+    with pytest.raises(StoreNotFoundError, match="no store can be made at") as caught:
+        salvage(tmp_path / "source.state", new)
+    assert caught.value.path == str(new)
+    assert str(caught.value) == f"no store can be made at {new}: {new.parent}: No such file or directory"
+    assert source
+
+
+def test_a_new_store_that_there_is_no_room_for_is_named_as_it_was_given(tmp_path):
+    with statelog.open(tmp_path / "large.state") as store:
+        store.thread("t").commit({"x": os.urandom(2 * MAX_SIZE_BYTES_MIN)})
+    with pytest.raises(StoreFullError) as caught:
+        salvage(tmp_path / "large.state", tmp_path / "new.state", max_size_bytes=MAX_SIZE_BYTES_MIN)
+    assert str(tmp_path / "new.state") in str(caught.value)
+    assert caught.value.path == str(tmp_path / "new.state")
+    assert list(tmp_path.glob("*new.state*")) == []
 
 
 def test_an_existing_file_is_never_replaced(source, tmp_path):

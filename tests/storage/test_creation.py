@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from statelog.errors import StorageError, StoreFullError
+from statelog.errors import StorageError, StoreFullError, StoreNotFoundError
 from statelog.storage import faults
 from statelog.storage.creation import create_store, remove_leftovers
 
@@ -168,6 +168,16 @@ def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
     faults.arm("creation.before_link", action=look)
     create_store(path)
     assert leftovers() == [other.name]
+
+
+@pytest.mark.parametrize("parent", ["missing", "file"])
+def test_a_place_where_there_is_no_directory_is_named(tmp_path, parent):
+    (tmp_path / "file").write_text("no directory")
+    with pytest.raises(
+        StoreNotFoundError, match=f"no store can be made at {tmp_path / parent / 'a.state'}: "
+    ) as caught:
+        create_store(tmp_path / parent / "a.state")
+    assert caught.value.path == str(tmp_path / parent / "a.state")
 
 
 def test_a_full_disk_refuses_creation_and_leaves_nothing(path, leftovers):
