@@ -127,18 +127,19 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     if dead is not None and is_pending:  # an earlier deletion was cut short
         return erase_records(engine, dead)
 
-    def work(batch: Batch) -> tuple[int, list[int]]:
+    def work(batch: Batch) -> tuple[int, int, list[int]]:
         found = batch.view.thread_lsn(thread_id)
         if found is None:
             if batch.view.is_deleted(thread_id):
                 raise writer.deleted_error(thread_id)
             message = f"no thread {thread_id!r} in this store"
             raise ThreadNotFoundError(message, thread=thread_id)
+        versions = _count_versions(batch.view, found)
         lenders = lenders_of(batch.view, found)
         writer.delete_thread(batch, found, thread_id)
-        return found, lenders
+        return found, versions, lenders
 
-    deleted, lenders = engine.write(work, may_use_reserve=True)
+    deleted, versions, lenders = engine.write(work, may_use_reserve=True)
     engine.collectors.pop(deleted, None)
     report = erase_records(engine, deleted)
     for lender in lenders:  # what a deleted thread has left goes with the last of its copies
@@ -147,7 +148,12 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
         if is_free:
             report.add(erase_records(engine, lender))
     report.threads = 1
+    report.expired_versions = versions
     return report
+
+
+def _count_versions(view: View, thread: int) -> int:
+    return sum(1 for branch in view.branches(thread) for _version in view.entries(thread, branch.number))
 
 
 def _holds_unerased(view: View, thread: int) -> bool:

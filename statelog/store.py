@@ -260,7 +260,7 @@ class Store:
         """Delete a thread: its versions, names and values, for good.
 
         Its id stays dead: a late write raises ThreadDeletedError. Its bytes are overwritten as their space
-        is reused, and gone for certain after `compact`.
+        is reused, and gone for certain after `compact`. The report tells how many versions it had.
 
         Raises:
             ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.

@@ -56,6 +56,17 @@ def test_deleted_thread_is_gone_and_late_writes_do_not_bring_it_back(store: stat
     assert list(store.threads()) == []
 
 
+def test_a_deletion_tells_how_many_versions_went(store: statelog.Store) -> None:
+    thread = store.thread("t", schema=SCHEMA)
+    fill(thread, 10)
+    thread.fork("side", at=8, update={"value": 1})
+    store.retain(keep_last=4)
+    left = 4 + 1  # on main, one of them where the branch leaves it, and on the branch
+    report = store.delete_thread("t")
+    assert (report.threads, report.expired_versions, report.pending_records) == (1, left, 0)
+    assert report.freed_bytes > 0
+
+
 def test_deleting_an_unknown_thread_is_refused(store: statelog.Store) -> None:
     with pytest.raises(ThreadNotFoundError):
         store.delete_thread("nobody")

@@ -61,7 +61,8 @@ def retain(
                 raise
             message = f"retain needs --keep-last or --max-age: no thread of {store} has a policy of its own"
             raise UsageError(message, **error.facts) from None
-    _tell(output, store, report, as_json=as_json)
+    threads, versions = count(report.threads, "thread"), count(report.expired_versions, "version")
+    _tell(output, store, report, f"{threads}: {versions} expired", as_json=as_json)
 
 
 @click.command(short_help="Delete a thread for good.")
@@ -73,7 +74,8 @@ def delete(*, store: Path, thread: str, as_json: bool) -> None:
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("deleting"):
         report = opened.delete_thread(thread)
-    _tell(output, store, report, as_json=as_json)
+    versions = count(report.expired_versions, "version")
+    _tell(output, store, report, f"deleted {thread!r}: {versions}", as_json=as_json)
 
 
 def _parse_age(text: str | None) -> float | None:
@@ -86,11 +88,10 @@ def _parse_age(text: str | None) -> float | None:
     return float(found[1]) * AGE_UNITS_S[found[2]]
 
 
-def _tell(output: Output, store: Path, report: RetentionReport, *, as_json: bool) -> None:
+def _tell(output: Output, store: Path, report: RetentionReport, what: str, *, as_json: bool) -> None:
     if as_json:
         output.emit({"path": str(store), **asdict(report)})
         return
-    threads, versions = count(report.threads, "thread"), count(report.expired_versions, "version")
-    output.line(f"{threads}: {versions} expired, {format_size(report.freed_bytes)} of records freed")
+    output.line(f"{what}, {format_size(report.freed_bytes)} of records freed")
     if report.pending_records:
         output.line(f"{count(report.pending_records, 'record')} could not be erased yet: run it again")

@@ -44,6 +44,7 @@ class RetentionReport:
 
     threads: int = 0
     expired_versions: int = 0
+    """Versions that were let go, those of a deleted thread included."""
     vacuumed_nodes: int = 0
     freed_bytes: int = 0
     pending_records: int = 0

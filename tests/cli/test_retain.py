@@ -53,11 +53,14 @@ def test_retain_without_a_rule_is_refused_in_the_words_of_the_command(filled, op
 
 
 def test_delete_leaves_no_thread_and_says_so_the_second_time(filled):
-    assert run("delete", filled, "job").exit_code == 0
+    answer = run("delete", filled, "job")
+    assert answer.exit_code == 0
+    assert answer.output.startswith("deleted 'job': 8 versions, ")
+    assert json.loads(run("delete", filled, "chat-1", "--json").output)["expired_versions"] == 8
     answer = run("delete", filled, "job")
     assert (answer.exit_code, answer.output.count("\n")) == (3, 1)
     with statelog.open(filled) as store:
-        assert [thread.id for thread in store.threads()] == ["chat-1"]
+        assert list(store.threads()) == []
 
 
 def test_policies_are_shown_per_thread_and_for_threads_to_come(filled):
