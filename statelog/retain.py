@@ -38,6 +38,9 @@ def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, kee
         UsageError: they mean nothing.
 
     """
+    if not isinstance(keep_tags, bool):
+        message = f"keep_tags is True or False, not {keep_tags!r}"
+        raise UsageError(message, argument="keep_tags", value=keep_tags)
     if keep_last is None and max_age is None:
         return None
     if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):

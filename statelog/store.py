@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from statelog.checkpoint import Checkpoint
+from statelog.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
 from statelog.copies import copy_thread
-from statelog.errors import UsageError
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log import compact as compaction
 from statelog.log import rebuild, verify
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.compact import CompactionReport
     from statelog.log.vacuum import RetentionReport
@@ -174,13 +174,15 @@ class Store:
         No transaction is held while the caller works.
 
         """
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-            message = f"an LSN is an int from 0, not {after!r}"
-            raise UsageError(message, argument="after", value=after)
+        check_lsn(after)
+        if timeout_s is not None:
+            check_timeout(timeout_s)
         return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until there is a record above `after`, by whichever process; False when the time is up."""
+        check_lsn(after)
+        check_timeout(timeout_s)
         seen = self._engine.environment.last_transaction_id()
         if self.last_lsn > after:
             return True
@@ -237,13 +239,8 @@ class Store:
 
     def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
         """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
-        found = []
-        for checkpoint in pinned:
-            if not isinstance(checkpoint, Checkpoint):
-                message = f"pinned are checkpoints, not {checkpoint!r}"
-                raise UsageError(message, argument="pinned", value=checkpoint)
-            found.append(self.thread(checkpoint.thread_id).at(checkpoint).lsn)
-        return found
+        found = list_checkpoints("pinned", pinned)
+        return [self.thread(checkpoint.thread_id).at(checkpoint).lsn for checkpoint in found]
 
     def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
         """Let these versions go, and the space of what only they held; all others are kept.
@@ -251,10 +248,11 @@ class Store:
         A version that is tagged, the head of a branch, or where a branch leaves another stays. See `retain`.
 
         Raises:
-            AccessError: the store is open for reading only.
+            ReadOnlyError: the store is open for reading only.
+            UsageError: they are no checkpoints. Nothing was let go.
 
         """
-        return expire_checkpoints(self._engine, checkpoints)
+        return expire_checkpoints(self._engine, list_checkpoints("checkpoints", checkpoints))
 
     def delete_thread(self, id: str) -> RetentionReport:
         """Delete a thread: its versions, names and values, for good.
@@ -288,6 +286,7 @@ class Store:
 
     def statistics(self, *, progress: Callable[[int, int], None] | None = None) -> StoreStatistics:
         """Return sizes, counts, free pages and readers."""
+        check_progress(progress)
         return collect(self._engine, progress=progress)
 
     def verify(self, *, deep: bool = True, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
@@ -298,6 +297,7 @@ class Store:
             progress: called with (records done, records in all).
 
         """
+        check_progress(progress)
         return verify.verify(self._engine, deep=deep, progress=progress)
 
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
@@ -310,6 +310,7 @@ class Store:
             StoreFullError: there is no room for a second file; the old one stays.
 
         """
+        check_progress(progress)
         erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them
         return compaction.compact(self._engine, progress=progress)
 
@@ -330,10 +331,11 @@ class Store:
             progress: called with (records done, records in all).
 
         Raises:
-            UsageError: the target takes no bytes; `since` is no LSN, or given with `threads`.
+            UsageError: the target takes no bytes; `since` is no LSN, or given with `threads`; these are no ids.
             ThreadNotFoundError: no such thread.
 
         """
+        check_progress(progress)
         return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
 
     def import_(self, source: Source, *, progress: Callable[[int, int], None] | None = None) -> ImportReport:
@@ -344,14 +346,17 @@ class Store:
             progress: called with (LSNs done, LSNs in all).
 
         Raises:
+            UsageError: the source gives no bytes.
             FormatError, CorruptionError: it is no export, or a damaged one; what was verified before is there.
             ConflictError: the store holds something else under the same LSNs or names.
 
         """
+        check_progress(progress)
         return streams.import_stream(self._engine, source, progress=progress)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Drop the index and derive it from the log again, in one transaction; return the records read."""
+        check_progress(progress)
         return rebuild.rebuild_index(self._engine, progress=progress)
 
     def withdraw(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,27 @@ def thread(store):
         (lambda store, _thread: store.retain(keep_last=1, threads=""), "pattern of thread ids", ""),
         (lambda store, _thread: store.export(io.BytesIO(), since=-1), "since", -1),
         (lambda store, _thread: store.export(io.BytesIO(), threads="t"), "threads", "t"),
+        (lambda store, _thread: store.export(io.BytesIO(), threads=3), "threads", 3),
+        (lambda store, _thread: store.export(io.BytesIO(), threads=b"t"), "threads", b"t"),
+        (lambda store, _thread: store.export(io.BytesIO(), threads=["t", 3]), "thread id", 3),
+        (lambda store, _thread: store.export(io.BytesIO(), threads=["\ud800"]), "thread id", "\ud800"),
+        (lambda store, _thread: store.retain(keep_last="x"), "keep_last", "x"),
+        (lambda store, _thread: store.retain(keep_last=1, threads=3), "pattern of thread ids", 3),
+        (lambda store, _thread: store.retain(keep_last=1, keep_tags="x", as_policy=True), "keep_tags", "x"),
+        (lambda store, _thread: store.retain(keep_last=1, pinned=3), "pinned", 3),
+        (lambda store, _thread: store.retain(keep_last=1, pinned=["first"]), "pinned", "first"),
+        (lambda store, _thread: store.expire(3), "checkpoints", 3),
+        (lambda store, _thread: store.expire([None]), "checkpoints", None),
+        (lambda store, _thread: store.delete_thread(3), "thread id", 3),
+        (lambda store, _thread: store.log(follow=True, timeout_s="x"), "timeout_s", "x"),
+        (lambda store, _thread: store.wait("x", 0.1), "after", "x"),
+        (lambda store, _thread: store.wait(0, "x"), "timeout_s", "x"),
+        (lambda store, _thread: store.verify(progress=3), "progress", 3),
+        (lambda store, _thread: store.statistics(progress=3), "progress", 3),
+        (lambda store, _thread: store.rebuild_index(3), "progress", 3),
+        (lambda store, _thread: store.compact(progress=3), "progress", 3),
+        (lambda store, _thread: store.export(io.BytesIO(), progress=3), "progress", 3),
+        (lambda store, _thread: store.import_(io.BytesIO(), progress=3), "progress", 3),
         (lambda _store, thread: thread.at(1.5), "target", 1.5),
         (lambda _store, thread: thread.history(limit=-1), "limit", -1),
         (lambda _store, thread: thread.history(before="1"), "before", "1"),
@@ -48,6 +71,36 @@ def thread(store):
 def test_an_argument_that_is_refused_is_named_with_its_value(refused, store, thread, act, argument, value):
     with refused(store, UsageError, argument=argument, value=value):
         act(store, thread)
+
+
+NULL = Path(os.devnull)
+
+
+def closed():
+    stream = io.BytesIO()
+    stream.close()
+    return stream
+
+
+class Neither(io.RawIOBase):
+    """A raw stream that can neither be read nor written."""
+
+
+@pytest.mark.parametrize("threads", [None, ["t"]])
+@pytest.mark.parametrize("stream", [NULL.open("rb"), closed(), Neither(), io.StringIO(), None])
+def test_what_takes_no_bytes_is_no_target_of_an_export(refused, store, thread, stream, threads):
+    assert thread.id == "t"
+    with refused(store, UsageError, argument="target") as caught:
+        store.export(stream, threads=threads)
+    assert caught.value.value is stream
+
+
+@pytest.mark.parametrize("stream", [NULL.open("wb"), closed(), Neither(), io.StringIO("text"), None])
+def test_what_gives_no_bytes_is_no_source_of_an_import(refused, store, thread, stream):
+    assert thread.id == "t"
+    with refused(store, UsageError, argument="source") as caught:
+        store.import_(stream)
+    assert caught.value.value is stream
 
 
 def test_a_name_too_long_is_named(refused, store, thread):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
-from io import TextIOBase
+from io import TextIOBase, UnsupportedOperation
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from xxhash import xxh3_64
@@ -98,6 +98,23 @@ class Header(NamedTuple):
     last: int
 
 
+def _is_open(stream: object, method: str) -> bool:
+    """Whether bytes may go through a stream by one of its methods, as far as can be told without calling it."""
+    if not callable(getattr(stream, method, None)) or isinstance(stream, TextIOBase):
+        return False
+    return getattr(stream, "closed", False) is not True
+
+
+def _target_error(target: object) -> UsageError:
+    message = f"an export is written to a file that is open for writing in binary mode, not to {target!r}"
+    return UsageError(message, argument="target", value=target)
+
+
+def _source_error(source: object) -> UsageError:
+    message = f"an export is read from a file that is open for reading in binary mode, not from {source!r}"
+    return UsageError(message, argument="source", value=source)
+
+
 class FrameWriter:
     """Writes an export to a target, which need not be able to seek."""
 
@@ -108,14 +125,16 @@ class FrameWriter:
             UsageError: the target is nothing to write bytes to.
 
         """
-        if not callable(getattr(target, "write", None)) or isinstance(target, TextIOBase):
-            message = f"an export is written to a file that is open in binary mode, not to {target!r}"
-            raise UsageError(message, argument="target", value=target)
+        if not _is_open(target, "write"):
+            raise _target_error(target)
         self.size_bytes = 0
         self._target = target
         self._frames = 0
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
-        self._write(MAGIC)
+        try:
+            self._write(MAGIC)
+        except (UnsupportedOperation, NotImplementedError) as error:
+            raise _target_error(target) from error
         fields = {
             "magic": _NAME,
             "format": EXPORT_FORMAT if header.kind == LOG else EXPORT_FORMAT_MIN,
@@ -177,15 +196,18 @@ class FrameReader:
             UsageError: the source gives text, not bytes, or is nothing to read from.
 
         """
-        if not callable(getattr(source, "read", None)):
-            message = f"an export is read from a file that is open in binary mode, not from {source!r}"
-            raise UsageError(message, argument="source", value=source)
+        if not _is_open(source, "read"):
+            raise _source_error(source)
         self.offset = 0
         self.trailer: dict[str, Any] = {}
         self._source = source
         self._frames = 0
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
-        if self._take(len(MAGIC), "its first bytes", magic=True) != MAGIC:
+        try:
+            start = self._take(len(MAGIC), "its first bytes", magic=True)
+        except (UnsupportedOperation, NotImplementedError) as error:
+            raise _source_error(source) from error
+        if start != MAGIC:
             message = "this is no export of a statelog store"
             raise FormatError(message, offset=0, needed=None, supported=EXPORT_FORMAT)
         frame = self._read_frame()
@@ -254,8 +276,7 @@ class FrameReader:
         while left:
             piece = self._source.read(min(left, _PIECE_SIZE_BYTES))
             if not isinstance(piece, bytes | bytearray | memoryview) or len(piece) > left:
-                message = "an export is read from a file that is open in binary mode"
-                raise UsageError(message, argument="source", value=self._source)
+                raise _source_error(self._source)
             if not piece:
                 if magic:
                     break

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from statelog.errors import ReadOnlyError, UsageError
+from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.names import check_name
 from statelog.portable.frames import LOG, FrameReader
 from statelog.portable.log_export import export_log
 from statelog.portable.log_import import LogImporter
@@ -12,7 +15,7 @@ from statelog.portable.thread_export import export_threads
 from statelog.portable.thread_import import ThreadImporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from statelog.log.engine import Engine
     from statelog.portable.frames import Source, Target
@@ -36,10 +39,14 @@ def export_store(
     if since:
         message = "`since` is for the whole log: threads are exported whole, and imported as far as they are new"
         raise UsageError(message, argument="since", value=since)
-    if isinstance(threads, str):
-        message = "`threads` is several thread ids, not one text"
+    if isinstance(threads, str | bytes) or not isinstance(threads, Iterable):
+        message = f"`threads` is several thread ids, not {threads!r}"
         raise UsageError(message, argument="threads", value=threads)
-    return export_threads(engine, target, list(threads), progress=progress)
+    thread_ids = list(threads)
+    for thread_id in thread_ids:
+        if thread_id != "":  # which cannot be, and is not found
+            check_name("thread id", thread_id, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
+    return export_threads(engine, target, thread_ids, progress=progress)
 
 
 def import_stream(
