@@ -1,11 +1,13 @@
 """A file that a command writes: whole under its name, or not at all.
 
-What was there before stays until the new file is whole and on the disk.
+What was there before stays until the new file is whole and on the disk. What a killed command left beside it
+goes with the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import stat
@@ -13,13 +15,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from statelog.errors import UsageError
-from statelog.storage.creation import FILE_MODE, sync_directory
+from statelog.storage.creation import FILE_MODE, remove_leftovers, sync_directory
 from statelog.storage.disk import flush_file
 from statelog.storage.journal import journal_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_TEMPORARY_SUFFIX = ".exporting"
 _NAME_LENGTH_MAX = 50
 """So much of the target's name is in the temporary one, which is longer and must not be too long."""
 
@@ -61,7 +64,8 @@ def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
 
     """
     real = Path(os.path.realpath(target))
-    temporary = real.with_name(f".{real.name[:_NAME_LENGTH_MAX]}.{secrets.token_hex(8)}.exporting")
+    shortened = real.with_name(real.name[:_NAME_LENGTH_MAX])
+    temporary = real.with_name(f".{shortened.name}.{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}")
     try:
         status = _status(target)
         if status is not None and not (stat.S_ISREG(status.st_mode) and real.exists()):
@@ -71,6 +75,8 @@ def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
             return
         if status is not None:
             os.close(os.open(real, os.O_WRONLY | os.O_CLOEXEC))  # a file that is write-protected is not replaced
+        with contextlib.suppress(OSError):  # a directory that cannot be listed
+            remove_leftovers(shortened, suffix=_TEMPORARY_SUFFIX)
         with _temporary(temporary) as stream:
             _take_permissions(stream.fileno(), status, like)
             yield stream
@@ -94,13 +100,24 @@ def _status(path: Path) -> os.stat_result | None:
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[IO[bytes]]:
     """Make a file that is removed at the end, unless it has another name by then."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    descriptor = _create_locked(path)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
     finally:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
+
+
+def _create_locked(path: Path) -> int:
+    """Make a file, and lock it as long as it is open: `remove_leftovers` takes what nobody locks."""
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        with contextlib.suppress(OSError):  # a file system without such locks: there nothing is taken
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # it was taken in the instant before it was locked
 
 
 def _take_permissions(descriptor: int, status: os.stat_result | None, like: Path) -> None:

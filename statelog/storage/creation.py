@@ -77,16 +77,19 @@ def _refusal(error: OSError, path: Path) -> StatelogError:
     return translate_os(error, path=path)
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove temporary files of creations of `path` that were killed."""
+def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
+    """Remove temporary files of creations of `path`, or of what has another suffix, that were killed.
+
+    That of a writer who is alive is locked, and stays.
+    """
     for entry in path.parent.iterdir():
-        if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(_TEMPORARY_SUFFIX):
+        if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(suffix):
             with contextlib.suppress(OSError):
                 _remove_leftover(entry)
 
 
 def _remove_leftover(temporary: Path) -> None:
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by its creator as long as that lives
         temporary.unlink()

@@ -3,6 +3,8 @@
 import os
 import resource
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -94,6 +96,49 @@ def test_an_export_that_is_interrupted_leaves_the_earlier_one(run, state, earlie
     assert run("export", state, "-o", earlier).code == 130
     assert earlier.read_bytes() == before
     assert list(earlier.parent.iterdir()) == [earlier]
+
+
+HALF_AN_EXPORT = """
+import sys, time
+import statelog
+from statelog.cli import main
+
+def export(_store, stream, **_options):
+    stream.write(b"half")
+    stream.flush()
+    print("half", flush=True)
+    time.sleep(60)
+
+statelog.Store.export = export
+main(["export", *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def half_exported(state, earlier):
+    """An export to the same file that has come half way, as a process."""
+    command = [sys.executable, "-c", HALF_AN_EXPORT, str(state), "-o", str(earlier)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "half\n"
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def test_what_a_killed_export_left_goes_with_the_next_one(run, state, earlier, half_exported):
+    half_exported.kill()
+    half_exported.wait()
+    assert [entry.suffix for entry in sorted(earlier.parent.iterdir())] == [".exporting", ".exp"]
+    other = earlier.parent / ".other.exp.0123456789abcdef.exporting"
+    other.write_bytes(b"of another target")
+    assert run("export", state, "-o", earlier).code == 0
+    assert sorted(earlier.parent.iterdir()) == [other, earlier]
+
+
+def test_an_export_that_is_going_on_is_left_alone(run, state, earlier, half_exported):
+    assert half_exported.poll() is None
+    assert run("export", state, "-o", earlier).code == 0
+    assert [entry.suffix for entry in sorted(earlier.parent.iterdir())] == [".exporting", ".exp"]
 
 
 def test_an_export_has_its_name_when_it_is_on_the_disk(run, state, earlier, monkeypatch):
