@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds", type=click.FloatRange(min=1), metavar="N", help="How long processes are killed.  [default: 20]"
 )
-@click.option("--images", type=click.IntRange(min=1), metavar="N", help="Of power cuts, distinct.  [default: 20000]")
+@click.option(
+    "--images",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of power cuts, distinct; fewer shorten all but the kills.  [default: 20000]",
+)
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
@@ -37,6 +42,9 @@ def crashtest(
     power fails is rebuilt and opened, at each point; every call is made to fail; files are damaged;
     eight processes on one file are killed at random. Stores that break their promise on
     purpose are tried first: a test that does not notice finds nothing.
+
+    That takes half an hour or more. With fewer --images a sample of it is tried, as much smaller, and
+    the table tells how many of how many.
     """
     from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
 
@@ -50,7 +58,7 @@ def crashtest(
         evidence=evidence,
     )
     for name, run in steps:
-        with output.progress(name) as progress:
+        with output.progress_in_lines(name) as progress:
             run(progress)
     if as_json:
         output.emit(_document(report))

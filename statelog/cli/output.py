@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from statelog.cli.text import ELLIPSIS, escape
+from statelog.cli.text import ELLIPSIS, escape, format_duration
 from statelog.cli.values import dump_json
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _WIDTH_OFF_TERMINAL = 240
 """A file or a pipe has no width: rows stay on one line for grep."""
+
+_LINE_INTERVAL_S = 30.0
+"""Between two lines of progress in a log."""
 
 _GAP = 2
 _LAST_COLUMN_WIDTH_MIN = 20
@@ -111,6 +115,26 @@ class Output:
                 bar.update(task, completed=done, total=whole)
 
             yield advance
+
+    @contextmanager
+    def progress_in_lines(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """As `progress`, for what takes minutes: off a terminal a line now and then tells that it goes on."""
+        if sys.stderr.isatty():
+            with self.progress(what) as advance:
+                yield advance
+            return
+        started_s = told_s = time.monotonic()
+
+        def tell(done: int, whole: int) -> None:
+            nonlocal told_s
+            if time.monotonic() - told_s >= _LINE_INTERVAL_S:
+                told_s = time.monotonic()
+                far = f"{done:,} of {whole:,}" if done < whole else "still at it"
+                self.hint(f"{what}: {far} after {format_duration(told_s - started_s)}")
+
+        self.hint(f"{what} ...")
+        yield tell
+        self.hint(f"{what}: done in {format_duration(time.monotonic() - started_s)}")
 
 
 def _fit(cell: str, width: int, *, right: bool) -> str:

@@ -5,6 +5,7 @@ Power cuts and failing calls need a 64-bit Linux and a C compiler; elsewhere the
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -96,15 +97,18 @@ class CrashTestReport:
             rows.append(("controls caught", sum(self.controls.values()), of))
         if self.power_loss is not None:
             power = self.power_loss
-            rows.append(("cuts", power.cuts, f"points of {len(power.by_workload)} workloads where the power fails"))
+            of = f"of {power.cuts_all:,} points of {len(power.by_workload)} workloads where the power can fail"
+            rows.append(("cuts", power.cuts, of))
             rows.append(("images", power.images, "distinct, of what the disk may hold then"))
             rows.append(("second cuts", power.second_cuts, f"during recovery: {power.second_images:,} images"))
         if self.faults is not None:
             fault = self.faults
-            rows.append(("faults", fault.faults, f"calls that failed; then cut again: {fault.images:,} images"))
+            of = f"of {fault.cases_all:,} ways in which a call can fail {fault.cases:,} were tried"
+            rows.append(("faults", fault.faults, f"{of}; then cut again: {fault.images:,} images"))
         if self.corruption is not None:
             damage = self.corruption
-            rows.append(("damaged files", damage.done, f"of what a reader can see, {damage.rate:.2%} was found"))
+            of = f"of {_FLIPS + _LARGER_DAMAGES:,}; of what a reader can see, {damage.rate:.2%} was found"
+            rows.append(("damaged files", damage.done, of))
         if self.soak is not None:
             soak = self.soak
             rows.append(("kills", soak.kills, f"of 8 processes on one file; {soak.commits:,} commits acknowledged"))
@@ -123,7 +127,9 @@ def crashtest_steps(
 
     Args:
         report: filled part by part.
-        images: of power cuts, distinct ones.
+        images: of power cuts, distinct ones. With fewer than IMAGES_DEFAULT all parts do as much less, but for the
+            controls: of the points at which the power is cut and the ways in which a call fails some are tried,
+            evenly spread, and fewer files are damaged. The report tells how many of how many.
         seconds: how long processes are killed.
         directory: on the disk to be tried; that of temporary files if left out.
         evidence: where bad images are kept.
@@ -131,19 +137,22 @@ def crashtest_steps(
     """
     where = directory or Path(tempfile.gettempdir())
 
+    share = min(images / IMAGES_DEFAULT, 1.0)
+
     def controls(progress: Progress) -> None:
         report.controls = run_controls(where, progress=progress)
 
     def power_loss(progress: Progress) -> None:
-        report.power_loss = check_power_loss(images=images, directory=where, evidence=evidence, progress=progress)
+        report.power_loss = check_power_loss(
+            images=images, share=share, directory=where, evidence=evidence, progress=progress
+        )
 
     def faults(progress: Progress) -> None:
-        report.faults = check_faults(directory=where, progress=progress)
+        report.faults = check_faults(directory=where, every=round(1 / share), progress=progress)
 
     def corruption(progress: Progress) -> None:
-        report.corruption = check_corruption(
-            flip_count=_FLIPS, larger_count=_LARGER_DAMAGES, directory=where, progress=progress
-        )
+        flips, larger = math.ceil(share * _FLIPS), math.ceil(share * _LARGER_DAMAGES)
+        report.corruption = check_corruption(flip_count=flips, larger_count=larger, directory=where, progress=progress)
 
     def soak(progress: Progress) -> None:
         report.soak = check_soak(seconds=seconds, directory=where, progress=progress)

@@ -70,6 +70,8 @@ class FaultReport:
     """What failing calls came to.
 
     Attributes:
+        cases: done, of which there are `cases_all`.
+        cases_all: see there.
         faults: cases in which a call did fail.
         missed: cases in which it was not reached.
         endings: of steps, by what the store said of them.
@@ -83,6 +85,8 @@ class FaultReport:
 
     """
 
+    cases: int = 0
+    cases_all: int = 0
     faults: int = 0
     missed: int = 0
     endings: Counter[str] = field(default_factory=Counter)
@@ -200,6 +204,7 @@ def check_faults(
                 cases += list(cases_of(workload, calls, base, rounds=rounds))
         pool = stack.enter_context(WorkerPool(environments))
         chosen = cases[::every]
+        report.cases, report.cases_all = len(chosen), len(cases)
         for done, (case, result) in enumerate(pool.map(_RUN, chosen, timeout_s=_TIMEOUT_S), 1):
             report.take(case, result)
             if progress is not None:

@@ -5,6 +5,7 @@ import pytest
 import statelog
 from statelog.testing.history import Commit
 from statelog.testing.powerloss import Workload, check_power_loss, examine_recordings, record, standard_workloads
+from statelog.testing.powerloss.campaign import spread
 from statelog.testing.powerloss.controls import (
     control_recordings,
     examine_controls,
@@ -86,8 +87,16 @@ def test_a_power_cut_loses_nothing_acknowledged(recordings, show):
 def test_every_write_and_flush_is_a_cut(recordings):
     events = recordings["commit"].trace.events
     report = examine_recordings([recordings["commit"]], images=1, thorough=False)
-    assert report.cuts == len(events) + 1
+    assert report.cuts == report.cuts_all == len(events) + 1
     assert {Write, FlushEnd, Create, DirectoryFlushEnd, Unlink} <= {type(event) for event in events}
+
+
+def test_a_share_of_the_cuts_is_spread_over_all_of_them(recordings):
+    report = examine_recordings([recordings["commit"], recordings["epochs"]], images=1, share=1 / 16, thorough=False)
+    assert report.cuts == -(-report.cuts_all // 16)
+    assert all(report.by_workload.values())
+    assert spread(10, 0.3) == [True, False, False, True, False, False, True, False, False, False]
+    assert [sum(spread(count, share)) for count, share in [(7, 1e-9), (7, 1.0), (0, 0.5)]] == [1, 7, 0]
 
 
 def test_a_clean_close_is_a_cut_like_any_other(recordings):

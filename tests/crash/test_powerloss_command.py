@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from statelog.cli import main
+from statelog.cli import main, output
+from statelog.cli.output import Output
 from statelog.testing import crashtest
 from statelog.testing.corruption import CorruptionReport, DamageCounts
 from statelog.testing.crashtest import CrashTestReport, crashtest_steps
@@ -18,8 +19,10 @@ from statelog.testing.soak import SoakReport
 def good():
     return CrashTestReport(
         controls={"sync=False": True},
-        power_loss=PowerLossReport(cuts=10, images=2000, by_workload={"commit": 2000}, bad_by_workload={"commit": 0}),
-        faults=FaultReport(faults=30),
+        power_loss=PowerLossReport(
+            cuts=10, cuts_all=80, images=2000, by_workload={"commit": 2000}, bad_by_workload={"commit": 0}
+        ),
+        faults=FaultReport(cases=40, cases_all=900, faults=30),
         corruption=CorruptionReport(by_kind={"flip": DamageCounts(done=40, named=30, harmless=10)}),
         soak=SoakReport(kills=5, commits=600),
     )
@@ -61,6 +64,46 @@ def test_a_table_shows_cuts_images_faults_kills_and_that_nothing_was_lost(run):
     assert counts["damaged files"] == "40"
     assert counts["kills"] == "5"
     assert counts["lost"] == counts["wrong"] == "0"
+
+
+def test_the_table_says_how_many_of_how_many(run):
+    remarks = [line.split(maxsplit=2)[-1] for line in run(good())[1].splitlines()]
+    for said in ("of 80 points", "of 900 ways in which a call can fail 40 were tried", "of 2,350; "):
+        assert any(said in remark for remark in remarks), said
+
+
+def test_without_a_terminal_a_line_tells_of_each_part(run):
+    err = run(good())[2]
+    assert err.splitlines()[0] == "everything ..."
+    assert err.splitlines()[-1].startswith("everything: done in ")
+    assert run(good(), "--json")[2] == ""
+
+
+def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr(output, "_LINE_INTERVAL_S", 0.0)
+    with Output(as_json=False).progress_in_lines("power cuts") as progress:
+        progress(1200, 20_000)
+    assert capsys.readouterr().err.splitlines()[1].startswith("power cuts: 1,200 of 20,000 after ")
+
+
+@pytest.mark.skipif(not is_supported(), reason="of the parts that this machine cannot do")
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [
+        (200, {"images": 200, "share": 0.01, "every": 100, "flip_count": 20, "larger_count": 4}),
+        (1, {"images": 1, "share": 0.00005, "every": 20_000, "flip_count": 1, "larger_count": 1}),
+        (20_000, {"images": 20_000, "share": 1.0, "every": 1, "flip_count": 2000, "larger_count": 350}),
+        (10**6, {"images": 10**6, "share": 1.0, "every": 1, "flip_count": 2000, "larger_count": 350}),
+    ],
+)
+def test_a_small_budget_bounds_every_part_and_a_large_one_none(monkeypatch, images, expected):
+    given = {}
+    for name in ("run_controls", "check_power_loss", "check_faults", "check_corruption", "check_soak"):
+        monkeypatch.setattr(crashtest, name, lambda *_arguments, **options: given.update(options))
+    for _name, run_part in crashtest_steps(CrashTestReport(), images=images, seconds=5):
+        run_part(lambda _done, _whole: None)
+    assert {name: given[name] for name in expected} == expected
+    assert given["seconds"] == 5
 
 
 def test_anything_lost_is_told_and_fails(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import tempfile
 import time
@@ -40,6 +41,7 @@ class PowerLossReport:
 
     Attributes:
         cuts: points of the recordings at which the power was cut.
+        cuts_all: points that there are.
         images: distinct images looked at.
         built: images made, equal ones counted.
         second_cuts: points of recoveries at which it was cut again.
@@ -54,6 +56,7 @@ class PowerLossReport:
     """
 
     cuts: int = 0
+    cuts_all: int = 0
     images: int = 0
     built: int = 0
     second_cuts: int = 0
@@ -80,6 +83,7 @@ class _Campaign:
         directory: Path,
         *,
         thorough: bool,
+        share: float,
         until_bad: bool,
         seed: int,
         evidence: Path | None,
@@ -97,6 +101,9 @@ class _Campaign:
             path.write_bytes(pickle.dumps(recording))
             self._paths.append(path)
         self._units = [_count_units(recording) for recording in recordings]
+        is_cut = iter(spread(sum(map(len, self._units)), share))
+        self._is_cut = [[next(is_cut) for _count in units] for units in self._units]
+        """For each recording and each point of it, whether the power is cut there."""
         self.passes = 0
 
     @property
@@ -108,14 +115,18 @@ class _Campaign:
         """Return the work of one pass: first everything systematic, then about `wanted` random images."""
         self.passes += 1
         is_first = self.passes == 1
-        cuts = sum(sum(1 for count in units if count) for units in self._units)
+        chosen = list(zip(self._units, self._is_cut, strict=True))
+        cuts = sum(1 for units, here in chosen for count, is_cut in zip(units, here, strict=True) if count and is_cut)
         rounds = 1 if is_first else max(wanted // max(cuts, 1), 1)
         tasks = []
-        for path, units in zip(self._paths, self._units, strict=True):
+        for path, (units, here) in zip(self._paths, chosen, strict=True):
             start = weight = 0
             for cut, count in enumerate(units):
+                if not here[cut]:
+                    start = cut + 1
+                    continue
                 weight += (rounds if count else 0) + (2 * min(count, self._units_max) + 2 if is_first else 0)
-                if weight >= _TASK_IMAGES or cut == len(units) - 1:
+                if weight >= _TASK_IMAGES or cut == len(units) - 1 or not here[cut + 1]:
                     tasks.append(self._task(path, start, cut + 1, rounds, is_first=is_first))
                     start, weight = cut + 1, 0
         return tasks
@@ -149,6 +160,7 @@ class _Campaign:
             whole.add(tally)
         return PowerLossReport(
             cuts=whole.cuts,
+            cuts_all=sum(map(len, self._units)),
             images=self.images,
             built=whole.images,
             second_cuts=whole.second_cuts,
@@ -160,6 +172,11 @@ class _Campaign:
             bad_by_workload={name: tally.lost + tally.wrong for name, tally in zip(names, self.tallies, strict=True)},
             duration_s=duration_s,
         )
+
+
+def spread(count: int, share: float) -> list[bool]:
+    """Return which of so many things are chosen, if it is to be a share of them: evenly, and one at least."""
+    return [math.ceil((number + 1) * share) > math.ceil(number * share) for number in range(count)]
 
 
 def _count_units(recording: Recording) -> list[int]:
@@ -175,6 +192,7 @@ def examine_recordings(
     recordings: Sequence[Recording],
     *,
     images: int,
+    share: float = 1.0,
     thorough: bool = True,
     until_bad: bool = False,
     seconds: float | None = None,
@@ -190,6 +208,7 @@ def examine_recordings(
         recordings: at least one.
         images: distinct images wanted; everything systematic is looked at in any case, and it ends sooner when
             there are no more.
+        share: cut at so many of the points only, evenly spread.
         thorough: single out up to 12 units at each cut, and cut recoveries again; else 3, and not.
         until_bad: look no further at a recording that a bad image of was found.
         seconds: end after so long.
@@ -207,7 +226,7 @@ def examine_recordings(
         if directory is not None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
         campaign = _Campaign(
-            recordings, temporary, thorough=thorough, until_bad=until_bad, seed=seed, evidence=evidence
+            recordings, temporary, thorough=thorough, share=share, until_bad=until_bad, seed=seed, evidence=evidence
         )
         environments = []
         for number in range(workers or worker_count()):
@@ -246,6 +265,7 @@ def check_power_loss(
     workloads: Sequence[Workload] | None = None,
     *,
     images: int = 2000,
+    share: float = 1.0,
     seconds: float | None = None,
     seed: int = 0,
     directory: str | os.PathLike[str] | None = None,
@@ -258,6 +278,7 @@ def check_power_loss(
     Args:
         workloads: the standard ones if left out.
         images: see `examine_recordings`, as the rest.
+        share: of the points.
         seconds: end after so long.
         seed: of what is chosen at random.
         directory: on the disk to be tried: the workloads are done there and the images written there. In memory
@@ -278,6 +299,7 @@ def check_power_loss(
     return examine_recordings(
         recordings,
         images=images,
+        share=share,
         seconds=seconds,
         seed=seed,
         directory=where,
