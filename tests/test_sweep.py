@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import string
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -284,3 +286,27 @@ def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFact
             assert store.verify().problems == []
         store.rebuild_index()
         assert store.verify().problems == []
+
+
+def test_a_sweep_takes_some_ten_bytes_of_memory_for_a_record(path: Path) -> None:
+    """Three arrays, and one that they are made of; a Python object for each would take a hundred."""
+
+    def peak(engine: Any) -> tuple[int, int]:
+        gc.collect()
+        tracemalloc.start()
+        looked_at = sweep._Sweep(engine)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found, len(looked_at._lsns)
+
+    with statelog.open(path, durability="interval") as store:
+        thread = store.thread("a", schema={"items": reducers.extend})
+        peaks = []
+        for count in (500, 3500):
+            for number in range(count):
+                thread.commit({"items": [text(number, 900)]})
+            store.retain(keep_last=1)
+            peaks.append(peak(store._engine))
+        (small, few), (large, many) = peaks
+        assert many - few > 3000
+        assert (large - small) / (many - few) < 80

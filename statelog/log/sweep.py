@@ -12,9 +12,13 @@ keeps the owner's retention from them.
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, overload
 
 from statelog import kernels
 from statelog.errors import CorruptionError
@@ -23,6 +27,7 @@ from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, decode_re
 from statelog.log.events import CheckpointEvent, decode_event
 from statelog.log.index import TO_BE_ERASED
 from statelog.log.vacuum import RetentionReport, Rewritable, rewrite, write_in_portions
+from statelog.log.view import View
 from statelog.log.writer import CHECKPOINT_TYPES
 from statelog.storage.residency import MappedPages
 from statelog.tree.check import check_node
@@ -32,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.view import Transaction, View
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.log.view import Transaction
+    from statelog.storage.transactions import ReadTransaction, WriteTransaction
 
 NOBODY = 0
 """The thread of redacted records that belong to none."""
@@ -49,8 +54,9 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     """Vacuum all redacted records, in bounded transactions, beside commits.
 
     Args:
-        engine: the store. It takes 24 bytes of memory for each redacted record that holds nodes, 2 bits for each
-            of these, and 8 bytes for each version that is looked at.
+        engine: the store. It takes 24 bytes of memory for each redacted record that holds nodes, and at first 8 more,
+            later 8 more for each that is rewritten; 2 bits for each of the nodes, 8 bytes for each version that is
+            looked at, and some hundred bytes for each thread and branch of these.
         progress: called with (records looked at, records to look at).
 
     Raises:
@@ -66,9 +72,7 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
             sweep.catch_up(transaction)
             return rewrite(transaction, some, sweep)
 
-        for _count, step in write_in_portions(
-            engine, sweep.to_rewrite()[::-1], write
-        ):  # from the end: `Collector.sweep`
+        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # from the end: `Collector.sweep`
             report.add(step)
     return report
 
@@ -83,20 +87,21 @@ class _Sweep:
         self._threads = array("Q")
         self._starts = array("Q")
         """Where the bits of a record's nodes begin: node n of record i is pair `starts[i] + n`."""
-        with engine.read() as view:
-            self._seen = view.transaction.last_lsn()
-            held = sorted(_held(view))
-            threads = {thread for _lsn, thread in held}
+        with engine.environment.read() as transaction:
+            view = View(transaction)
+            self._seen = transaction.last_lsn()
+            held = _held(view)
+            threads = {thread for thread, _lsns in held}
             pairs = 0
-            for lsn, thread in held:
+            for lsn, thread in heapq.merge(*(zip(lsns, repeat(thread)) for thread, lsns in held)):
                 self._lsns.append(lsn)
                 self._threads.append(thread)
                 self._starts.append(pairs)
-                pairs += _node_count(view.transaction, lsn)
+                pairs += _node_count(transaction, lsn)
                 self._mapped.read(ENVELOPE_SIZE_BYTES)
             self._starts.append(pairs)
             is_lent = NOBODY in threads or any(
-                view.lent_below(thread) or next(view.transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
+                view.lent_below(thread) or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
                 for thread in threads
             )
             # Where nothing is lent, no other thread leads to these.
@@ -133,9 +138,9 @@ class _Sweep:
                 pending += self._visit(transaction, pending.pop())
         self._seen = last
 
-    def to_rewrite(self) -> list[Rewritable]:
-        """Return the records that have nodes to give up, or that are nobody's from now on."""
-        found: list[Rewritable] = []
+    def to_rewrite(self) -> Sequence[Rewritable]:
+        """Return the records that have nodes to give up, or that are nobody's from now on; the last come first."""
+        found = array("q")
         for start in range(0, len(self._lsns), _RECORDS_PER_READ):
             with self._engine.read() as view:
                 for index in range(start, min(start + _RECORDS_PER_READ, len(self._lsns))):
@@ -145,10 +150,12 @@ class _Sweep:
                         continue
                     self._mapped.read(len(data))
                     bits = [self._get(index, number) for number, row in enumerate(kernels.record_nodes(data)) if row[0]]
-                    heir = NOBODY if thread != NOBODY and any(each & _FOREIGN for each in bits) else None
-                    if heir is not None or not all(bits):
-                        found.append(Rewritable(lsn, thread, heir))
-        return found
+                    if thread != NOBODY and any(each & _FOREIGN for each in bits):
+                        found.append(~index)
+                    elif not all(bits):
+                        found.append(index)
+        found.reverse()
+        return _Rewritables(self._lsns, self._threads, found)
 
     # --- following --------------------------------------------------------------
 
@@ -211,24 +218,58 @@ class _Sweep:
         return index if index < len(self._lsns) and self._lsns[index] == lsn else None
 
 
-def _held(view: View) -> Iterator[tuple[int, int]]:
-    """Yield redacted records that hold nodes, with their threads."""
+class _Rewritables(Sequence[Rewritable]):
+    """Some of the records of a sweep, by index; those that are to be nobody's by its complement."""
+
+    def __init__(self, lsns: array[int], threads: array[int], indices: array[int]) -> None:
+        self._lsns = lsns
+        self._threads = threads
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, at: int) -> Rewritable: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Rewritable]: ...
+    def __getitem__(self, at: int | slice) -> Rewritable | list[Rewritable]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        index = self._indices[at]
+        heir = None if index >= 0 else NOBODY
+        index = index if index >= 0 else ~index
+        return Rewritable(self._lsns[index], self._threads[index], heir)
+
+
+def _held(view: View) -> list[tuple[int, array[int]]]:
+    """Return threads, and their redacted records that hold nodes, ascending."""
+    return [
+        (thread, array("Q", map(itemgetter(1), found))) for thread, found in groupby(_each_held(view), itemgetter(0))
+    ]
+
+
+def _each_held(view: View) -> Iterator[tuple[int, int]]:
     for key, payload in view.transaction.scan_index(b"r"):
         thread = keys.decode_redacted_thread(key)
         for lsn, state in keys.decode_redacted_page(key, payload).items():
             if state != TO_BE_ERASED:
-                yield lsn, thread
+                yield thread, lsn
 
 
 def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> array[int]:
     """Return the LSNs of the versions of threads, and of redacted records, ascending."""
-    lsns = array("Q", held)
+    runs = [array("Q", held)]
     for thread in threads:
-        for row in view.branches(thread):
-            lsns.extend(entry.lsn for _version, entry in view.entries(thread, row.number))
-    return array("Q", sorted(lsns))
+        branches = [row.number for row in view.branches(thread)]
+        runs += [array("Q", (entry.lsn for _version, entry in view.entries(thread, branch))) for branch in branches]
+    return array("Q", heapq.merge(*runs))
 
 
-def _node_count(transaction: Transaction, lsn: int) -> int:
+def _node_count(transaction: ReadTransaction, lsn: int) -> int:
     data = transaction.get_log(lsn)
-    return 0 if data is None else kernels.record_open(data).node_count
+    if data is None:
+        return 0
+    count = kernels.record_open(data).node_count
+    transaction.give_back(data)  # or each would be kept until the last is counted
+    return count

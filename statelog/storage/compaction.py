@@ -34,7 +34,7 @@ from statelog.storage.disk import flush_file, write_all
 from statelog.storage.failures import error_code, is_full, translate_os
 from statelog.storage.faults import point
 from statelog.storage.locks import FileLocks, is_same_file
-from statelog.storage.residency import MappedPages
+from statelog.storage.residency import MAPPED_AROUND_BYTES, MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -344,7 +344,7 @@ class _Appender:
             message = f"key {bytes(key).hex()} stands out of order"
             raise CorruptionError(message)
         self._size_bytes += len(key) + len(value)
-        self._mapped.read(len(value))
+        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # in the one, and in the other
 
 
 def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None:

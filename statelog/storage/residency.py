@@ -65,8 +65,11 @@ def release(descriptor: int) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         inode = os.fstat(descriptor).st_ino
         madvise = ctypes.CDLL(None).madvise
+        wanted = f" {inode} "
         with _MAPS.open() as maps:
             for line in maps:
+                if wanted not in line:  # most are none of ours, and need not be taken apart
+                    continue
                 addresses, permissions, _offset, _device, number = line.split()[:5]
                 if int(number) == inode and permissions.startswith("r-"):  # never one that can be written through
                     start, stop = (int(address, 16) for address in addresses.split("-"))
