@@ -254,6 +254,18 @@ class Lineage:
             head = None if thread is None else find_named(view, thread, id)
         return None if head is None else self._wrap(head)
 
+    def find_parent(self, of: Checkpoint, id: str, superseded: Mapping[str, int]) -> Checkpoint | None:
+        """Return what `find` returns for an id, sooner where that is a checkpoint's parent.
+
+        Args:
+            of: a checkpoint of this thread.
+            id: looked for.
+            superseded: what `superseded` has returned of the same snapshot.
+
+        """
+        parent = None if id in superseded else of.parent
+        return parent if parent is not None and parent.id == id else self.find(id)
+
     def heads(self) -> list[LineHead]:
         """Return the last checkpoint of every branch that has one of its own, in order of the branches' creation."""
         found: list[LineHead] = []

@@ -11,7 +11,8 @@ from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED
 from statelog.limits import VERSIONS_MAX
 from statelog.log import writer
-from statelog.log.events import default_id, parse_default_id
+from statelog.log.batch import NO_LISTS, Head
+from statelog.log.events import default_id, parse_default_id, read_checkpoint
 from statelog.log.names import check_name
 from statelog.log.times import to_time_us
 from statelog.log.view import checkpoint_in
@@ -19,7 +20,6 @@ from statelog.log.view import checkpoint_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.log.batch import Head
     from statelog.log.view import View
 
 Target = int | str | datetime | Checkpoint
@@ -92,6 +92,13 @@ def find_named(view: View, thread: int, name: str) -> Head | None:
 
 def head_at(view: View, thread: int, lsn: int) -> Head | None:
     """Return the checkpoint of a thread in a record; None if the record is another's, or has expired."""
+    data = view.transaction.get_log(lsn)
+    found = None if data is None else read_checkpoint(data, lsn)
+    if found is not None and found[0].thread == thread:
+        event = found[0]
+        entry = view.entry(thread, event.branch, event.version)
+        if entry == (lsn, event.time_us):
+            return tuple.__new__(Head, (*found, None, None, NO_LISTS))
     record = view.record(lsn)
     if record.type not in writer.CHECKPOINT_TYPES or record.flags & FLAG_REDACTED:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -200,6 +202,36 @@ def test_keys_of_a_range(store):
     assert list(items.keys_between(made.state, "010", "020")) == names[10:20]
     assert items.keys_between(made.state, "300", "400") == {}
     assert items.get(made.state, "nothing") is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 40, 2000])
+def test_ranges_read_one_after_another_are_those_read_alone(store, count):
+    names = [f"{number:04}" for number in range(0, 2 * count, 2)]
+    made = Lineage(store, "t").commit_aside("b", [items.put(name, cbor.encode(name)) for name in names])
+    ranges = items.Ranges(made.state)
+    chance = random.Random(count)
+    for number in [*range(2 * count + 3, -3, -1), *(chance.randrange(2 * count + 3) for _ in range(200))]:
+        first, last = f"{max(number, 0):04}", f"{max(number, 0) + chance.randrange(9):04}"
+        expected = items.keys_between(made.state, first, last)
+        assert list(ranges.between(first, last).items()) == list(expected.items())
+        assert list(expected) == [name for name in names if first <= name < last]
+
+
+def test_a_parent_is_found_by_id_as_by_looking_for_it(store):
+    lineage = Lineage(store, "t")
+    a = commit(lineage, "a", x=1)
+    b = commit(lineage, "b", a, x=2)
+    c = commit(lineage, "c", b, x=3)
+    other = commit(lineage, "other", a, x=4)
+    assert lineage.find_parent(c, "b", {}) == b
+    assert lineage.find_parent(other, "a", {}) == a
+    assert lineage.find_parent(c, "other", {}) == other
+    assert lineage.find_parent(c, "none", {}) is None
+    assert lineage.find_parent(a, "b", {}) == b
+    again = commit(lineage, "b", a, x=5)
+    assert lineage.find_parent(c, "b", lineage.superseded()) == again == lineage.find("b")
+    last = commit(lineage, "d", again, x=6)
+    assert lineage.find_parent(last, "b", lineage.superseded()) == again
 
 
 def test_a_codec_s_item():

@@ -97,11 +97,13 @@ WriteRow = list[bytes]
 """Pending writes of a task, as `read_bundle` returns them."""
 
 
-def read_writes(state: MapView | None, place: Place) -> list[WriteRow]:
-    """Return the pending writes of a checkpoint in the head of `WRITES_BRANCH`."""
+def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[WriteRow]:
+    """Return the pending writes of a checkpoint in the head of `WRITES_BRANCH`; of many, by `items.Ranges` of it."""
     if state is None:
         return []
-    return [read_bundle(stored) for stored in items.keys_between(state, *writes_range(writes_prefix(place))).values()]
+    first, last = writes_range(writes_prefix(place))
+    found = state.between(first, last) if isinstance(state, items.Ranges) else items.keys_between(state, first, last)
+    return [read_bundle(stored) for stored in found.values()]
 
 
 def is_hidden(state: MapView | None, place: Place) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog import items
-from statelog.adapters.langgraph.names import METADATA_CHANNEL, Place, channel_name
+from statelog.adapters.langgraph.names import METADATA_CHANNEL, Place, channel_name, checkpoint_name
 from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.reading import (
     decode_own,
@@ -35,18 +35,19 @@ def ancestors(
     """Yield a checkpoint's ancestors as LangGraph knows them, also those that were removed; of a loop each one once."""
     seen = {place.id}
     state = checkpoint.state
-    while True:
+    superseded = lineage.superseded()
+    found: Checkpoint | None = checkpoint
+    while found is not None:
         item = kept_item(state)
         own = None if item is None else decode_own(codec, item)
         if own is None or own.parent is None or own.parent in seen:
             return
         seen.add(own.parent)
         place = place._replace(id=own.parent)
-        found = find_place(lineage, place)
-        if found is None:
-            return
-        state = found.state
-        yield place, found, state
+        found = lineage.find_parent(found, checkpoint_name(place.namespace, place.id), superseded)
+        if found is not None:
+            state = found.state
+            yield place, found, state
 
 
 def delta_history(
@@ -68,7 +69,8 @@ def delta_history(
             latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
             if latest is not None:
                 place, checkpoint = latest.place, latest.checkpoint
-        pending = writes_state(lineage)
+        writes = writes_state(lineage)
+        pending = None if writes is None else items.Ranges(writes)
         remaining = dict.fromkeys(channels)
         last = checkpoint
         for ancestor, held, state in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
