@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
-from statelog.errors import ConflictError
+from statelog.errors import ConflictError, UsageError
 from statelog.format import cbor
 from statelog.mutable import Loaded, MountMap
 from statelog.reducers import Removal
@@ -159,6 +159,9 @@ def edit(
     checkpoint_id: str | None,
 ) -> Checkpoint | None:
     """Change the head's state inside a commit; see `Thread.edit`."""
+    if not callable(change):
+        message = f"what edits a state is a function of it, not {change!r}"
+        raise UsageError(message, argument="change", value=change)
 
     def writes_on(workspace: Workspace, head: Head | None) -> list[Write]:
         event = None if head is None else head.event

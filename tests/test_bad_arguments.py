@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import statelog
 from statelog import reducers
 from statelog.errors import LimitError, UsageError
 
@@ -54,6 +55,9 @@ def thread(store):
         (lambda store, _thread: store.compact(progress=3), "progress", 3),
         (lambda store, _thread: store.export(io.BytesIO(), progress=3), "progress", 3),
         (lambda store, _thread: store.import_(io.BytesIO(), progress=3), "progress", 3),
+        (lambda _store, _thread: statelog.open(3), "path", 3),
+        (lambda _store, _thread: statelog.open(b"s"), "path", b"s"),
+        (lambda _store, thread: thread.edit(3), "change", 3),
         (lambda _store, thread: thread.at(1.5), "target", 1.5),
         (lambda _store, thread: thread.history(limit=-1), "limit", -1),
         (lambda _store, thread: thread.history(before="1"), "before", "1"),
@@ -106,3 +110,25 @@ def test_what_gives_no_bytes_is_no_source_of_an_import(refused, store, thread, s
 def test_a_name_too_long_is_named(refused, store, thread):
     with refused(store, LimitError, argument="tag", value="x" * 256, actual=256, limit=255):
         thread.tag("x" * 256)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("durability", []),
+        ("durability", "never"),
+        ("interval_ms", "x"),
+        ("interval_ms", 0),
+        ("max_size_bytes", "x"),
+        ("max_size_bytes", 1e9),
+        ("max_size_bytes", 1),
+        ("lock_timeout_s", "x"),
+        ("lock_timeout_s", float("nan")),
+        ("lock_timeout_s", -1),
+    ],
+)
+def test_an_option_that_cannot_be_makes_no_file(path, option, value):
+    with pytest.raises(UsageError, match=option) as raised:
+        statelog.open(path, **{option: value})
+    assert repr(raised.value.facts[option]) == repr(value)
+    assert list(path.parent.iterdir()) == []

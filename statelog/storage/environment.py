@@ -139,6 +139,9 @@ class Environment:
             StorageError: whatever else the operating system refuses. Facts: path.
         """
         given = Options(**options).check()
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+            message = f"a path is a text or an os.PathLike of one, not {path!r}"
+            raise UsageError(message, argument="path", value=path)
 
         def make(real: Path, descriptor: int) -> Environment:
             while True:

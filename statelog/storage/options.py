@@ -44,19 +44,25 @@ class Options(NamedTuple):
         """
         if self.durability == "batched":
             return self._replace(durability="commit").check()
-        if self.durability not in {"commit", "interval"}:
+        if self.durability not in ("commit", "interval"):
             message = f"durability is 'commit' or 'interval', not {self.durability!r}"
             raise UsageError(message, durability=self.durability)
-        is_number = isinstance(self.interval_ms, int | float) and not isinstance(self.interval_ms, bool)
-        if not (is_number and 0 < self.interval_ms <= INTERVAL_MAX_MS):
+        if not (_is_number(self.interval_ms) and 0 < self.interval_ms <= INTERVAL_MAX_MS):
             message = f"interval_ms is a number above 0, up to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
             raise UsageError(message, interval_ms=self.interval_ms, limit=INTERVAL_MAX_MS)
-        if self.max_size_bytes < MAX_SIZE_BYTES_MIN:
-            message = f"max_size_bytes is at least {MAX_SIZE_BYTES_MIN}, not {self.max_size_bytes}"
+        if type(self.max_size_bytes) is not int or self.max_size_bytes < MAX_SIZE_BYTES_MIN:
+            message = f"max_size_bytes is an int of at least {MAX_SIZE_BYTES_MIN}, not {self.max_size_bytes!r}"
             raise UsageError(message, max_size_bytes=self.max_size_bytes, limit=MAX_SIZE_BYTES_MIN)
+        if not (_is_number(self.lock_timeout_s) and self.lock_timeout_s >= 0):
+            message = f"lock_timeout_s is a number of seconds from 0, not {self.lock_timeout_s!r}"
+            raise UsageError(message, lock_timeout_s=self.lock_timeout_s)
         return self
 
     @property
     def shared(self) -> tuple[bool, str, int, bool]:
         """What all openings of one file in one process must agree on."""
         return (self.read_only, self.durability, self.max_size_bytes, self.flush)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
