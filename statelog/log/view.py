@@ -271,10 +271,8 @@ class View:
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
-        owner = self.owner(thread, branch, version) if branch else 0
-        payload = self.transaction.get_index(keys.encode_page_key(thread, owner, version))
-        entry = None if payload is None else kernels.page_find(payload, version)
-        return self.checkpoint_at(thread, version, entry) if entry is not None and entry.lsn else None
+        entry = self.entry(thread, branch, version)
+        return None if entry is None else self.checkpoint_at(thread, version, entry)
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
         """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""

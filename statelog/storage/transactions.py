@@ -20,7 +20,7 @@ import lmdb
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
-from statelog.kernels import PAGE_FREE, check_leaf_at, page_in_use
+from statelog.kernels import check_leaf_at
 from statelog.storage.faults import armed, point
 from statelog.storage.freed import find_in_use
 from statelog.storage.packing import packing_order
@@ -147,11 +147,7 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
-        environment, own = self._environment, self._may_own_pages
-        map_at, snapshot_id = environment.map_address, self._snapshot_id()
-        size = environment.handles.page_size_bytes
-        if not map_at or page_in_use(value, size, map_at, snapshot_id, self._leaf, may_be_own=own) == PAGE_FREE:
-            find_in_use(environment, value, key, snapshot_id, self._leaf, may_be_own=own)
+        find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
         return unseal(key, value)
 
     def last_lsn(self) -> int:
