@@ -12,7 +12,7 @@ from statelog.log import compact as compaction
 from statelog.log import rebuild, verify
 from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
-from statelog.log.retention import apply_policy
+from statelog.log.retention import POLICY_STEP_VERSIONS, apply_policy
 from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
@@ -280,7 +280,9 @@ class Store:
 
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy if it is its turn (internal)."""
-        apply_policy(self._engine, head.event.thread, head.event.version)
+        event = head.event
+        if not (event.version + 1) % POLICY_STEP_VERSIONS:
+            apply_policy(self._engine, event.thread, event.version)
 
     # --- care -----------------------------------------------------------------------
 

@@ -55,10 +55,17 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
 
 def written_item(prepared: Sequence[Write]) -> bytes:
     """Return the item of the channels written, sorted."""
+    if len(prepared) == 1:  # mostly
+        return _encode_name(prepared[0].channel)
     return _encode_names(tuple(map(_channel_of, prepared)))
 
 
 _channel_of = attrgetter("channel")
+
+
+@lru_cache(maxsize=1024)
+def _encode_name(name: str) -> bytes:
+    return cbor.encode([name])
 
 
 @lru_cache(maxsize=1024)

@@ -30,6 +30,9 @@ _append: Callable[..., int] = lib.sl_step_append
 _record: Callable[..., int] = lib.sl_step_record
 _prints: Callable[..., int] = lib.sl_step_prints
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 _ROW_SIZE_BYTES: Final = 29
 _RECORD_AT: Final = 60
 """Three digests stand before the record."""
@@ -61,7 +64,7 @@ class Stepped(NamedTuple):
     """Where in the record the body ends and rows of nodes begin."""
     nodes_at: int
     """Where the nodes begin."""
-    places: list[list[int]]
+    places: list[Sequence[int]]
     """Of each append, then of the state's root: number of the node made, and where it begins, where its content
     ends, and where it ends behind `nodes_at`."""
 
@@ -121,7 +124,7 @@ def step(
     except IndexError:
         room = _Room()
     gathered = room.step
-    places: list[list[int]] = []
+    places: list[Sequence[int]] = []
     data, content_size, state_lsn = state
     _begin(gathered)
     for operation, key, payload, count, kind, root in changes:
@@ -156,13 +159,13 @@ def step(
         )  # fmt: skip
     made = None
     if status == OK:
-        *place, count, nodes_at, end = unpack_numbers(room.place, 7)
-        places.append(place)
+        number, node_at, content_end, node_end, count, nodes_at, end = unpack_numbers(room.place, 7)
+        places.append((number, node_at, content_end, node_end))
         whole = unpack_bytes(room.characters, room.output.size)
         nodes_at -= _RECORD_AT
         rows_at = nodes_at - _ROW_SIZE_BYTES * count
         fields = (whole[:20], whole[20:40], whole[40:60], whole[60:end], whole[end:], count, rows_at, nodes_at, places)
-        made = tuple.__new__(Stepped, fields)
+        made = _new(Stepped, fields)
     _idle.append(room)
     return made
 

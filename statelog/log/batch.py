@@ -9,13 +9,23 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
-import time
+from time import time_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, NO_NODES, Nodes, encode_record, find_node, sealed
+from statelog.format.keys import VERSIONS_PER_PAGE
+from statelog.format.record import (
+    FLAG_CONTINUES,
+    NO_DIGEST,
+    NO_NODES,
+    REST_SIZE_BYTES,
+    Nodes,
+    encode_record,
+    find_node,
+    sealed,
+)
 from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View, ordered
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import Transaction
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 
 _new = tuple.__new__
@@ -67,18 +77,25 @@ class Head(NamedTuple):
 
     def page_before(self, branch: int, version: int) -> bytes | None:
         """Return the version page that the next checkpoint is entered on, empty for a new one; None if not known."""
-        if self.page is None or self.event.branch != branch:
+        page = self.page
+        if page is None or self.event.branch != branch:
             return None
-        return self.page if version % keys.VERSIONS_PER_PAGE else b""
+        return page if version % VERSIONS_PER_PAGE else b""
 
 
-class _Staged(NamedTuple):
+Made = tuple[bytes, bytes, int]
+"""A record as it is if nothing else is staged, but for its checksum; its chain digest; where its body ends."""
+
+
+class Staged(NamedTuple):
+    """A record on its way."""
+
     type: int
     time_us: int
     body: bytes
     nodes: Nodes
-    made: tuple[bytes, bytes] | None
-    """The record as it is if nothing else is staged, but for its checksum; and its chain digest."""
+    made: Made | None = None
+    """If it is there, it holds the body."""
 
 
 def read_log_end(transaction: Transaction) -> LogEnd:
@@ -117,36 +134,42 @@ class Memory:
 
     def take_over(self, batch: Batch) -> None:
         """Go on from what a batch has staged."""
-        heads, jumps = self.heads, self.jumps
-        if batch.changes_threads or len(heads) > HEADS_MAX:
+        heads, staged = self.heads, batch.staged
+        if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
             heads.clear()
             self.one_branch.clear()
-        if batch.changes_threads or len(jumps) > JUMPS_MAX:
-            jumps.clear()
-        self.end = batch.end()
+            self.jumps.clear()
+        if staged:
+            self.end = _new(LogEnd, (self.end.lsn + len(staged), batch.chain, staged[-1].time_us))
         for place, head in batch.new_heads.items():
             heads[place] = head
             event = head.event
             # Elsewhere nobody asks: see `writer`.
             if event.version != event.depth or not self.one_branch.get(event.thread):
-                jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
+                self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
 
 
 class Batch:
     """Staged changes over a transaction, readable through `view` as if made."""
 
+    # What each begins with stands here, once: one is made for every commit.
+    chain = NO_DIGEST
+    """Chain digest of the last record that was encoded."""
+    changes_threads = False
+    """Whether a thread ends or its schema grows: then nothing that is remembered of threads holds."""
+    _encoded: tuple[bytes, ...] = ()
+    """Records that stay as they are when more is staged."""
+    _encoded_chain = NO_DIGEST
+
     def __init__(self, transaction: Transaction, cache: NodeCache, memory: Memory) -> None:
         self._transaction = transaction
         self._cache = cache
         self._end = memory.end
-        self._staged: list[_Staged] = []
-        self._encoded: list[bytes] = []
-        self._encoded_chain = self._end.chain
-        self._index: dict[bytes, bytes | None] = {}
+        self.staged: list[Staged] = []
+        self.index: dict[bytes, bytes | None] = {}
+        """Changes of it, by key; None where something goes."""
         self.memory = memory
         self.new_heads: dict[tuple[int, int], Head] = {}
-        self.changes_threads = False
-        """Whether a thread ends or its schema grows: then nothing that is remembered of threads holds."""
 
     @property
     def view(self) -> View:
@@ -157,23 +180,23 @@ class Batch:
 
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload, staged ones first."""
-        if key in self._index:
-            return self._index[key]
+        if key in self.index:
+            return self.index[key]
         return self._transaction.get_index(key)
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key with a prefix."""
-        staged = [key for key, payload in self._index.items() if payload is not None and key.startswith(prefix)]
+        staged = [key for key, payload in self.index.items() if payload is not None and key.startswith(prefix)]
         found = self._transaction.last_index(prefix)
         if staged and (found is None or max(staged) >= found[0]):
             key = max(staged)
-            return key, self._index[key] or b""
+            return key, self.index[key] or b""
         return found
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with a prefix, from a key on, ascending or descending."""
         merged = dict(self._transaction.scan_index(prefix))
-        for key, payload in self._index.items():
+        for key, payload in self.index.items():
             if key.startswith(prefix):
                 if payload is None:
                     merged.pop(key, None)
@@ -184,13 +207,13 @@ class Batch:
     def get_log(self, lsn: int) -> memoryview | None:
         """Return a record that is in the log already or, encoded for the purpose, a staged one."""
         index = lsn - self._end.lsn - 1
-        if 0 <= index < len(self._staged):
+        if 0 <= index < len(self.staged):
             return memoryview(self._record(index))
         return self._transaction.get_log(lsn)
 
     def last_lsn(self) -> int:
         """Return the last LSN, staged ones included."""
-        return self._end.lsn + len(self._staged)
+        return self._end.lsn + len(self.staged)
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         """Return a node of the log or of a staged record."""
@@ -198,8 +221,8 @@ class Batch:
         if node is not None:
             return node
         index = lsn - self._end.lsn - 1
-        if 0 <= index < len(self._staged):
-            _count, rows, data = self._staged[index].nodes
+        if 0 <= index < len(self.staged):
+            _count, rows, data = self.staged[index].nodes
             found = find_node(rows, data, digest, number)
             if found is not None:
                 return Node(*found, lsn)
@@ -271,37 +294,32 @@ class Batch:
 
     def next_lsn(self) -> int:
         """Return the LSN the next record will get."""
-        return self._end.lsn + len(self._staged) + 1
+        return self._end.lsn + len(self.staged) + 1
 
     def next_place(self) -> tuple[int, int, bytes]:
         """Return LSN and time of the next record, and the chain digest of the last one that is not staged."""
-        end, staged = self._end, self._staged
-        last_us = staged[-1].time_us if staged else end.time_us
-        now_us = time.time_ns() // 1000
-        return end.lsn + len(staged) + 1, now_us if now_us > last_us else last_us + 1, end.chain
+        lsn, chain, last_us = self._end
+        if self.staged:
+            lsn += len(self.staged)
+            last_us = self.staged[-1].time_us
+        now_us = time_ns() // 1000
+        return lsn + 1, now_us if now_us > last_us else last_us + 1, chain
 
     def next_time_us(self) -> int:
         """Return the time the next record will bear (L2)."""
         return self.next_place()[1]
 
-    def append(
-        self,
-        type_: int,
-        time_us: int,
-        body: bytes,
-        nodes: Nodes = NO_NODES,
-        made: tuple[bytes, bytes] | None = None,
-    ) -> None:
-        """Stage a record; `made` behind the last record of the log, without its checksum, and with its chain digest."""
-        self._staged.append(_new(_Staged, (type_, time_us, body, nodes, made)))
+    def append(self, type_: int, time_us: int, body: bytes, nodes: Nodes = NO_NODES) -> None:
+        """Stage a record."""
+        self.staged.append(Staged(type_, time_us, body, nodes))
 
     def put_index(self, key: bytes, payload: bytes) -> None:
         """Stage an index change."""
-        self._index[key] = payload
+        self.index[key] = payload
 
     def delete_index(self, key: bytes) -> None:
         """Stage a deletion from the index."""
-        self._index[key] = None
+        self.index[key] = None
 
     def set_head(self, thread: int, branch: int, head: Head) -> None:
         """Remember the head of a branch as staged."""
@@ -316,27 +334,28 @@ class Batch:
 
     def _record(self, index: int) -> bytes:
         """Return a staged record, encoded: those before the last stay as they are when more is staged."""
-        encoded = self._encoded
-        last = len(self._staged) - 1
-        while len(encoded) < min(index + 1, last):
-            record, self._encoded_chain = self._encode(len(encoded), FLAG_CONTINUES)
-            encoded.append(record)
+        last = len(self.staged) - 1
+        while len(self._encoded) < min(index + 1, last):
+            record, self._encoded_chain = self._encode(len(self._encoded), FLAG_CONTINUES)
+            self._encoded = (*self._encoded, record)
         if index < last:
-            return encoded[index]
-        record, self._chain = self._encode(last, 0)
+            return self._encoded[index]
+        record, self.chain = self._encode(last, 0)
         return record
 
     def _encode(self, index: int, flags: int) -> tuple[bytes, bytes]:
         """Return the staged record behind those encoded, and its chain digest."""
-        type_, time_us, body, nodes, made = self._staged[index]
-        if made is not None and index == 0 and not flags:
-            rest, chain = made
-            return sealed(rest), chain
+        type_, time_us, body, nodes, made = self.staged[index]
+        if made is not None:
+            rest, chain, body_end = made
+            if index == 0 and not flags:
+                return sealed(rest), chain
+            body = rest[REST_SIZE_BYTES:body_end]
         return encode_record(
             type_,
             lsn=self._end.lsn + index + 1,
             time_us=time_us,
-            previous_chain=self._encoded_chain,
+            previous_chain=self._encoded_chain if index else self._end.chain,
             body=body,
             nodes=nodes,
             flags=flags,
@@ -344,23 +363,17 @@ class Batch:
 
     def apply(self, transaction: WriteTransaction) -> None:
         """Put everything staged into `transaction`. Only an error of storage can stop this."""
-        for index in range(len(self._staged)):
-            transaction.put_log(self._end.lsn + index + 1, self._record(index))
-        for key, payload in self._index.items():
-            if payload is None:
-                transaction.delete_index(key)
-            else:
-                transaction.put_index(key, payload)
-
-    def end(self) -> LogEnd:
-        """Return the log's end as it is once this is applied and committed."""
-        if not self._staged:
-            return self._end
-        return _new(LogEnd, (self._end.lsn + len(self._staged), self._chain, self._staged[-1].time_us))
+        staged = self.staged
+        if len(staged) == 1 and (made := staged[0].made) is not None:  # as for nearly every commit
+            rest, self.chain, _body_end = made
+            records = [sealed(rest)]
+        else:
+            records = [self._record(index) for index in range(len(staged))]
+        transaction.put(self._end.lsn + 1, records, self.index)
 
     def remember_nodes(self) -> None:
         """Put the new nodes into the cache. Call after the commit has succeeded."""
-        for lsn, staged in enumerate(self._staged, self._end.lsn + 1):
+        for lsn, staged in enumerate(self.staged, self._end.lsn + 1):
             count, rows, data = staged.nodes
             if count:
                 self._cache.put_nodes(lsn, rows, data)

@@ -12,7 +12,7 @@ from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
 from statelog.log.view import View
 from statelog.storage.environment import Environment
-from statelog.storage.transactions import Stage
+from statelog.storage.writing import COMMITTED
 
 if TYPE_CHECKING:
     import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.log.events import Digested
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
     from statelog.tree.node import Node
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class _Last:
         last = self.transaction
         if last is None:
             return False
-        return last is transaction or (last.number + 1 == transaction.number and last.stage is Stage.COMMITTED)
+        return last is transaction or (last.number + 1 == transaction.number and last.stage is COMMITTED)
 
 
 class Engine:
@@ -156,7 +156,7 @@ class Engine:
         memory.take_over(batch)
         last.transaction = transaction
         self._last = last
-        transaction.on_commit(batch.remember_nodes)
+        transaction.callbacks += (batch.remember_nodes,)
         return result
 
     def _check_open(self) -> None:

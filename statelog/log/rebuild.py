@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from statelog.log.events import Event
     from statelog.log.index import IndexWriter, NodeFacts
     from statelog.log.view import Transaction
-    from statelog.storage.transactions import ReadTransaction, WriteTransaction
+    from statelog.storage.transactions import ReadTransaction
+    from statelog.storage.writing import WriteTransaction
 
 
 class DerivedIndex:

@@ -24,7 +24,7 @@ from statelog.log.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 
 class _Applied:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.mark import NodeRef
     from statelog.log.vacuum import Alive
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 POLICY_STEP_VERSIONS = 64
 """A policy is applied at every so manieth version: up to so many more than it says may be there."""

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
-from statelog.format.keys import encode_page_key
-from statelog.format.record import NO_NODES, REST_SIZE_BYTES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
+from statelog.format.keys import encode_checkpoint_id_key, encode_lsn, encode_page_key
+from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pack_numbers
-from statelog.log.batch import NO_LISTS, Head
+from statelog.log.batch import NO_LISTS, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
-from statelog.log.index import put_checkpoint
 from statelog.log.names import channel_key
 from statelog.tree.node import REF_ROOT, ROOT, Node
 from statelog.tree.sequence import Identities
@@ -86,15 +85,20 @@ def take_step(
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
     state = head.state or batch.read_node(ROOT, *root)
-    grown: dict[bytes, _Grown] = {}
-    changes = _changes(batch, head, state, writes, grown)
-    if changes is None:
-        return None
+    write = writes[0].step
+    changes: Sequence[Change] | None
+    if len(writes) == 1 and write is not None and write[0] in _PUTS and type(write[1]) is bytes:
+        changes = ((write[0], channel_key(writes[0].channel), write[1], 0, 0, _NO_ROOT),)
+        grown = _NOTHING_GROWN
+    else:
+        grown = {}
+        changes = _changes(batch, head, state, writes, grown)
+        if changes is None:
+            return None
     step = _make(batch, head, head, line, state, root, changes, _NO_TARGET, checkpoint_id, metadata, written)
     if step is None:
         return None
-    made, key, lsn, time_us = step
-    digest, chain, root_digest, record, page, count, rows_at, nodes_at, places = made
+    (digest, chain, root_digest, record, page, count, rows_at, nodes_at, places), key, lsn, time_us = step
     lists, nodes = head.lists, NO_NODES
     if count:
         rows, data = record[rows_at:nodes_at], record[nodes_at:]
@@ -106,8 +110,10 @@ def take_step(
             lists = _lists(batch, lists, changes, nodes, places, lsn, grown)
     fields = (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, _NO_TARGET, lsn, time_us)
     event = _new(CheckpointEvent, fields)
-    batch.append(TYPE_CHECKPOINT, time_us, record[REST_SIZE_BYTES:rows_at], nodes, (record, chain))
-    put_checkpoint(batch, event, key, page)
+    batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
+    batch.index[key] = page
+    if checkpoint_id is not None:
+        batch.index[encode_checkpoint_id_key(line[0], checkpoint_id)] = encode_lsn(lsn)
     stepped = _new(Head, (event, digest, page, state, lists))
     batch.new_heads[line[:2]] = stepped
     return stepped
@@ -123,8 +129,8 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     (digest, chain, _root, record, page, _count, rows_at, *_), key, lsn, time_us = step
     fields = (*line, *root, None, metadata, written, NOTHING_BORROWED, target.lsn, lsn, time_us)
     event = _new(CheckpointEvent, fields)
-    batch.append(TYPE_ROLLBACK, time_us, record[REST_SIZE_BYTES:rows_at], NO_NODES, (record, chain))
-    put_checkpoint(batch, event, key, page)
+    batch.staged.append(_new(Staged, (TYPE_ROLLBACK, time_us, b"", NO_NODES, (record, chain, rows_at))))
+    batch.index[key] = page
     rolled_back = _new(Head, (event, digest, page, None, NO_LISTS))
     batch.new_heads[line[:2]] = rolled_back
     return rolled_back
@@ -144,8 +150,7 @@ def _make(
     written: bytes,
 ) -> tuple[Stepped, bytes, int, int] | None:
     """Make the record of the head's successor and the page it is entered on; return them, the page's key, LSN, time."""
-    thread, branch, version, parent_branch, parent_version, _parent_digest, *jump = line
-    root_digest, root_lsn, root_node = root
+    thread, branch, version, parent_branch, parent_version, _digest, jump_branch, jump_version, depth, jump_depth = line
     lsn, time_us, previous_chain = batch.next_place()
     key = encode_page_key(thread, branch, version)
     page = head.page_before(branch, version)
@@ -153,10 +158,22 @@ def _make(
         page = batch.get_index(key) or b""
     made = kernels.step(
         state,
-        root_digest,
+        root[0],
         changes,
         pack_numbers(
-            thread, branch, version, parent_branch, parent_version, *jump, root_lsn, root_node, target, time_us
+            thread,
+            branch,
+            version,
+            parent_branch,
+            parent_version,
+            jump_branch,
+            jump_version,
+            depth,
+            jump_depth,
+            root[1],
+            root[2],
+            target,
+            time_us,
         ),
         parent.digest,
         NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id),
@@ -196,7 +213,7 @@ def _lists(
     known: Mapping[bytes, tuple[bytes, Node]],
     changes: Sequence[Change],
     nodes: Nodes,
-    places: Sequence[list[int]],
+    places: Sequence[Sequence[int]],
     lsn: int,
     grown: dict[bytes, _Grown],
 ) -> Mapping[bytes, tuple[bytes, Node]]:
@@ -216,6 +233,7 @@ def _lists(
     return lists
 
 
+_NOTHING_GROWN: dict[bytes, _Grown] = {}
 _PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE)
 _NO_ROOT = (b"", 0, 0)
 _NO_TARGET = 0

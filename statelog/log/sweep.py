@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.view import Transaction
-    from statelog.storage.transactions import ReadTransaction, WriteTransaction
+    from statelog.storage.transactions import ReadTransaction
+    from statelog.storage.writing import WriteTransaction
 
 NOBODY = 0
 """The thread of redacted records that belong to none."""

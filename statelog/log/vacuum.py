@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.view import Transaction
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 RECORDS_PER_TRANSACTION_MAX = 64
 """Rewriting so many small records holds the writer lock for one or two milliseconds."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.portable.frames import Frame, FrameReader
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512

@@ -63,7 +63,7 @@ from statelog.storage.residency import MappedPages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
     Progress = Callable[[int, int], None]
 

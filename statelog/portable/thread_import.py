@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.portable.frames import Frame, FrameReader
     from statelog.portable.thread_events import Exported
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
 """Nodes of one event: whoever exports sends them in portions."""

@@ -8,8 +8,9 @@ from statelog.storage.commit import Committer
 from statelog.storage.environment import Environment
 from statelog.storage.options import Durability
 from statelog.storage.statistics import EnvironmentStatistics, TableStatistics
-from statelog.storage.transactions import ReadTransaction, WriteTransaction
+from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake
+from statelog.storage.writing import WriteTransaction
 
 __all__ = [
     "Committer",

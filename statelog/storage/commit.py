@@ -30,7 +30,7 @@ from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import armed, point
 from statelog.storage.headroom import NoHeadroomError
-from statelog.storage.transactions import Stage, WriteTransaction
+from statelog.storage.writing import Stage, WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,7 +256,7 @@ class Committer:
 
     # --- one transaction ----------------------------------------------------------
 
-    def _execute(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:
+    def _execute(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
         """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
@@ -265,7 +265,20 @@ class Committer:
         if transaction.is_flushed and not group[0].is_flushed:
             transaction.is_flushed = any(request.is_flushed for request in group)
         try:
-            self._run(transaction, group)
+            if armed:
+                point("commit.before_begin")
+            transaction.begin()
+            if armed:
+                point("commit.after_begin")
+            for request in group:
+                self._run(request, transaction)
+            if transaction.changes:
+                self._environment.headroom.provide(transaction)
+            if armed:
+                point("commit.before_lmdb_commit")
+            transaction.commit()
+            if armed:
+                point("commit.after_lmdb_commit")
         except BaseException as error:
             self._after_failure(transaction, group, error, attempts)
             if not isinstance(error, Exception):
@@ -277,30 +290,18 @@ class Committer:
         if transaction.changes:
             self._environment.wake.notify()
 
-    def _run(self, transaction: WriteTransaction, group: list[_Request]) -> None:
+    @staticmethod
+    def _run(request: _Request, transaction: WriteTransaction) -> None:
+        changes = transaction.changes
+        request.error = None
+        try:
+            request.result = request.work(transaction)
+        except Exception as error:
+            if transaction.changes != changes or isinstance(error, lmdb.Error):
+                raise  # its writes cannot be told from the others': the transaction is lost
+            request.error = error
         if armed:
-            point("commit.before_begin")
-        transaction.begin()
-        if armed:
-            point("commit.after_begin")
-        for request in group:
-            changes = transaction.changes
-            request.error = None
-            try:
-                request.result = request.work(transaction)
-            except Exception as error:
-                if transaction.changes != changes or isinstance(error, lmdb.Error):
-                    raise  # its writes cannot be told from the others': the transaction is lost
-                request.error = error
-            if armed:
-                point("commit.between_works")
-        if transaction.changes:
-            self._environment.headroom.provide(transaction)
-        if armed:
-            point("commit.before_lmdb_commit")
-        transaction.commit()
-        if armed:
-            point("commit.after_lmdb_commit")
+            point("commit.between_works")
 
     def _after_failure(
         self, transaction: WriteTransaction, group: list[_Request], error: BaseException, attempts: int

@@ -38,8 +38,9 @@ from statelog.storage.options import Options
 from statelog.storage.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
 from statelog.storage.statistics import collect_statistics
 from statelog.storage.steady import Steady
-from statelog.storage.transactions import ReadTransaction, WriteTransaction
+from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake, remove_wake_file
+from statelog.storage.writing import WriteTransaction
 
 if TYPE_CHECKING:
     from statelog.storage.recovery import Replay
@@ -250,47 +251,11 @@ class Environment:
 
     # --- for transactions -----------------------------------------------------
 
-    def begin_write(self, transaction: WriteTransaction) -> lmdb.Transaction:
-        """Begin LMDB's write transaction for `transaction`, under the writer lock between processes.
-
-        The caller holds `write_lock`, and has checked for a fork.
-
-        Raises:
-            ClosedError, ReadOnlyError: as named.
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
-        """
-        if self.read_only:
-            self.check_writable()
-        active = self.active_transactions
-        active.add(transaction)
-        try:
-            if self.gated:
-                self.pass_gate(transaction)
-            self.locks.acquire_writer(self.lock_timeout_s)
-            try:
-                self.steady.prepare()
-                raw = self.handles.begin(None, None, True, True)
-            except lmdb.Error as error:
-                raw = self._begin_again(transaction, error, write=True)
-            self.writer_thread = threading.get_ident()
-        except BaseException:
-            self.end_write(transaction)
-            raise
-        return raw
-
     def check_writable(self) -> None:
         """Raise ReadOnlyError if this may never write."""
         if self.read_only:
             message = f"{self.path} is open read-only"
             raise ReadOnlyError(message, path=str(self.path))
-
-    def end_write(self, transaction: WriteTransaction) -> None:
-        """Release the writer lock; harmless when repeated."""
-        if transaction in self.active_transactions and not self.is_forked:
-            self.writer_thread = 0
-            if not self.closed:
-                self.locks.release_writer()
-            self.active_transactions.discard(transaction)
 
     def is_writing(self) -> bool:
         """Tell whether the calling thread is inside a write transaction."""
@@ -299,6 +264,10 @@ class Environment:
     def begin_read_again(self, transaction: ReadTransaction, error: lmdb.Error) -> lmdb.Transaction:
         """Begin LMDB's read transaction after a first try failed with `error`."""
         return self._begin_again(transaction, error, write=False)
+
+    def begin_write_again(self, transaction: WriteTransaction, error: lmdb.Error) -> lmdb.Transaction:
+        """Begin LMDB's write transaction after a first try failed with `error`."""
+        return self._begin_again(transaction, error, write=True)
 
     def pass_gate(self, transaction: ReadTransaction) -> None:
         """Wait until transactions may begin, and enter `transaction` among the active ones.

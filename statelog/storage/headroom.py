@@ -29,7 +29,7 @@ from statelog.limits import (
 )
 from statelog.storage.checks import read_live_meta
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
-from statelog.storage.transactions import WriteTransaction
+from statelog.storage.writing import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,10 +148,12 @@ class Headroom:
         """
         if self._users or self._environment.is_forked:  # a child's commit is refused, and its file closed
             return
-        copied = min(_COMMIT_PAGES + _CHANGE_PAGES * transaction.changes, self._copied_max)
+        copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
+        copied = min(copied, self._copied_max)
         need = copied + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
         handles = self._environment.handles
-        end = handles.raw.info()["last_pgno"] + 1
+        last, number, other_last, other_number = handles.meta_ends()
+        end = (last if number > other_number else other_last) + 1
         if end + need <= self._end_max and handles is self._handles:
             return
         self._need = need

@@ -39,8 +39,8 @@ _BROKEN_AT = _PAGE_SIZE_BYTES - 1
 """Behind the first slot: not zero when a flush has failed, in whichever process. It is for those who run, not for the
 disk: recovery does not ask."""
 
-_STATE = struct.Struct(f">{_EPOCH_AT}xQ{_BROKEN_AT - _EPOCH_AT - 8}xB{_EPOCH_AT}xQ")
-"""Epoch of the first slot, whether a flush has failed, epoch of the second slot."""
+STATE = struct.Struct(f">{_EPOCH_AT}xQ{_BROKEN_AT - _EPOCH_AT - 8}xB{_EPOCH_AT}xQ")
+"""Epoch of the first slot, whether a flush has failed, epoch of the second slot: of both in memory, and unchecked."""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
@@ -94,18 +94,11 @@ def read_slots(descriptor: int) -> list[Slot]:
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
 
 
-def read_state(slots: bytes | mmap) -> tuple[int, int]:
-    """Return the epoch of the newer slot, of both in memory and unchecked, and not 0 if a flush has failed.
-
-    For who holds the writer lock, before each commit.
-    """
-    even, is_failed, odd = _STATE.unpack_from(slots)
-    return max(odd, even), is_failed
-
-
 def newest_epoch(slots: bytes | mmap) -> int:
-    """Return the epoch of the newer slot: see `read_state`."""
-    return read_state(slots)[0]
+    """Return the epoch of the newer slot."""
+    even, _is_failed, odd = STATE.unpack_from(slots)
+    newest: int = max(even, odd)
+    return newest
 
 
 def write_slot(descriptor: int, slot: Slot) -> None:

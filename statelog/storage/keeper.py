@@ -27,48 +27,50 @@ class Keeper:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._is_interval = environment.options.durability == "interval"
-        self._flushes = self._is_interval
+        self.flushes = self._is_interval
         """Whether commits have left flushes to it: then it looks often."""
-        self._thread: threading.Thread | None = None
+        self.is_at_work = False
+        """Whether it has a thread."""
         self._alarm = threading.Event()
         """Of the thread that is at work; another's has ended."""
-        self._commits = 0
+        self.commits = 0
+        """Counted by who commits, and holds `write_lock`."""
 
-    def note_commit(self, *, is_flushed: bool) -> None:
-        """Have what was committed looked after. The caller holds `write_lock`."""
-        self._commits += 1
-        if not (is_flushed or self._flushes):
-            self._flushes = True
+    def start(self, *, is_flushed: bool) -> None:
+        """Have what is committed looked after. The caller holds `write_lock`."""
+        if not (is_flushed or self.flushes):
+            self.flushes = True
             self._alarm.set()
-        if self._thread is None:
+        if not self.is_at_work:
             self._alarm = threading.Event()
             name = f"statelog {self._environment.path.name}"
-            self._thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
+            thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
+            self.is_at_work = True
             try:
-                self._thread.start()
+                thread.start()
             except RuntimeError:  # no thread can be had, or the interpreter is ending: closing flushes
-                self._thread = None
+                self.is_at_work = False
 
     def stop(self) -> None:
         """End soon. The caller holds `write_lock`."""
         alarm, self._alarm = self._alarm, threading.Event()
         alarm.set()
-        self._thread = None
+        self.is_at_work = False
 
     def _run(self, alarm: threading.Event) -> None:
         environment = self._environment
         interval_s = min(environment.options.interval_ms / 1000, IDLE_S)
         seen, idle_s = -1, 0.0
         while self._alarm is alarm:
-            pause_s = interval_s if self._flushes else IDLE_S
+            pause_s = interval_s if self.flushes else IDLE_S
             if alarm.wait(pause_s):  # to end, or to look sooner
                 alarm.clear()
                 continue
             with contextlib.suppress(StatelogError, lmdb.Error, OSError):  # whoever writes next meets it, too
-                if self._flushes:
+                if self.flushes:
                     environment.steady.flush()
-                idle_s = idle_s + pause_s if seen == self._commits else 0.0
-                seen = self._commits
+                idle_s = idle_s + pause_s if seen == self.commits else 0.0
+                seen = self.commits
                 if idle_s >= IDLE_S and self._rest(alarm, seen):
                     return
 
@@ -78,13 +80,13 @@ class Keeper:
         with environment.write_lock:
             if self._alarm is not alarm:
                 return True
-            if seen != self._commits:
+            if seen != self.commits:
                 return False
             environment.locks.acquire_writer(0.0)
             try:
                 environment.steady.rest()
             finally:
                 environment.locks.release_writer()
-            self._thread = None
-            self._flushes = self._is_interval
+            self.is_at_work = False
+            self.flushes = self._is_interval
             return True

@@ -21,7 +21,7 @@ from statelog.storage.journal import RECORDS_AT, Groups, Slot, find_groups, jour
 from statelog.storage.locks import FileLocks
 from statelog.storage.marker import clear_marker, read_marker
 from statelog.storage.steady import missing_error
-from statelog.storage.transactions import WriteTransaction
+from statelog.storage.writing import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -37,6 +37,7 @@ from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.journal import (
     RECORDS_AT,
+    STATE,
     Groups,
     Slot,
     encode_group,
@@ -45,7 +46,6 @@ from statelog.storage.journal import (
     journal_path,
     newest_epoch,
     read_slots,
-    read_state,
     write_broken,
     write_slot,
 )
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.storage.environment import Environment
-    from statelog.storage.transactions import WriteTransaction
+    from statelog.storage.writing import WriteTransaction
 
 _SESSION_SIZE_BYTES = 16
 _PAGE_SIZE_BYTES = 4096
@@ -135,12 +135,19 @@ class Steady:
             self._join()
         if self._is_broken or self._slots is None:
             raise self._broken_error()
-        epoch, is_broken_elsewhere = read_state(self._slots)
+        even, is_broken_elsewhere, odd = STATE.unpack_from(self._slots)
         if is_broken_elsewhere:
             raise self._broken_error()
+        epoch = odd if odd > even else even  # noqa: FURB136 - max takes five times as long
         if epoch != self._epoch:
             self._follow(epoch)
-        if self._pin is None or epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self._is_due():
+        if (
+            self._pin is None
+            or epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX
+            or self._taken_pages > self._taken_pages_max  # so many pages are held that the file would grow for it
+            or self._at > JOURNAL_SIZE_BYTES_MAX
+            or self._lsn - self._lsn_before > JOURNALED_RECORDS_MAX
+        ):
             self.advance()
 
     def commit(self, transaction: WriteTransaction, raw: lmdb.Transaction) -> None:
@@ -155,7 +162,11 @@ class Steady:
         if self.is_off or not transaction.changes:
             raw.commit()
             return
-        self._environment.keeper.note_commit(is_flushed=transaction.is_flushed)
+        is_flushed = transaction.is_flushed
+        keeper = self._environment.keeper
+        keeper.commits += 1
+        if not keeper.is_at_work or not (is_flushed or keeper.flushes):
+            keeper.start(is_flushed=is_flushed)
         self.is_unsteady = True
         records, lsn = transaction.appended, transaction.first_lsn
         is_journaled = (
@@ -168,11 +179,14 @@ class Steady:
             raw.commit()
             self.advance()
             return
-        self._flush_group(is_flushed=transaction.is_flushed)
+        if is_flushed:
+            self._flush_group()
+        else:
+            self.is_dirty = True
         raw.commit()
         self._at = self._end
         self._lsn = lsn + len(records) - 1
-        if transaction.is_flushed:
+        if is_flushed:
             self._flushed = self._lsn
         self._taken_pages += self._path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
 
@@ -201,10 +215,7 @@ class Steady:
             raise translate_os(error, path=journal_path(self._environment.path)) from error
         return True
 
-    def _flush_group(self, *, is_flushed: bool) -> None:
-        if not is_flushed:
-            self.is_dirty = True
-            return
+    def _flush_group(self) -> None:
         try:
             flush_file(self._descriptor)
         except OSError as error:
@@ -293,12 +304,6 @@ class Steady:
         if pin is not None:
             pin.abort()
             self.pins -= 1
-
-    def _is_due(self) -> bool:
-        """Tell whether the journal is full, or so many pages are held that the file would grow for it."""
-        if self._at > JOURNAL_SIZE_BYTES_MAX or self._lsn - self._lsn_before > JOURNALED_RECORDS_MAX:
-            return True
-        return self._taken_pages > self._taken_pages_max
 
     def _measure(self) -> None:
         """Note how many pages may be taken before the next advance: so many, or half of those that are free anyway.

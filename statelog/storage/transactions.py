@@ -9,7 +9,6 @@ cannot be taken back; callers copy what they keep.
 
 from __future__ import annotations
 
-from enum import Enum
 from itertools import islice
 from os import getpid
 from struct import Struct
@@ -18,24 +17,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import lmdb
 
 from statelog.errors import CorruptionError, StorageError
-from statelog.format.header import HEADER_KEY
-from statelog.format.seal import seal, unseal
+from statelog.format.seal import unseal
 from statelog.kernels import check_leaf_at
-from statelog.storage.faults import armed, point
 from statelog.storage.freed import find_in_use
-from statelog.storage.packing import packing_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import TracebackType
 
     from statelog.storage.environment import Environment
 
-_encode_lsn = Struct(">Q").pack
+encode_lsn = Struct(">Q").pack
 
 _BATCHES_LENT = 2
 
-_NO_PAGE = -1
+NO_PAGE = -1
 """In place of a page's number."""
 
 _ENTRIES_MAX = 1 << 48
@@ -68,7 +64,7 @@ class ReadTransaction:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._raw = None
-        self._leaf = _NO_PAGE
+        self._leaf = NO_PAGE
         self._borrowed: list[memoryview] = []
 
     def __enter__(self) -> Self:
@@ -124,7 +120,7 @@ class ReadTransaction:
 
     def get_log(self, lsn: int) -> memoryview | None:
         """Return the record with that LSN, borrowed until the transaction ends or writes."""
-        view: memoryview | None = self._raw.get(_encode_lsn(lsn), None, self._log)
+        view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
             self._borrowed.append(view)
         return view
@@ -304,184 +300,6 @@ class ReadTransaction:
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()
-
-
-class Stage(Enum):
-    """How far a write transaction got."""
-
-    NEW = 0
-    BEGUN = 1
-    COMMITTING = 2
-    """LMDB's commit was called: only its return, or a look at the store, tells whether it happened."""
-    COMMITTED = 3
-    """It is in the store, as durable as the mode says."""
-
-
-class WriteTransaction(ReadTransaction):
-    """The one write transaction of the store: reads see its own writes.
-
-    Only `commit.Committer` begins and ends one.
-    """
-
-    _may_own_pages = True
-
-    # What each begins with stands here, once: one is made for every commit.
-    _raw: Any = None
-    _leaf = _NO_PAGE
-    _callbacks: tuple[Callable[[], None], ...] = ()
-    changes = 0
-    """How often this transaction wrote."""
-    size_bytes = 0
-    """Size of the records it wrote."""
-    number = 0
-    """Its id, once it has begun."""
-    stage = Stage.NEW
-    first_lsn = 0
-    """Of the records appended."""
-    is_steady = False
-    """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
-
-    def __init__(self, environment: Environment) -> None:  # and no call of super(), which takes as long as all of it
-        self._environment = environment
-        self._borrowed = []
-        self.appended: list[bytes] = []
-        """The records put, one after another: they go into the journal."""
-        self.is_flushed = environment.is_flushed_at_commit
-        """Whether it is durable when `commit` returns."""
-
-    def _snapshot_id(self) -> int:
-        return 0 if self.changes else self.number - 1  # pages it has taken are free in what it began with
-
-    @property
-    def rewrite_size_bytes_max(self) -> int:
-        """How much it should rewrite; see `Headroom.rewrite_size_bytes_max`."""
-        return self._environment.headroom.rewrite_size_bytes_max
-
-    def begin(self) -> None:
-        """Take the writer lock and begin; the errors are those of `Environment.begin_write`."""
-        environment = self._environment
-        self._raw = raw = environment.begin_write(self)
-        self.number = raw.id()
-        handles = environment.handles
-        self._log = handles.log
-        self._index = handles.index
-        self.stage = Stage.BEGUN
-
-    def commit(self) -> None:
-        """Commit, and return when it is as durable as the store's mode says. On failure, `abort` follows."""
-        if self._environment.is_forked:  # a work that forked goes on in the child, too
-            raise self._environment.forked_error()
-        if self._borrowed:
-            self._take_back()
-        self.stage = Stage.COMMITTING
-        self._environment.steady.commit(self, self._raw)
-        self.stage = Stage.COMMITTED
-        callbacks, self._callbacks = self._callbacks, ()  # what they hold may lead back here: none becomes garbage
-        for callback in callbacks:
-            callback()
-        self._environment.end_write(self)
-
-    def on_commit(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once this has committed, before the next write transaction begins.
-
-        It must not raise. After a commit of unknown outcome it is not called.
-        """
-        self._callbacks = (*self._callbacks, callback)
-
-    @property
-    def may_be_committed(self) -> bool:
-        """Whether LMDB's commit was called."""
-        return self.stage is Stage.COMMITTING or self.stage is Stage.COMMITTED
-
-    def abort(self) -> None:
-        """Drop every change; harmless after the transaction has ended."""
-        try:
-            self._take_back()
-        finally:
-            if self._raw is not None and not self._environment.is_forked:
-                self._raw.abort()
-            self._environment.end_write(self)
-
-    def put_log(self, lsn: int, record: bytes) -> None:
-        """Append a record.
-
-        Raises:
-            StorageError: the LSN is not above the last one. Facts: lsn.
-        """
-        if self._borrowed:
-            self._take_back()
-        if armed:
-            point("commit.before_put_log")
-        self.changes += 1
-        self.size_bytes += len(record)
-        # dupdata, overwrite, append: LMDB answers False, and stores nothing, where the key is out of order
-        if not self._raw.put(_encode_lsn(lsn), record, True, True, True, self._log):
-            message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
-            raise StorageError(message, lsn=lsn)
-        if not self.appended:
-            self.first_lsn = lsn
-        self.appended.append(record)
-        if armed:
-            point("commit.after_put_log")
-
-    def replace_log(self, lsn: int, record: bytes) -> None:
-        """Put another record in the place of one that is there.
-
-        Raises:
-            StorageError: there is no record with that LSN. Facts: lsn.
-        """
-        self.replace_logs({lsn: record})
-
-    def replace_logs(self, records: dict[int, bytes]) -> None:
-        """Put other records in the places of some that are there.
-
-        All are taken out first: LMDB never joins pages that were half emptied by smaller values.
-
-        Args:
-            records: by LSN.
-
-        Raises:
-            StorageError: there is no record with one of these LSNs; nothing was replaced. Facts: lsn.
-        """
-        if self._borrowed:
-            self._take_back()
-        keys = {lsn: _encode_lsn(lsn) for lsn in sorted(records)}
-        for lsn, key in keys.items():
-            if self._raw.get(key, None, self._log) is None:
-                message = f"record {lsn} was not replaced: there is none"
-                raise StorageError(message, lsn=lsn)
-        self.changes += 1
-        self.is_steady = True
-        self.size_bytes += sum(map(len, records.values()))
-        for key in keys.values():
-            self._raw.delete(key, b"", self._log)
-        for lsn in packing_order(records):
-            self._raw.put(keys[lsn], records[lsn], True, True, False, self._log)
-
-    def put_index(self, key: bytes, payload: bytes) -> None:
-        """Store `payload` under `key`, sealed."""
-        if self._borrowed:
-            self._take_back()
-        if armed:
-            point("commit.before_put_index")
-        self.changes += 1
-        self._raw.put(key, seal(key, payload), True, True, False, self._index)
-        if armed:
-            point("commit.after_put_index")
-
-    def write_header_again(self) -> None:
-        """Write the header as it is: a transaction that changes nothing, and counts."""
-        self.changes += 1
-        self.is_steady = True
-        meta = self._environment.handles.meta
-        self._raw.put(HEADER_KEY, bytes(self._raw.get(HEADER_KEY, None, meta)), True, True, False, meta)
-
-    def delete_index(self, key: bytes) -> None:
-        """Remove `key`, if it is there."""
-        if self._borrowed:
-            self._take_back()
-        self.changes += 1
-        self._raw.delete(key, b"", self._index)
 
 
 def _out_of_order(key: bytes) -> CorruptionError:

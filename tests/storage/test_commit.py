@@ -169,12 +169,12 @@ def test_a_lone_committer_never_waits_for_company(committer, append, monkeypatch
     assert committer.groups == committer.commits == 20
 
 
-def test_on_commit_is_called_after_the_commit_and_before_the_next_begins(environment, committer, append):
+def test_a_callback_is_called_after_the_commit_and_before_the_next_begins(environment, committer, append):
     happened = []
 
     def work(transaction):
         happened.append(("begun", transaction.id))
-        transaction.on_commit(lambda number=transaction.id: happened.append(("committed", number)))
+        transaction.callbacks += (lambda number=transaction.id: happened.append(("committed", number)),)
         return append(transaction)
 
     for _ in range(2):
@@ -183,11 +183,11 @@ def test_on_commit_is_called_after_the_commit_and_before_the_next_begins(environ
     assert happened == [("begun", last - 1), ("committed", last - 1), ("begun", last), ("committed", last)]
 
 
-def test_on_commit_is_not_called_when_nothing_was_committed(committer):
+def test_a_callback_is_not_called_when_nothing_was_committed(committer):
     happened = []
 
     def work(transaction):
-        transaction.on_commit(lambda: happened.append("committed"))
+        transaction.callbacks += (lambda: happened.append("committed"),)
         transaction.put_log(1, b"one")
         raise KeyError
 
