@@ -295,6 +295,12 @@ int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint
     return is_free && load_u64(other + META_TRANSACTION_AT) < transaction;
 }
 
+uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction)
+{
+    const uint8_t *meta = (const uint8_t *)(uintptr_t)address + (transaction & 1) * size;
+    return load_u64(meta + META_TRANSACTION_AT) == transaction ? load_u64(meta + META_LAST_PAGE_AT) : UINT64_MAX;
+}
+
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known)
 {

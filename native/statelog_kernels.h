@@ -361,6 +361,8 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 /* Whether the free list of the last commit, `transaction`, has a page; 0 also where that cannot be told. address, size: of
  * LMDB's map, which holds whatever pages the commit's meta page tells of, and of a page. */
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
+/* The last page ever taken, as the meta page of the last commit tells; UINT64_MAX if it is another's. */
+uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
 /* The number of the page that `at`, lent by LMDB, lies in. map: where its map begins, 0 if not known; known: a page that
  * was looked at before. SL_LMDB_OWN: it may be a write transaction's own. SL_LMDB_FREE: see above. */
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch, Head
+    from statelog.log.engine import Direct
     from statelog.log.view import View
     from statelog.tree.node import Workspace
 
@@ -29,8 +30,13 @@ class Session(Protocol):
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
-        """Run `work` and return what it made; without `is_flushed` a later flush makes it durable."""
+    def write(
+        self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct[Head] | None = None
+    ) -> Outcome:
+        """Run `work`, or `direct` where that will do, and return what it made.
+
+        Without `is_flushed` a later flush makes it durable.
+        """
 
     def flush(self) -> None:
         """Make what was written durable, where it is not yet."""

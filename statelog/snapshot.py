@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.batch import Batch, Head
-    from statelog.log.engine import Engine
+    from statelog.log.engine import Direct, Engine
     from statelog.log.view import View
 
 T = TypeVar("T")
@@ -67,7 +67,13 @@ class Snapshot:
     def _nodes(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
         return read_nodes(self._opened().transaction, self._engine.cache, refs)
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:  # noqa: ARG002 - never is
+    def write(
+        self,
+        work: Callable[[Batch], Head],
+        *,
+        is_flushed: bool = True,  # noqa: ARG002 - never is
+        direct: Direct[Head] | None = None,  # noqa: ARG002 - never is
+    ) -> Outcome:
         """Refuse (internal)."""
         return Outcome(self.act(work))
 

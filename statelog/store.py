@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.compact import CompactionReport
+    from statelog.log.engine import Direct
     from statelog.log.vacuum import RetentionReport
     from statelog.log.verify import VerifyReport
     from statelog.log.view import ThreadRow, View
@@ -375,9 +376,11 @@ class Store:
         """Return a reader of nodes (internal)."""
         return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
+    def write(
+        self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct[Head] | None = None
+    ) -> Outcome:
         """Commit (internal)."""
-        return Outcome(self._engine.write(work, is_flushed=is_flushed))
+        return Outcome(self._engine.write(work, is_flushed=is_flushed, direct=direct))
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from statelog.branches import BranchInfo, list_branches, no_branch
+from statelog.branches import BranchInfo, list_branches
 from statelog.checkpoint import Checkpoint
-from statelog.errors import (
-    CheckpointNotFoundError,
-    SchemaError,
-    ThreadNotFoundError,
-)
+from statelog.errors import CheckpointNotFoundError
 from statelog.format import keys
 from statelog.history import iterate_history
+from statelog.located import Located
 from statelog.log import writer
 from statelog.log.batch import Head
-from statelog.log.events import MAIN
+from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.names import check_name
 from statelog.mount import edit, mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
-from statelog.schema import Schema, reconcile
 from statelog.session import Outcome
 from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
-from statelog.writes import NO_METADATA, check_thread_id, encode_metadata, prepare_writes, written_item
+from statelog.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,32 +31,19 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.log.writer import Write
     from statelog.mount import Mount
-    from statelog.session import Session
     from statelog.tree.node import Workspace
 
 
-class Thread:
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
+class Thread(Located):
     """One branch of one thread of a store.
 
     Nothing is written before the first commit. All methods may be called from several OS
     threads, tasks and processes at once.
     """
-
-    def __init__(self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN) -> None:
-        check_thread_id(thread_id)
-        self._session = session
-        self._id = thread_id
-        self._branch = branch
-        self._given = Schema.of(schema)
-        self._schema = self._given
-        self._has_schema = schema is not None
-        self._missing_specs: dict[str, str] = {}
-        self._lsn: int | None = None
-        self._branch_number: int | None = None
-        with session.read() as view:
-            self._resolve(view)
-        if branch != MAIN and self._branch_number is None:
-            raise no_branch(thread_id, branch)
 
     @property
     def id(self) -> str:
@@ -73,89 +57,6 @@ class Thread:
 
     def __repr__(self) -> str:
         return f"<Thread {self._id!r} branch {self._branch!r}>"
-
-    # --- finding itself -----------------------------------------------------------
-
-    def _resolve(self, view: View) -> bool:
-        """Learn the thread's and branch's numbers; return whether they exist."""
-        if self._branch_number is not None and self._lsn is not None and self._session.is_final:
-            if view.is_alive(self._lsn):
-                return True
-            self._lsn = self._branch_number = None
-        lsn = view.thread_lsn(self._id)
-        if lsn is None:
-            self._missing_specs = self._given.specs()
-            return False
-        row = view.thread(lsn)
-        if self._has_schema:
-            self._missing_specs = reconcile(self._id, row.specs, self._given)
-        else:
-            self._schema = Schema.from_specs(row.specs)
-            self._missing_specs = {}
-        self._lsn = lsn
-        self._branch_number = view.branch_number(lsn, self._branch)
-        return self._branch_number is not None
-
-    def _ids(self, view: View) -> tuple[int, int]:
-        if not self._resolve(view):
-            if self._lsn is None:
-                if view.is_deleted(self._id):
-                    raise writer.deleted_error(self._id)
-                message = f"no thread {self._id!r} in this store"
-                raise ThreadNotFoundError(message, thread=self._id)
-            raise no_branch(self._id, self._branch)
-        assert self._lsn is not None
-        assert self._branch_number is not None
-        return self._lsn, self._branch_number
-
-    def _ids_if_any(self, view: View) -> tuple[int, int] | None:
-        return self._ids(view) if self._resolve(view) else None
-
-    def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch); whose head is remembered from the last commit is there."""
-        if self._session.is_final and (self._lsn, self._branch_number) in batch.memory.heads:
-            assert self._lsn is not None
-            assert self._branch_number is not None
-            return self._lsn, self._branch_number
-        return self._ids(batch.view)
-
-    def _ids_for_writing(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch), the thread created and its schema recorded if need be."""
-        if self._session.is_final and not self._missing_specs and self._branch_number is not None:
-            assert self._lsn is not None
-            if self._schema.is_open and self._lsn not in batch.memory.open_threads:
-                self._check_still_open(batch)
-            return self._lsn, self._branch_number
-        # Nothing is remembered here: the batch may come to nothing, or be run again.
-        lsn = batch.view.thread_lsn(self._id)
-        if lsn is None:
-            if self._branch != MAIN:
-                raise no_branch(self._id, self._branch)
-            return writer.create_thread(batch, self._id, self._given.specs()), 0
-        if self._has_schema:
-            added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
-            if added:
-                writer.extend_schema(batch, lsn, added)
-        number = batch.view.branch_number(lsn, self._branch)
-        if number is None:
-            raise no_branch(self._id, self._branch)
-        return lsn, number
-
-    def _check_still_open(self, batch: Batch) -> None:
-        """Refuse to go past reducers that the thread was given since this object was made."""
-        assert self._lsn is not None
-        if batch.view.is_alive(self._lsn):
-            specs = batch.view.thread(self._lsn).specs
-            if specs:
-                message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
-                raise SchemaError(message, thread=self._id, stored=specs, given={})
-            batch.memory.open_threads.add(self._lsn)
-
-    def _learn(self) -> None:
-        """Remember what a write has created."""
-        self._branch_number = None
-        with self._session.read() as view:
-            self._resolve(view)
 
     # --- state ----------------------------------------------------------------------
 
@@ -254,7 +155,11 @@ class Thread:
                 checkpoint_id=checkpoint_id,
             )
 
-        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
+        place = self._place_if_known() if written and checkpoint_id is None else None
+        direct = place and _new(
+            DirectCommit, (*place, prepared, metadata_item, written, expected_version, self._schema.is_open)
+        )
+        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed, direct=direct))
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
@@ -316,7 +221,11 @@ class Thread:
                 expected_version=expected_version,
             )
 
-        return self._checkpoint_made(self._session.write(work))
+        place = self._place_if_known()
+        direct = place and _new(
+            DirectRollback, (*place, partial(self._find, target=target), metadata_item, expected_version)
+        )
+        return self._checkpoint_made(self._session.write(work, direct=direct))
 
     def fork(
         self,

@@ -24,7 +24,7 @@ from statelog.tree.node import Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.log.engine import Engine
+    from statelog.log.engine import Direct, Engine
     from statelog.log.view import Transaction as ReadableTransaction
     from statelog.log.view import View
 
@@ -130,7 +130,13 @@ class Transaction:
                 return self._rehearsal.read_node(type_, digest, lsn, number)
         return self._engine.read_node(type_, digest, lsn, number)
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:  # noqa: ARG002 - the end is
+    def write(
+        self,
+        work: Callable[[Batch], Head],
+        *,
+        is_flushed: bool = True,  # noqa: ARG002 - the end is
+        direct: Direct[Head] | None = None,  # noqa: ARG002 - there is a batch anyway
+    ) -> Outcome:
         """Rehearse, and do it again at the end."""
         self._check_open()
         with self._snapshot.hold():

@@ -24,6 +24,7 @@ from statelog.kernels.identity import (
     pack_numbers,
 )
 from statelog.kernels.lmdb import (
+    NO_LAST_PAGE,
     NODE_LONG,
     NODE_TABLE,
     PAGE_BRANCH,
@@ -36,6 +37,7 @@ from statelog.kernels.lmdb import (
     address_of,
     check_leaf_at,
     is_page_free,
+    last_page,
     page_in_use,
 )
 from statelog.kernels.node import (
@@ -91,6 +93,7 @@ __all__ = [
     "KIND_TUPLE",
     "NODE_LONG",
     "NODE_TABLE",
+    "NO_LAST_PAGE",
     "NO_NUMBER",
     "PAGE_BRANCH",
     "PAGE_FREE",
@@ -136,6 +139,7 @@ __all__ = [
     "fingerprint_find",
     "is_page_free",
     "jump_depth",
+    "last_page",
     "lend",
     "merge_maps",
     "node_digest",

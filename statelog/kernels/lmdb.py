@@ -151,6 +151,13 @@ def page_in_use(
     return _page_in_use(from_buffer("uint8_t[]", lent), page_size_bytes, map_address, transaction_id, may_be_own, known)
 
 
+last_page: Callable[[int, int, int], int] = lib.sl_lmdb_last_page
+"""Returns the last page ever taken as of the last commit, from the address of LMDB's map, the size of a page in bytes
+and the commit's transaction id; `NO_LAST_PAGE` if the last commit is another."""
+
+NO_LAST_PAGE: Final = 2**64 - 1
+
+
 def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
     """Return what is wrong with the leaf page of LMDB's map that a key lies in, empty if nothing is.
 

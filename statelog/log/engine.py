@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import Batch, Memory, read_log_end
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Direct(Protocol[T_co]):
+    """A change that needs no batch."""
+
+    def run(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> T_co | None:
+        """Make it; None, and nothing was done, where it must be made in a batch."""
 
 
 class _Last:
@@ -96,18 +104,26 @@ class Engine:
 
         return read
 
-    def write(self, work: Callable[[Batch], T], *, may_use_reserve: bool = False, is_flushed: bool = True) -> T:
+    def write(
+        self,
+        work: Callable[[Batch], T],
+        *,
+        may_use_reserve: bool = False,
+        is_flushed: bool = True,
+        direct: Direct[T] | None = None,
+    ) -> T:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable.
 
         With `may_use_reserve` also in a store that is full, for what helps it out of that. Without `is_flushed` it is
         durable with the next commit that is, or as soon as with `interval`.
 
         `work` may run on another OS thread, and more than once; all it does to the world is
-        to stage. What it raises, the caller gets, and nothing is written.
+        to stage. What it raises, the caller gets, and nothing is written. With `direct`, which does the same without a
+        batch where it can, only where it cannot.
         """
         if self.is_closed:
             self._check_open()
-        run = partial(self._run, work)
+        run = partial(self._run, work, direct)
         return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run, is_flushed=is_flushed)
 
     def flush(self) -> None:
@@ -144,14 +160,21 @@ class Engine:
                         self._committer.ripen()
                         return result
 
-    def _run(self, work: Callable[[Batch], T], transaction: WriteTransaction) -> T:
+    def _run(self, work: Callable[[Batch], T], direct: Direct[T] | None, transaction: WriteTransaction) -> T:
         last = self._last
         if last is None or not last.holds_in(transaction):
             last = _Last(Memory(read_log_end(transaction)))
         memory = last.memory
+        if direct is not None:
+            self._last = None  # until all of it is in
+            made = direct.run(transaction, memory, self.cache)
+            last.transaction = transaction
+            self._last = last
+            if made is not None:
+                return made
         batch = Batch(transaction, self.cache, memory)
         result = work(batch)
-        self._last = None  # until all of it is in
+        self._last = None
         batch.apply(transaction)
         memory.take_over(batch)
         last.transaction = transaction

@@ -29,6 +29,7 @@ from statelog.log.policies import is_one_thread
 
 MAIN = "main"
 NOTHING_BORROWED = b"\x80"
+NOTHING_WRITTEN = b"\x80"
 
 
 class ThreadEvent(NamedTuple):

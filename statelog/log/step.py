@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from statelog.kernels import Change, Stepped
-    from statelog.log.batch import Batch
+    from statelog.log.batch import Batch, Memory
+    from statelog.log.lines import Line
 
 STEP_UPSERT = -1
 """An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""
@@ -45,14 +46,11 @@ _PRINTS_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """Fingerprints in memory, 2 bytes an item: lists that are longer than half of it take the general path."""
 
 
-Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, int | None, int, int]
-"""The first fields of an event: thread, branch, version, and how it goes back from there."""
-
 StepChange = tuple[int, Any, str]
 """One of `kernels.STEP_*` or `STEP_UPSERT`; payload (an item, or of appends a list of them); key of an upsert."""
 
 
-class _Grown(NamedTuple):
+class Grown(NamedTuple):
     """A keyed list that gets new items."""
 
     prints: bytearray
@@ -87,15 +85,15 @@ def take_step(
     state = head.state or batch.read_node(ROOT, *root)
     write = writes[0].step
     changes: Sequence[Change] | None
-    if len(writes) == 1 and write is not None and write[0] in _PUTS and type(write[1]) is bytes:
-        changes = ((write[0], channel_key(writes[0].channel), write[1], 0, 0, _NO_ROOT),)
-        grown = _NOTHING_GROWN
+    if len(writes) == 1 and write is not None and write[0] in PUTS and type(write[1]) is bytes:
+        changes = ((write[0], channel_key(writes[0].channel), write[1], 0, 0, NO_ROOT),)
+        grown = NOTHING_GROWN
     else:
         grown = {}
-        changes = _changes(batch, head, state, writes, grown)
+        changes = changes_of(batch, head, state, writes, grown)
         if changes is None:
             return None
-    step = _make(batch, head, head, line, state, root, changes, _NO_TARGET, checkpoint_id, metadata, written)
+    step = _make(batch, head, head, line, state, root, changes, NO_TARGET, checkpoint_id, metadata, written)
     if step is None:
         return None
     (digest, chain, root_digest, record, page, count, rows_at, nodes_at, places), key, lsn, time_us = step
@@ -107,8 +105,8 @@ def take_step(
         root = (root_digest, lsn, number)
         state = _new(Node, (data[at:end], content_end - at, lsn))
         if lists or places:
-            lists = _lists(batch, lists, changes, nodes, places, lsn, grown)
-    fields = (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, _NO_TARGET, lsn, time_us)
+            lists = lists_after(batch.memory, lists, changes, nodes, places, lsn, grown)
+    fields = (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, NO_TARGET, lsn, time_us)
     event = _new(CheckpointEvent, fields)
     batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
     batch.index[key] = page
@@ -123,7 +121,7 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     """Stage a checkpoint behind the head, with the root of its parent; None if there is too much of it."""
     target = parent.event
     root = (target.root_digest, target.root_lsn, target.root_node)
-    step = _make(batch, head, parent, line, _NO_ROOT, root, (), target.lsn, None, metadata, written)
+    step = _make(batch, head, parent, line, NO_ROOT, root, (), target.lsn, None, metadata, written)
     if step is None:
         return None
     (digest, chain, _root, record, page, _count, rows_at, *_), key, lsn, time_us = step
@@ -150,7 +148,7 @@ def _make(
     written: bytes,
 ) -> tuple[Stepped, bytes, int, int] | None:
     """Make the record of the head's successor and the page it is entered on; return them, the page's key, LSN, time."""
-    thread, branch, version, parent_branch, parent_version, _digest, jump_branch, jump_version, depth, jump_depth = line
+    thread, branch, version = line[:3]
     lsn, time_us, previous_chain = batch.next_place()
     key = encode_page_key(thread, branch, version)
     page = head.page_before(branch, version)
@@ -160,21 +158,7 @@ def _make(
         state,
         root[0],
         changes,
-        pack_numbers(
-            thread,
-            branch,
-            version,
-            parent_branch,
-            parent_version,
-            jump_branch,
-            jump_version,
-            depth,
-            jump_depth,
-            root[1],
-            root[2],
-            target,
-            time_us,
-        ),
+        pack_numbers(*line[:5], *line[6:], root[1], root[2], target, time_us),
         parent.digest,
         NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id),
         metadata,
@@ -186,8 +170,8 @@ def _make(
     return None if made is None else (made, key, lsn, time_us)
 
 
-def _changes(
-    batch: Batch, head: Head, state: Node, writes: Sequence[StepWrite], grown: dict[bytes, _Grown]
+def changes_of(
+    batch: Batch, head: Head, state: Node, writes: Sequence[StepWrite], grown: dict[bytes, Grown]
 ) -> list[Change] | None:
     """Return what writes do, channel by channel; None if they are no step."""
     changes: dict[bytes, Change] = {}
@@ -198,8 +182,8 @@ def _changes(
         key = channel_key(each.channel)
         if key in changes:
             change = _append_more(changes[key], write)
-        elif write[0] in _PUTS and type(write[1]) is bytes:
-            change = (write[0], key, write[1], 0, 0, _NO_ROOT)
+        elif write[0] in PUTS and type(write[1]) is bytes:
+            change = (write[0], key, write[1], 0, 0, NO_ROOT)
         else:
             change = _append(batch, head, state, key, write, grown)
         if change is None:
@@ -208,14 +192,14 @@ def _changes(
     return [changes[key] for key in sorted(changes)] if len(changes) > 1 else list(changes.values())
 
 
-def _lists(
-    batch: Batch,
+def lists_after(
+    memory: Memory,
     known: Mapping[bytes, tuple[bytes, Node]],
     changes: Sequence[Change],
     nodes: Nodes,
     places: Sequence[Sequence[int]],
     lsn: int,
-    grown: dict[bytes, _Grown],
+    grown: dict[bytes, Grown],
 ) -> Mapping[bytes, tuple[bytes, Node]]:
     """Return the lists that the next step may begin with: those known and left alone, and those appended to."""
     lists = dict(known) if len(known) < _LISTS_MAX else {}
@@ -227,21 +211,21 @@ def _lists(
             digest = nodes.digest(number)
             lists[key] = (digest, _new(Node, (nodes.data[at:end], content_end - at, lsn)))
             if key in grown:
-                _remember(batch, grown[key], digest)
+                _remember(memory, grown[key], digest)
         else:
             lists.pop(key, None)
     return lists
 
 
-_NOTHING_GROWN: dict[bytes, _Grown] = {}
-_PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE)
-_NO_ROOT = (b"", 0, 0)
-_NO_TARGET = 0
+NOTHING_GROWN: dict[bytes, Grown] = {}
+PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE)
+NO_ROOT = (b"", 0, 0)
+NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
 def _append(
-    batch: Batch, head: Head, state: Node, key: bytes, write: StepChange, grown: dict[bytes, _Grown]
+    batch: Batch, head: Head, state: Node, key: bytes, write: StepChange, grown: dict[bytes, Grown]
 ) -> Change | None:
     operation, payload, parameter = write
     found = head.lists.get(key) or _find_list(batch, state, key)
@@ -291,7 +275,7 @@ def _encoded_key(key: str) -> tuple[bytes, bytes]:
     return bytes((kernels.KIND_KEYED,)) + varint(len(encoded)) + encoded, text_item(encoded)
 
 
-def _grow(batch: Batch, digest: bytes, root: Node, key: str, items: Sequence[bytes]) -> _Grown | None:
+def _grow(batch: Batch, digest: bytes, root: Node, key: str, items: Sequence[bytes]) -> Grown | None:
     """Return how a keyed list grows by an upsert; None unless every item is new to it."""
     begin, key_item = _encoded_key(key)
     if not root.data.startswith(begin):
@@ -307,7 +291,7 @@ def _grow(batch: Batch, digest: bytes, root: Node, key: str, items: Sequence[byt
     added = kernels.step_prints(b"".join(items), key_item, prints)
     if added is None:
         added = _prints_of_new(batch, root, key_item, prints, items)
-    return None if added is None else _new(_Grown, (prints, added, is_known))
+    return None if added is None else _new(Grown, (prints, added, is_known))
 
 
 def _prints_of_new(
@@ -332,9 +316,9 @@ def _prints_of_new(
     return None if len(set(added)) < len(added) else b"".join(added)  # perhaps one item twice
 
 
-def _remember(batch: Batch, grown: _Grown, digest: bytes) -> None:
+def _remember(memory: Memory, grown: Grown, digest: bytes) -> None:
     """Keep a list's fingerprints for its next upsert; whatever becomes of the commit, they are that digest's."""
-    known = batch.memory.prints
+    known = memory.prints
     if not grown.is_known and sum(map(len, known.values())) > _PRINTS_SIZE_BYTES_MAX // 2:
         known.clear()
     grown.prints.extend(grown.added)

@@ -31,10 +31,11 @@ from statelog.format.record import (
     pack_nodes,
     part_digest,
 )
-from statelog.limits import POLICIES_MAX, VERSIONS_MAX
+from statelog.limits import POLICIES_MAX
 from statelog.log.batch import Head
 from statelog.log.events import (
     NOTHING_BORROWED,
+    NOTHING_WRITTEN,
     CheckpointEvent,
     DeleteEvent,
     ForkEvent,
@@ -47,6 +48,7 @@ from statelog.log.events import (
     parse_default_id,
 )
 from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
+from statelog.log.lines import line_of
 from statelog.log.loans import gives_back
 from statelog.log.names import channel_key, check_name
 from statelog.log.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
@@ -59,11 +61,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.format.record import Nodes
-    from statelog.log.batch import Batch, Jump
-    from statelog.log.step import Line, StepChange
+    from statelog.log.batch import Batch
+    from statelog.log.lines import Line
+    from statelog.log.step import StepChange
     from statelog.tree.node import Workspace
 
-_NOTHING_WRITTEN = b"\x80"
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 CHECKPOINT_TYPES = (TYPE_CHECKPOINT, TYPE_ROLLBACK)
@@ -192,7 +194,7 @@ def commit(
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id, is_free=is_id_free)
-    line = _line_of(batch, thread, branch, version + 1, head)
+    line = line_of(batch, thread, branch, version + 1, head)
     if head is not None and writes and not known:
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
         if stepped is not None:
@@ -278,38 +280,6 @@ def _checkpoint_event(
     return _new(CheckpointEvent, (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, target, *made))
 
 
-def _line_of(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
-    """Return how a child of `parent` goes back from where it is.
-
-    The jump pointer is that of a skew-binary list (Myers 1983): either the parent, or where the parent's leads on
-    to. Where retention has broken that way, the parent serves: every pointer to an ancestor is a right one.
-
-    From one checkpoint to the next, versions of a thread of one branch grow as depths do, or by more in a rollback.
-    So where version and depth are equal they are equal in all ancestors, and which version is meant is known.
-    """
-    if version > VERSIONS_MAX:
-        message = f"a branch of {version} versions"
-        raise LimitError(message, actual=version, limit=VERSIONS_MAX)
-    if parent is None:
-        return thread, branch, version, None, None, None, None, None, 0, 0
-    event = parent.event
-    parent_branch, parent_version, parent_depth = event.branch, event.version, event.depth
-    depth = parent_depth + 1
-    jump: Jump = (parent_branch, parent_version, parent_depth)
-    jump_depth = kernels.jump_depth(depth)
-    jump_branch, jump_version = event.jump_branch, event.jump_version
-    if jump_depth < parent_depth and jump_branch is not None and jump_version is not None:
-        if jump_version == event.jump_depth and batch.has_one_branch(thread):
-            jump = (jump_branch, jump_depth, jump_depth)
-        else:
-            far = batch.jump(thread, jump_branch, jump_version)
-            if far is not None and far[0] is not None and far[2] == jump_depth:
-                jump = far
-    return (
-        thread, branch, version, parent_branch, parent_version, parent.digest, jump[0], jump[1], depth, jump[2]
-    )  # fmt: skip
-
-
 def _stage_checkpoint(
     batch: Batch, type_: int, event: CheckpointEvent, head: Head | None, nodes: Nodes = NO_NODES
 ) -> Head:
@@ -336,12 +306,12 @@ def rollback(
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
     old = target.event
-    line = _line_of(batch, thread, branch, version + 1, target)
-    made = None if head is None else take_rollback(batch, head, line, target, metadata, _NOTHING_WRITTEN)
+    line = line_of(batch, thread, branch, version + 1, target)
+    made = None if head is None else take_rollback(batch, head, line, target, metadata, NOTHING_WRITTEN)
     if made is not None:
         return made
     root = (old.root_digest, old.root_lsn, old.root_node)
-    event = _checkpoint_event(batch, line, root, None, metadata, _NOTHING_WRITTEN, old.lsn)
+    event = _checkpoint_event(batch, line, root, None, metadata, NOTHING_WRITTEN, old.lsn)
     return _stage_checkpoint(batch, TYPE_ROLLBACK, event, head)
 
 

@@ -12,20 +12,18 @@ then magic u32, version u32, address u64, map size u64, two database records of
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import struct
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.storage.disk import flush_file, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 _MAGIC = 0xBEEFC0DE
@@ -115,17 +113,6 @@ def read_live_meta_bytes(descriptor: int) -> bytes:
     first = os.pread(descriptor, _META_SIZE_BYTES, 0)
     second = os.pread(descriptor, _META_SIZE_BYTES, _page_size_bytes(first))
     return max(first, second, key=_transaction_id)
-
-
-def map_meta_ends(descriptor: int, page_size_bytes: int) -> Callable[[], tuple[int, int, int, int]]:
-    """Return what tells, at any time, the last page and the transaction id of one meta page and of the other.
-
-    A look costs a tenth of LMDB's own, and each commit takes one.
-    """
-    metas = mmap.mmap(descriptor, 2 * page_size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
-    at = _META_SIZE_BYTES - _META_TAIL.size
-    ends = struct.Struct(f"={at}xQQ{page_size_bytes - _META_SIZE_BYTES}x{at}xQQ")
-    return partial(ends.unpack_from, metas)
 
 
 def restore_meta(descriptor: int, meta: bytes) -> None:

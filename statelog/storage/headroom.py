@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import StatelogError
+from statelog.kernels import NO_LAST_PAGE, last_page
 from statelog.limits import (
     HEADROOM_PAGES_MAX,
     HEADROOM_SHARE,
@@ -152,8 +153,11 @@ class Headroom:
         copied = min(copied, self._copied_max)
         need = copied + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
         handles = self._environment.handles
-        last, number, other_last, other_number = handles.meta_ends()
-        end = (last if number > other_number else other_last) + 1
+        address = self._environment.map_address
+        last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
+        if last == NO_LAST_PAGE:  # the map was not looked at since it was made
+            last = handles.raw.info()["last_pgno"]
+        end = last + 1
         if end + need <= self._end_max and handles is self._handles:
             return
         self._need = need

@@ -11,7 +11,7 @@ import lmdb
 from statelog.errors import CorruptionError, FormatError, StorageError
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.limits import READERS_MAX
-from statelog.storage.checks import check_file, map_meta_ends
+from statelog.storage.checks import check_file
 from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.failures import translate_lmdb
 from statelog.storage.locks import is_same_file
@@ -37,8 +37,6 @@ class Handles(NamedTuple):
     log: Any
     index: Any
     page_size_bytes: int
-    meta_ends: Callable[[], tuple[int, int, int, int]]
-    """See `checks.map_meta_ends`."""
 
 
 def open_handles(
@@ -96,7 +94,7 @@ def _open_lmdb(
         if not read_only:  # then LMDB wants a write transaction, even to open what is there
             locks.acquire_writer(lock_timeout_s)
         try:
-            return _open_tables(raw, path, map_meta_ends(locks.descriptor, page_size_bytes))
+            return _open_tables(raw, path)
         finally:
             if not read_only:
                 locks.release_writer()
@@ -108,13 +106,13 @@ def _open_lmdb(
         raise
 
 
-def _open_tables(raw: lmdb.Environment, path: Path, meta_ends: Callable[[], tuple[int, int, int, int]]) -> Handles:
+def _open_tables(raw: lmdb.Environment, path: Path) -> Handles:
     try:
         meta, log, index = (raw.open_db(name, create=False) for name in (META_TABLE, LOG_TABLE, INDEX_TABLE))
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
         message = f"{path} is an LMDB file, but not a statelog store"
         raise FormatError(message, path=str(path)) from error
-    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"], meta_ends)
+    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"])
 
 
 def _read_header(handles: Handles, path: Path) -> dict[str, Any]:

@@ -111,11 +111,6 @@ class Steady:
         """A flush failed: what the page cache holds is not to be believed."""
 
     @property
-    def is_joined(self) -> bool:
-        """Whether this process takes part."""
-        return self._descriptor >= 0
-
-    @property
     def is_pinned(self) -> bool:
         """Whether a read transaction is held."""
         return self._pin is not None
@@ -198,8 +193,8 @@ class Steady:
         """
         group = encode_group(self._session, self._epoch, lsn, records, flushed=self._flushed)
         self._end = self._at + len(group)
-        # Whatever happens from here on, an interrupt included: there may be a group that LMDB never committed. The
-        # next commit looks for its place, and who looks at what became of this one advances first.
+        # From here on, whatever happens, there may be a group that LMDB never committed: the next commit looks for its
+        # place, and who looks at what became of this one advances first.
         self._lsn = _UNKNOWN
         try:
             if self._end > self._size_bytes:

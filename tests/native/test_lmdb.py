@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog.kernels import (
+    NO_LAST_PAGE,
     NODE_LONG,
     PAGE_BRANCH,
     PAGE_FREE,
@@ -24,6 +25,7 @@ from statelog.kernels import (
     PageReader,
     address_of,
     is_page_free,
+    last_page,
     page_in_use,
 )
 from statelog.storage.checks import read_live_meta
@@ -260,3 +262,15 @@ def test_it_is_told_of_the_last_commit_alone(churned):
     at = (~transaction_id & 1) * PAGE + 144
     later = data[:at] + struct.pack("=Q", transaction_id + 1) + data[at + 8 :]
     assert not is_free(later, transaction_id, number)
+
+
+def test_the_last_page_is_told_of_the_last_commit_alone(churned):
+    data, transaction_id = churned
+    with mmap.mmap(-1, len(data)) as memory:
+        memory[:] = data
+        view = memoryview(memory)
+        start = address_of(view)
+        assert last_page(start, PAGE, transaction_id) == len(data) // PAGE - 1
+        assert last_page(start, PAGE, transaction_id + 1) == last_page(start, PAGE, transaction_id - 2) == NO_LAST_PAGE
+        view.release()
+        gc.collect()  # cffi's buffer holds the map

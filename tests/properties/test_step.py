@@ -3,6 +3,8 @@ the bytes of its record are those that the general encoders make of those nodes.
 """
 
 import operator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, en
 from statelog.items import put, put_once, read, remove, whole
 from statelog.lineage import Lineage
 from statelog.log import writer
+from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.events import decode_event, encode_checkpoint
 from statelog.reducers import Overwrite, Prepared, Remove
 from statelog.testing import strategies as own
@@ -109,42 +112,59 @@ def commit_aside(store, thread_id, update):
     return Lineage(store, thread_id).commit_aside("aside", update)
 
 
-def commit_both(pair, thread_id, commits, commit=commit_to):
-    """Commit to a store that takes steps and to one that does not; return how many steps were taken."""
-    stepping, general = pair
-    steps = []
+@contextmanager
+def only(*, direct=True, step=True):
+    """Let commits and rollbacks be made in some ways alone; yields a list that gets those that were taken."""
+    taken = []
 
-    def counted(*arguments):
-        step = writer_take_step(*arguments)
-        steps.append(step is not None)
-        return step
+    def watch(owner, name, way, is_allowed):
+        function = getattr(owner, name)
 
-    writer_take_step = writer.take_step
+        def watched(*arguments):
+            made = function(*arguments) if is_allowed else None
+            if made is not None:
+                taken.append(way)
+            return made
+
+        return mock.patch.object(owner, name, watched)
+
+    with ExitStack() as stack:
+        for owner in (DirectCommit, DirectRollback):
+            stack.enter_context(watch(owner, "run", "direct", direct))
+        for name in ("take_step", "take_rollback"):
+            stack.enter_context(watch(writer, name, "step", step))
+        yield taken
+
+
+WAYS = [{}, {"direct": False}, {"direct": False, "step": False}]
+
+
+def commit_alike(stores, thread_id, commits, commit=commit_to):
+    """Commit to stores, to each in another way; return the ways that were taken in the first."""
+    ways = []
     for update in commits:
         outcomes = []
-        for store, take in ((stepping, counted), (general, lambda *_arguments: None)):
-            writer.take_step = take
-            try:
-                made = commit(store, thread_id, update)
-                outcomes.append((made.lsn, made.state_digest, nodes_of(store, made.lsn)))
-                assert_encoded_alike(store, made.lsn)
-            except StatelogError as error:
-                outcomes.append((type(error), str(error)))
-            finally:
-                writer.take_step = writer_take_step
-        assert outcomes[0] == outcomes[1]
-    return sum(steps)
+        for store, way in zip(stores, WAYS, strict=True):
+            with only(**way) as taken:
+                try:
+                    made = commit(store, thread_id, update)
+                    outcomes.append((made.lsn, made.state_digest, nodes_of(store, made.lsn)))
+                    assert_encoded_alike(store, made.lsn)
+                except StatelogError as error:
+                    outcomes.append((type(error), str(error)))
+            if store is stores[0]:
+                ways += taken
+        assert outcomes[0] == outcomes[1] == outcomes[2]
+    return ways
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def stores(tmp_path_factory):
     directory = tmp_path_factory.mktemp("step")
-    with (
-        statelog.open(directory / "a", durability="interval") as a,
-        statelog.open(directory / "b", durability="interval") as b,
-    ):
-        yield a, b
-        assert a.verify().problems == b.verify().problems == []
+    with ExitStack() as stack:
+        opened = [stack.enter_context(statelog.open(directory / name, durability="interval")) for name in "abc"]
+        yield opened
+        assert [store.verify().problems for store in opened] == [[], [], []]
 
 
 @pytest.fixture(autouse=True)
@@ -157,20 +177,21 @@ thread_numbers = iter(range(10**9))
 
 
 @given(commits=st.lists(writes, min_size=1, max_size=12))
-def test_a_step_makes_what_the_general_path_makes(pair, commits):
-    commit_both(pair, f"t{next(thread_numbers)}", commits)
+def test_a_step_makes_what_the_general_path_makes(stores, commits):
+    commit_alike(stores, f"t{next(thread_numbers)}", commits)
 
 
-def test_common_commits_are_steps(pair):
+def test_common_commits_are_steps(stores):
     fill = [[{"log": [f"entry {number}" * 6], "messages": [{"id": f"a{number}"}]}] for number in range(60)]
-    taken = commit_both(
-        pair, "common", [*fill, *[[{"log": [number]}, {"log": ["b"], "step": 1}] for number in range(200)]]
+    taken = commit_alike(
+        stores, "common", [*fill, *[[{"log": [number]}, {"log": ["b"], "step": 1}] for number in range(200)]]
     )
-    assert taken > 200
+    assert len(taken) > 200
+    assert taken.count("direct") > 190
     updates = [
         [{"messages": [{"id": f"b{number}", "text": "t" * 100}]}, {"plain": "p" * number}] for number in range(300)
     ]
-    assert commit_both(pair, "common", updates) > 200
+    assert commit_alike(stores, "common", updates).count("direct") > 200
 
 
 def test_steps_with_ids_and_metadata_beside_other_records_of_a_transaction(tmp_path):
@@ -202,34 +223,33 @@ channel_writes = st.one_of(
 
 
 @given(commits=st.lists(st.lists(channel_writes, min_size=1, max_size=4), min_size=1, max_size=12))
-def test_a_step_in_a_state_of_many_channels(pair, commits):
+def test_a_step_in_a_state_of_many_channels(stores, commits):
     thread_id = f"t{next(thread_numbers)}"
     fill = [put(f"c{number:05}", cbor.encode(number)) for number in range(1000)]
-    commit_both(pair, thread_id, [fill, *commits], commit_aside)
-    for store in pair:
+    commit_alike(stores, thread_id, [fill, *commits], commit_aside)
+    for store in stores:
         made = store.thread(thread_id).checkout("aside").head
         again = [put(name, whole(stored)) for name, stored in read(made.state).items()]
         assert commit_aside(store, f"again {thread_id}", again).state_digest == made.state_digest
 
 
-def test_channels_in_order_are_steps(pair):
+def test_channels_in_order_are_steps(stores):
     commits = [[put_once(f"{number:05}", cbor.encode(f"write {number}" * 8))] for number in range(700)]
-    assert commit_both(pair, "ordered", commits, commit_aside) > 550
-    assert commit_both(pair, "ordered", commits[::-1][:20], commit_aside) == 0, "what stays may have to be joined"
-    assert pair[0].thread("ordered").checkout("aside").head.version == 720
+    assert len(commit_alike(stores, "ordered", commits, commit_aside)) > 550
+    assert commit_alike(stores, "ordered", commits[::-1][:20], commit_aside) == [], "what stays may have to be joined"
+    assert stores[0].thread("ordered").checkout("aside").head.version == 720
 
 
 targets = st.tuples(st.integers(0, 40), st.booleans(), st.sampled_from([0, 20, 60_000]))
 
 
 @given(st.lists(targets, min_size=1, max_size=40))
-def test_a_rollback_is_what_the_general_path_makes(pair, rollbacks):
+def test_a_rollback_is_what_the_general_path_makes(stores, rollbacks):
     """Also on branches, and with much metadata."""
     thread_id = f"t{next(thread_numbers)}"
     outcomes = []
-    for store, take in zip(pair, (writer.take_rollback, lambda *_arguments: None), strict=True):
-        taken, writer.take_rollback = writer.take_rollback, take
-        try:
+    for store, way in zip(stores, WAYS, strict=True):
+        with only(**way):
             thread = store.thread(thread_id, schema=SCHEMA)
             thread.commit({"step": 1, "log": ["x" * 90]})
             outcomes.append([])
@@ -240,20 +260,52 @@ def test_a_rollback_is_what_the_general_path_makes(pair, rollbacks):
                 assert_encoded_alike(store, made.lsn)
                 outcomes[-1].append((made.lsn, made.kind, made.state_digest, made.version, made.parent.version))
                 thread.commit({"step": 1})
-        finally:
-            writer.take_rollback = taken
-    assert outcomes[0] == outcomes[1]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_long_keyed_lists_with_equal_fingerprints(pair):
+def test_common_rollbacks_are_direct(stores):
+    for store in stores:
+        thread = store.thread("back and forth", schema=SCHEMA)
+        for _ in range(70):
+            thread.commit({"step": 1})
+        with only() as taken:
+            for number in range(60):
+                thread.rollback(number)
+                thread.commit({"step": 1})
+        assert taken.count("direct") > 100
+
+
+@pytest.mark.parametrize("expected", [0, 2, True, "1"])
+def test_what_is_refused_is_refused_as_in_a_batch(stores, expected):
+    outcomes = []
+    for store, way in zip(stores, WAYS, strict=True):
+        outcomes.append([])
+        thread = store.thread(f"refused {expected!r}", schema=SCHEMA)
+        thread.commit({"step": 1})
+        thread.commit({"step": 1})
+        with only(**way):
+            for act in (
+                lambda thread: thread.commit({"step": 1}, expected_version=expected),
+                lambda thread: thread.rollback(0, expected_version=expected),
+                lambda thread: thread.rollback(7),
+                lambda thread: thread.commit({"step": "text"}),
+            ):
+                with pytest.raises(StatelogError) as caught:
+                    act(thread)
+                outcomes[-1].append((type(caught.value), str(caught.value), caught.value.facts))
+                assert thread.version == 1
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_long_keyed_lists_with_equal_fingerprints(stores):
     """Identities are told apart by more than 16 bits."""
     many = [{"id": f"{number:06}"} for number in range(9000)]
     commits = [[{"messages": many}], *[[{"messages": [{"id": f"new {number}"}]}] for number in range(300)]]
     commits += [[{"messages": [{"id": f"{number * 29:06}", "changed": True}]}] for number in range(40)]
-    assert commit_both(pair, "prints", commits) > 200
+    assert len(commit_alike(stores, "prints", commits)) > 200
 
 
-def test_two_channels_with_the_same_list_go_their_own_ways(pair):
+def test_two_channels_with_the_same_list_go_their_own_ways(stores):
     def message(number, text="y" * 60):
         return {"id": f"m{number}", "text": text}
 
@@ -261,7 +313,7 @@ def test_two_channels_with_the_same_list_go_their_own_ways(pair):
     parted = [[{"messages": [message(2)], "others": [message(3)]}]]
     alone = [[{"others": [message(number)]}] for number in (4, 5, 6)]
     again = [[{"others": [message(number, "again")]}] for number in (4, 3)]
-    assert commit_both(pair, "twins", [*both, *parted, *alone, *again]) >= 4
-    state = pair[0].thread("twins").state
+    assert len(commit_alike(stores, "twins", [*both, *parted, *alone, *again])) >= 4
+    state = stores[0].thread("twins").state
     assert [item["id"] for item in state["others"]] == ["m0", "m1", "m3", "m4", "m5", "m6"]
     assert [item["id"] for item in state["messages"]] == ["m0", "m1", "m2"]
