@@ -299,6 +299,34 @@ enum {
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
                    uint64_t state_lsn, const uint8_t *state_digest);
 
+/* --- what LMDB has mapped (lmdb.c) ----------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t page_size;
+    uint64_t page_count;
+} sl_lmdb_map;
+
+/* The tables of a commit, by their roots. */
+typedef struct {
+    sl_lmdb_map map;
+    uint64_t log;
+    uint64_t index;
+} sl_lmdb_tables;
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+    uint64_t flags; /* of its node */
+    uint64_t page;  /* the leaf that its node lies in */
+} sl_lmdb_value;
+
+/* Find the tables of the last commit, `transaction`; address, size: of the map, and of a page. Whoever reads that commit,
+ * or writes after it, finds their pages as they were for as long. */
+bool sl_lmdb_open(uint64_t address, size_t size, uint64_t transaction, sl_lmdb_tables *tables);
+/* Find the value under a key. SL_ABSENT: it is not there, or damage hides it. SL_MALFORMED: a page is none. */
+int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_t key_size, sl_lmdb_value *value);
+
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */
 
 /* Whether a chunk of `count` entries in `size` bytes closes after the entry read last. */

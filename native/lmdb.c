@@ -18,11 +18,16 @@ enum {
     DATABASE_SIZE = 48,
     PAGE_NUMBER_SIZE = 8,
     PAGE_SIZE_MAX = 1 << 16,
+    PAGE_OVERFLOW = 4,
+    DATABASE_FLAGS_AT = 4,
+    DATABASE_ROOT_AT = 40,
     META_FREE_ROOT_AT = 80,
+    META_MAIN_ROOT_AT = 128,
     META_LAST_PAGE_AT = 136,
     META_TRANSACTION_AT = 144,
     META_END = 152,
     DEPTH_MAX = 8,
+    TREE_DEPTH_MAX = 32, /* of LMDB itself */
     FREE_ENTRIES_MAX = 4096,
 };
 
@@ -176,15 +181,9 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number)
 
 /* --- the free list, where LMDB has mapped the file ------------------------------------ */
 
-typedef struct {
-    const uint8_t *map;
-    size_t page_size;
-    uint64_t page_count;
-} lmdb_map;
-
-static const uint8_t *map_page(const lmdb_map *map, uint64_t number)
+static const uint8_t *map_page(const sl_lmdb_map *map, uint64_t number)
 {
-    return number < map->page_count ? map->map + number * map->page_size : NULL;
+    return number < map->page_count ? map->bytes + number * map->page_size : NULL;
 }
 
 /* Whether a list of pages, in descending order behind their count, has one. */
@@ -211,7 +210,7 @@ static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
 }
 
 /* Whether the pages that a node of the free list names are `number` among others. */
-static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
+static bool node_has(const sl_lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
 {
     if (node->flags != SL_LMDB_LONG) {
         return list_has(page + node->data_at, node->value, number);
@@ -225,7 +224,7 @@ static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_nod
     return list_has(list + PAGE_HEADER_SIZE, node->value, number);
 }
 
-static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
+static bool tree_has(const sl_lmdb_map *map, uint64_t root, uint64_t number)
 {
     struct {
         const uint8_t *page;
@@ -274,25 +273,39 @@ static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
     }
 }
 
-int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number)
+/* What the meta page of a commit tells, if that is the last one. */
+typedef struct {
+    sl_lmdb_map map;
+    uint64_t free_root;
+    uint64_t main_root;
+} lmdb_meta;
+
+static bool meta_read(uint64_t address, size_t size, uint64_t transaction, lmdb_meta *meta)
 {
     const uint8_t *map = (const uint8_t *)(uintptr_t)address;
     if (size < META_END || size > PAGE_SIZE_MAX) {
-        return 0;
+        return false;
     }
-    const uint8_t *meta = map + (transaction & 1) * size;
-    const uint8_t *other = map + (~transaction & 1) * size;
-    lmdb_map pages = {map, size, 0};
-    uint64_t root = load_u64(meta + META_FREE_ROOT_AT);
-    uint64_t last_page = load_u64(meta + META_LAST_PAGE_AT);
-    if (load_u64(meta + META_TRANSACTION_AT) != transaction || last_page >= UINT64_MAX / PAGE_SIZE_MAX) {
-        return 0;
-    }
-    pages.page_count = last_page + 1;
-    bool is_free = tree_has(&pages, root, number);
-    /* The next commit but one writes here, perhaps while this reads. Not before the next one is there, beside it. */
+    const uint8_t *page = map + (transaction & 1) * size;
+    uint64_t last_page = load_u64(page + META_LAST_PAGE_AT);
+    *meta = (lmdb_meta){
+        {map, size, last_page + 1}, load_u64(page + META_FREE_ROOT_AT), load_u64(page + META_MAIN_ROOT_AT)};
+    return load_u64(page + META_TRANSACTION_AT) == transaction && last_page < UINT64_MAX / PAGE_SIZE_MAX;
+}
+
+/* Whether a commit was the last one all the while since. The next but one writes to its meta page and to pages that it
+ * has freed, perhaps while they are read: not before the next one is there, beside it. */
+static bool is_last(const lmdb_meta *meta, uint64_t transaction)
+{
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return is_free && load_u64(other + META_TRANSACTION_AT) < transaction;
+    return load_u64(meta->map.bytes + (~transaction & 1) * meta->map.page_size + META_TRANSACTION_AT) < transaction;
+}
+
+int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number)
+{
+    lmdb_meta meta;
+    return meta_read(address, size, transaction, &meta) && tree_has(&meta.map, meta.free_root, number) &&
+           is_last(&meta, transaction);
 }
 
 uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction)
@@ -317,4 +330,86 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
         return known;
     }
     return sl_lmdb_is_free_at(map, size, transaction, number) ? SL_LMDB_FREE : (int64_t)number;
+}
+
+/* --- look-ups in the tables of the last commit ----------------------------------------------------- */
+
+/* The value of a leaf's node, inline or on pages of its own. */
+static bool value_read(const sl_lmdb_map *map, uint64_t number, const sl_lmdb_node *node, sl_lmdb_value *value)
+{
+    const uint8_t *page = map_page(map, number);
+    *value = (sl_lmdb_value){page + node->data_at, (size_t)node->value, node->flags, number};
+    if (node->flags != SL_LMDB_LONG) {
+        return true;
+    }
+    uint64_t first = load_u64(page + node->data_at);
+    const uint8_t *list = map_page(map, first);
+    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* of 32 bits */
+    if (list == NULL || load_u64(list) != first || load_u16(list + FLAGS_AT) != PAGE_OVERFLOW ||
+        size > (map->page_count - first) * map->page_size) {
+        return false;
+    }
+    value->bytes = list + PAGE_HEADER_SIZE;
+    return true;
+}
+
+int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_t key_size, sl_lmdb_value *value)
+{
+    uint64_t number = root;
+    for (unsigned depth = 0; depth < TREE_DEPTH_MAX; depth++) {
+        const uint8_t *page = map_page(map, number);
+        if (page == NULL || load_u64(page) != number) {
+            return SL_MALFORMED;
+        }
+        bool is_branch = load_u16(page + FLAGS_AT) == SL_PAGE_BRANCH;
+        size_t lower = (size_t)load_u16(page + LOWER_AT);
+        if ((!is_branch && load_u16(page + FLAGS_AT) != SL_PAGE_LEAF) || lower <= PAGE_HEADER_SIZE ||
+            lower > map->page_size) {
+            return SL_MALFORMED;
+        }
+        sl_lmdb_node node;
+        size_t low = is_branch ? 1 : 0; /* the first key of a branch page is never looked at */
+        size_t high = (lower - PAGE_HEADER_SIZE) / POINTER_SIZE;
+        int order = 1;
+        while (low < high && order != 0) {
+            size_t middle = low + (high - low) / 2;
+            size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + middle * POINTER_SIZE);
+            SL_REQUIRE(node_read(page, map->page_size, at, is_branch, &node) == SL_PAGE_SOUND);
+            order = sl_bytes_compare(page + node.key_at, (size_t)node.key_size, key, key_size);
+            if (order <= 0) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if (!is_branch) {
+            return order != 0 ? SL_ABSENT : value_read(map, number, &node, value) ? SL_OK : SL_MALFORMED;
+        }
+        size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + (low - 1) * POINTER_SIZE);
+        SL_REQUIRE(node_read(page, map->page_size, at, true, &node) == SL_PAGE_SOUND);
+        number = node.value;
+    }
+    return SL_MALFORMED;
+}
+
+/* The root of a table of bytes by bytes. */
+static bool table_find(const lmdb_meta *meta, const char *name, uint64_t *root)
+{
+    sl_lmdb_value value;
+    if (sl_lmdb_get(&meta->map, meta->main_root, (const uint8_t *)name, strlen(name), &value) != SL_OK ||
+        value.flags != SL_LMDB_TABLE || load_u16(value.bytes + DATABASE_FLAGS_AT) != 0) {
+        return false;
+    }
+    *root = load_u64(value.bytes + DATABASE_ROOT_AT);
+    return true;
+}
+
+bool sl_lmdb_open(uint64_t address, size_t size, uint64_t transaction, sl_lmdb_tables *tables)
+{
+    lmdb_meta meta;
+    if (!meta_read(address, size, transaction, &meta) || !is_last(&meta, transaction)) {
+        return false;
+    }
+    tables->map = meta.map;
+    return table_find(&meta, "log", &tables->log) && table_find(&meta, "index", &tables->index);
 }

@@ -368,6 +368,24 @@ uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known);
 
+/* lookup.c: the checkpoint of a version that a branch has itself, in the last commit, `transaction`: version page, then
+ * record, both checked, and whether they agree. address, size: as of sl_lmdb_is_free_at. `found`: sl_found_numbers, digests of
+ * parent (zeros for null), root and checkpoint, items from the id on. SL_FALLBACK: it is not there, something is damaged, or
+ * neither can be told: look it up by way of LMDB, which says what. */
+typedef struct {
+    uint64_t numbers[SL_CHECKPOINT_NUMBERS]; /* as sl_checkpoint_encode takes them; LSN of the root as the record says it */
+    uint64_t lsn;
+    uint64_t has_parent;
+    uint64_t metadata_at; /* in `found` */
+    uint64_t written_at;
+    uint64_t borrowed_at;
+} sl_found_numbers;
+int sl_version_find(uint64_t address, size_t size, uint64_t transaction, uint64_t thread, uint32_t branch,
+                    uint32_t version, sl_output *found);
+
+/* xxh3.c: XXH3-64, as it stands before records and behind sealed values, there in big endian */
+uint64_t sl_checksum(const uint8_t *data, size_t size);
+
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);

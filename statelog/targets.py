@@ -68,6 +68,11 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
 
 
 def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
+    thread, branch = target.place
+    if thread == line.thread and target.thread_id == line.thread_id:
+        found = read_head(view, thread, branch, target.version)
+        if found is not None and found.event.lsn == target.lsn and found.digest.hex() == target.digest:
+            return found
     is_there = 0 < target.lsn <= view.transaction.last_lsn() and target.thread_id == line.thread_id
     head = head_at(view, line.thread, target.lsn) if is_there else None
     if head is None or head.digest.hex() != target.digest:

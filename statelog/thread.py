@@ -15,6 +15,7 @@ from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.names import check_name
+from statelog.log.view import settled_view
 from statelog.mount import edit, mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
@@ -210,7 +211,7 @@ class Thread(Located):
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids_at_commit(batch)
-            found = self._find(batch.view, thread, branch, target)
+            found = self._find(settled_view(batch), thread, branch, target)
             return writer.rollback(
                 batch,
                 self._id,

@@ -12,6 +12,8 @@ import struct
 import sys
 from pathlib import Path
 
+from xxhash import xxh3_64_digest
+
 DIGEST = bytes(range(20))
 REF = b"\xfc" + DIGEST
 LEVELS = b"\x02\x12" + DIGEST + b"\x05" + DIGEST
@@ -130,7 +132,7 @@ def page(first: int, count: int) -> bytes:
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
 
-def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]]) -> bytes:
+def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]], number: int = 3) -> bytes:
     """A page of LMDB's in little-endian order, of key, flags, data; of a branch, data is the child's number."""
     size, pointers, stored = 512, b"", b""
     for key, flags, data in nodes:
@@ -138,13 +140,30 @@ def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]]) -> bytes:
         node = head + struct.pack("<H", len(key)) + key + (b"" if kind == 1 else data)
         stored = node + bytes(len(node) % 2) + stored
         pointers += struct.pack("<H", size - len(stored))
-    header = struct.pack("<QHHHH", 3, 0, kind, 16 + len(pointers), size - len(stored))
+    header = struct.pack("<QHHHH", number, 0, kind, 16 + len(pointers), size - len(stored))
     return header + pointers + bytes(size - 16 - len(pointers) - len(stored)) + stored
 
 
 def lmdb_input(options: int, page: bytes) -> bytes:
     """Bytes as fuzz_lmdb.c reads them."""
     return bytes([options]) + b"\x02" + bytes(7) + page
+
+
+def lmdb_map() -> bytes:
+    """A file of small pages in which version 2 of thread 1 is found, on page 4, then 5; and its record has 7."""
+    meta = bytes(128) + struct.pack("<QQQ", 2, 5, 1)
+    tables = [(name, 2, bytes(40) + struct.pack("<Q", page)) for name, page in ((b"index", 3), (b"log", 5))]
+    key = b"v" + (1).to_bytes(8, "big") + bytes(8)
+    entry = struct.pack(">IIQQ", 2, 1, 7, 99)
+    body = CHECKPOINTS["first"].replace(b"\x01\x00\x00", b"\x01\x00\x02", 1)
+    envelope = struct.pack(">BBHIQQ20sI", 1, 2, 0, len(body), 7, 99, DIGEST, 0) + body
+    pages = [
+        lmdb_page(2, tables, 2),
+        lmdb_page(1, [(b"", 0, b"\x04")], 3),
+        lmdb_page(2, [(key, 0, entry + xxh3_64_digest(key + entry))], 4),
+        lmdb_page(2, [((7).to_bytes(8, "big"), 0, xxh3_64_digest(envelope) + envelope)], 5),
+    ]
+    return bytes(512) + meta + bytes(512 - len(meta)) + b"".join(pages)
 
 
 def node_input(node: tuple[int, bytes, bytes], *, is_root: bool) -> bytes:
@@ -232,6 +251,7 @@ def corpus() -> dict[str, bytes]:
     seeds["lmdb/integers"] = lmdb_input(
         8 | 4 | 1, lmdb_page(2, [(bytes([n]) + bytes(7), 0, bytes(16)) for n in (2, 3)])
     )
+    seeds["lmdb/version"] = lmdb_input(32, lmdb_map())
     return seeds
 
 

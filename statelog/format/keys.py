@@ -206,3 +206,9 @@ def encode_place(place: Place) -> bytes:
 def decode_place(payload: bytes) -> Place:
     """Inverse of `encode_place`."""
     return Place(*_PLACE.unpack(payload))
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """Return the least key above all that begin with `prefix`; empty if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""

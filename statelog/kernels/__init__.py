@@ -24,6 +24,7 @@ from statelog.kernels.identity import (
     pack_numbers,
 )
 from statelog.kernels.lmdb import (
+    ITEMS_AT,
     NO_LAST_PAGE,
     NODE_LONG,
     NODE_TABLE,
@@ -39,6 +40,8 @@ from statelog.kernels.lmdb import (
     is_page_free,
     last_page,
     page_in_use,
+    unpack_found,
+    version_find,
 )
 from statelog.kernels.node import (
     KIND_BYTES,
@@ -83,6 +86,7 @@ from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 __all__ = [
     "BATCH_DELETE",
     "BATCH_PUT",
+    "ITEMS_AT",
     "KIND_BYTES",
     "KIND_DICT",
     "KIND_FROZENSET",
@@ -162,6 +166,8 @@ __all__ = [
     "tail_append",
     "tail_merge",
     "union",
+    "unpack_found",
+    "version_find",
     "wake_notify",
     "wake_read",
     "wake_wait",

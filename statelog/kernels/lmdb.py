@@ -1,15 +1,16 @@
 """Pages of LMDB's file, looked at without LMDB.
 
-The only functions that read beside their input are `page_in_use`, `check_leaf_at` and `is_page_free`: they take what
-LMDB has lent, or where its map is, and look at the pages there. Their caller answers for the map.
+The only functions that read beside their input are `page_in_use`, `check_leaf_at`, `is_page_free` and `version_find`:
+they take what LMDB has lent, or where its map is, and look at the pages there. Their caller answers for the map.
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, from_buffer, new, unpack_numbers
+from statelog.kernels.calling import OK, fail, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,16 @@ _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
 _is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
 _page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
+_version_find: Callable[..., int] = lib.sl_version_find
+
+_FOUND: Final = Struct("=18Q20s20s20s")
+
+ITEMS_AT: Final = _FOUND.size
+"""Where the id stands in what `version_find` gives, and metadata, channels written and borrowed digests behind it."""
+
+unpack_found: Callable[[bytes], tuple[Any, ...]] = _FOUND.unpack_from
+"""Returns what `version_find` gives before its items: the numbers that `pack_numbers` takes, null as `NO_NUMBER`; LSN;
+whether there is a parent; where metadata, channels and borrowed digests are; digests of parent, root and checkpoint."""
 
 
 class PageNode(NamedTuple):
@@ -183,3 +194,27 @@ def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number
 
     """
     return _is_free_at(address, page_size_bytes, transaction_id, number) != 0
+
+
+def version_find(
+    address: int, page_size_bytes: int, transaction_id: int, thread: int, branch: int, version: int
+) -> bytes | None:
+    """Return the checkpoint of a version that a branch has itself; page and record are checked, and agree.
+
+    Args:
+        address: of LMDB's map; 0 where it is not known.
+        page_size_bytes: of a page.
+        transaction_id: of the commit that the caller reads, or writes after; 0 where neither is so.
+        thread: the thread.
+        branch: of the thread.
+        version: from 0 to 2^32 - 1.
+
+    Returns:
+        What `unpack_found` takes, and items; None where it is not there, something is damaged, or neither can be told.
+    """
+    scratch = take()
+    output = scratch.output
+    status = _version_find(address, page_size_bytes, transaction_id, thread, branch, version, output)
+    found = unpack_bytes(scratch.characters, output.size) if status == OK else None
+    reuse(scratch)
+    return found

@@ -8,13 +8,15 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
-from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, read_checkpoint
+from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, found_checkpoint, read_checkpoint
 from statelog.log.policies import PolicyRow, decode_policies
+from statelog.storage.transactions import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import VersionEntry
+    from statelog.log.batch import Batch
     from statelog.log.events import Digested
 
 
@@ -178,6 +180,9 @@ class View:
         """Return the entry of a version as `branch` sees it, None if there is none."""
         if branch:
             branch = self.owner(thread, branch, version)
+        return self._own_entry(thread, branch, version)
+
+    def _own_entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         payload = self.transaction.get_index(keys.encode_page_key(thread, branch, version))
         if payload is None:
             return None
@@ -271,8 +276,24 @@ class View:
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
-        entry = self.entry(thread, branch, version)
+        found = self._find(thread, branch, version)
+        if found is not None:
+            return found
+        if branch:
+            owner = self.owner(thread, branch, version)
+            found = None if owner == branch else self._find(thread, owner, version)
+            if found is not None:
+                return found
+            branch = owner
+        entry = self._own_entry(thread, branch, version)
         return None if entry is None else self.checkpoint_at(thread, version, entry)
+
+    def _find(self, thread: int, branch: int, version: int) -> Digested | None:
+        """Return the checkpoint of a branch's own version in one call, None where it must be looked up by its keys."""
+        if not isinstance(self.transaction, ReadTransaction):
+            return None
+        found = self.transaction.find_version(thread, branch, version)
+        return None if found is None else found_checkpoint(found)
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
         """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""
@@ -297,6 +318,13 @@ class View:
                 events.clear()
             events[entry] = found
         return found
+
+
+def settled_view(batch: Batch) -> View:
+    """Return look-ups in what a batch reads from, which is all there is until it has staged something; else its own."""
+    if batch.last_lsn() > batch.memory.end.lsn:
+        return batch.view
+    return View(batch._transaction)  # noqa: SLF001 - of this room
 
 
 def checkpoint_in(record: Record) -> CheckpointEvent:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import lmdb
 
 from statelog.errors import CorruptionError, StorageError
+from statelog.format.keys import after_prefix
 from statelog.format.seal import unseal
-from statelog.kernels import check_leaf_at
+from statelog.kernels import check_leaf_at, version_find
 from statelog.storage.freed import find_in_use
 
 if TYPE_CHECKING:
@@ -146,6 +147,12 @@ class ReadTransaction:
         find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
         return unseal(key, value)
 
+    def find_version(self, thread: int, branch: int, version: int) -> bytes | None:
+        """Return a branch's own version as `kernels.version_find` does; None where it has to be looked up by key."""
+        environment = self._environment
+        address, size_bytes = environment.map_address, environment.handles.page_size_bytes
+        return version_find(address, size_bytes, self._snapshot_id(), thread, branch, version)
+
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.
 
@@ -209,7 +216,7 @@ class ReadTransaction:
         """
         cursor = self._raw.cursor(self._index)
         if reverse:
-            bound = start + b"\0" if start else _after_prefix(prefix)
+            bound = start + b"\0" if start else after_prefix(prefix)
             if bound and cursor.set_range(bound):
                 self._check_neighbour(cursor, bound, is_below=False)
                 found = cursor.prev()
@@ -305,9 +312,3 @@ class ReadTransaction:
 def _out_of_order(key: bytes) -> CorruptionError:
     message = f"the index is out of order at key {key!r}"
     return CorruptionError(message, key=key)
-
-
-def _after_prefix(prefix: bytes) -> bytes:
-    """Return the least key above all that begin with `prefix`; empty if there is none."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""
