@@ -69,24 +69,49 @@ static int found_write(const uint8_t *record, uint64_t lsn, const sl_checkpoint_
     return sl_finish(&writer, items_at, out) == SL_OK ? SL_OK : SL_FALLBACK;
 }
 
+static int record_find(const sl_lmdb_tables *tables, uint64_t lsn, const uint8_t **record, sl_checkpoint_record *read)
+{
+    sl_lmdb_value value;
+    uint8_t key[LSN_SIZE];
+    sl_writer writer = {key, sizeof key, 0, false};
+    sl_put_be(&writer, lsn, sizeof key);
+    REQUIRE(sl_lmdb_get(&tables->map, tables->log, key, sizeof key, &value) == SL_OK);
+    REQUIRE(value.flags != SL_LMDB_TABLE && value.size > CHECKSUM_SIZE && value.size <= RECORD_SIZE_MAX);
+    REQUIRE(sl_load_be(value.bytes, CHECKSUM_SIZE) ==
+            sl_checksum(value.bytes + CHECKSUM_SIZE, value.size - CHECKSUM_SIZE));
+    REQUIRE(sl_checkpoint_read(value.bytes, value.size, lsn, read) == SL_OK);
+    *record = value.bytes;
+    return SL_OK;
+}
+
 int sl_version_find(uint64_t address, size_t size, uint64_t transaction, uint64_t thread, uint32_t branch,
                     uint32_t version, sl_output *found)
 {
     sl_lmdb_tables tables;
     sl_version_entry entry;
-    sl_lmdb_value record;
     sl_checkpoint_record read;
-    uint8_t key[LSN_SIZE];
-    sl_writer key_writer = {key, sizeof key, 0, false};
+    const uint8_t *record;
+    const uint64_t *numbers = read.fields.numbers;
     REQUIRE(address != 0 && transaction != 0 && sl_lmdb_open(address, size, transaction, &tables));
     REQUIRE(entry_find(&tables, transaction, thread, branch, version, &entry) == SL_OK);
-    sl_put_be(&key_writer, entry.lsn, sizeof key);
-    REQUIRE(sl_lmdb_get(&tables.map, tables.log, key, sizeof key, &record) == SL_OK);
-    REQUIRE(record.flags != SL_LMDB_TABLE && record.size > CHECKSUM_SIZE && record.size <= RECORD_SIZE_MAX);
-    REQUIRE(sl_load_be(record.bytes, CHECKSUM_SIZE) ==
-            sl_checksum(record.bytes + CHECKSUM_SIZE, record.size - CHECKSUM_SIZE));
-    REQUIRE(sl_checkpoint_read(record.bytes, record.size, entry.lsn, &read) == SL_OK);
-    REQUIRE(read.fields.numbers[SL_NUMBER_THREAD] == thread && read.fields.numbers[SL_NUMBER_VERSION] == version &&
-            read.time_us == entry.time_us);
-    return found_write(record.bytes, entry.lsn, &read, found);
+    REQUIRE(record_find(&tables, entry.lsn, &record, &read) == SL_OK);
+    REQUIRE(numbers[SL_NUMBER_THREAD] == thread && numbers[SL_NUMBER_VERSION] == version);
+    REQUIRE(read.time_us == entry.time_us);
+    return found_write(record, entry.lsn, &read, found);
+}
+
+int sl_checkpoint_find(uint64_t address, size_t size, uint64_t transaction, uint64_t lsn, sl_output *found)
+{
+    sl_lmdb_tables tables;
+    sl_version_entry entry;
+    sl_checkpoint_record read;
+    const uint8_t *record;
+    const uint64_t *numbers = read.fields.numbers;
+    REQUIRE(address != 0 && transaction != 0 && sl_lmdb_open(address, size, transaction, &tables));
+    REQUIRE(record_find(&tables, lsn, &record, &read) == SL_OK);
+    REQUIRE(numbers[SL_NUMBER_BRANCH] <= UINT32_MAX && numbers[SL_NUMBER_VERSION] <= UINT32_MAX);
+    REQUIRE(entry_find(&tables, transaction, numbers[SL_NUMBER_THREAD], (uint32_t)numbers[SL_NUMBER_BRANCH],
+                       (uint32_t)numbers[SL_NUMBER_VERSION], &entry) == SL_OK);
+    REQUIRE(entry.lsn == lsn && entry.time_us == read.time_us);
+    return found_write(record, lsn, &read, found);
 }

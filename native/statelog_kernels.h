@@ -382,6 +382,8 @@ typedef struct {
 } sl_found_numbers;
 int sl_version_find(uint64_t address, size_t size, uint64_t transaction, uint64_t thread, uint32_t branch,
                     uint32_t version, sl_output *found);
+/* As that, by the LSN of its record; the version it says it is must be this record. */
+int sl_checkpoint_find(uint64_t address, size_t size, uint64_t transaction, uint64_t lsn, sl_output *found);
 
 /* xxh3.c: XXH3-64, as it stands before records and behind sealed values, there in big endian */
 uint64_t sl_checksum(const uint8_t *data, size_t size);

@@ -83,20 +83,24 @@ def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
 
 def find_named(view: View, thread: int, name: str) -> Head | None:
     """Return the checkpoint of a thread that a tag or an id names, None if there is none."""
+    lsn = parse_default_id(name)  # which no tag is, and no id of a caller's
+    if lsn is not None and 0 < lsn <= view.transaction.last_lsn():
+        head = head_at(view, thread, lsn)
+        if head is not None and default_id(lsn, head.digest) == name:
+            return head
     for encode in (keys.encode_tag_key, keys.encode_checkpoint_id_key):
         key = _safe_key(encode, thread, name)
         payload = view.transaction.get_index(key) if key else None
         if payload is not None:
             return head_at(view, thread, keys.decode_lsn(payload))
-    lsn = parse_default_id(name)
-    if lsn is None or not 0 < lsn <= view.transaction.last_lsn():
-        return None
-    head = head_at(view, thread, lsn)
-    return head if head is not None and default_id(lsn, head.digest) == name else None
+    return None
 
 
 def head_at(view: View, thread: int, lsn: int) -> Head | None:
     """Return the checkpoint of a thread in a record; None if the record is another's, or has expired."""
+    read = view.checkpoint_in_use(lsn)
+    if read is not None and read[0].thread == thread:
+        return tuple.__new__(Head, (*read, None, None, NO_LISTS))
     data = view.transaction.get_log(lsn)
     found = None if data is None else read_checkpoint(data, lsn)
     if found is not None and found[0].thread == thread:

@@ -21,6 +21,8 @@ static void look_around(uint8_t *map, size_t size, uint64_t number)
     int status = sl_version_find((uint64_t)(uintptr_t)map, SMALL_PAGE, 1, THREAD, 0, (uint32_t)number, &out);
     FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);
     FUZZ_REQUIRE(status != SL_OK || (out.size <= out.capacity && out.content_size <= out.size));
+    status = sl_checkpoint_find((uint64_t)(uintptr_t)map, SMALL_PAGE, 1, number, &out);
+    FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);
     free(out.bytes);
 }
 

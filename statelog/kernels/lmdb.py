@@ -1,7 +1,8 @@
 """Pages of LMDB's file, looked at without LMDB.
 
-The only functions that read beside their input are `page_in_use`, `check_leaf_at`, `is_page_free` and `version_find`:
-they take what LMDB has lent, or where its map is, and look at the pages there. Their caller answers for the map.
+The only functions that read beside their input are `page_in_use`, `check_leaf_at`, `is_page_free`, `version_find` and
+`checkpoint_find`: they take what LMDB has lent, or where its map is, and look at the pages there. Their caller answers
+for the map.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
 _is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
 _page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
 _version_find: Callable[..., int] = lib.sl_version_find
+_checkpoint_find: Callable[..., int] = lib.sl_checkpoint_find
 
 _FOUND: Final = Struct("=18Q20s20s20s")
 
@@ -215,6 +217,16 @@ def version_find(
     scratch = take()
     output = scratch.output
     status = _version_find(address, page_size_bytes, transaction_id, thread, branch, version, output)
+    found = unpack_bytes(scratch.characters, output.size) if status == OK else None
+    reuse(scratch)
+    return found
+
+
+def checkpoint_find(address: int, page_size_bytes: int, transaction_id: int, lsn: int) -> bytes | None:
+    """Return the checkpoint of a record, if a version's entry leads to that record; see `version_find`."""
+    scratch = take()
+    output = scratch.output
+    status = _checkpoint_find(address, page_size_bytes, transaction_id, lsn, output)
     found = unpack_bytes(scratch.characters, output.size) if status == OK else None
     reuse(scratch)
     return found

@@ -211,19 +211,24 @@ class View:
         prefix = keys.encode_page_prefix(thread, branch)
         low, high = 0, last // keys.VERSIONS_PER_PAGE
         best = -1
+        has_all = True
         while low <= high:
             middle = (low + high) // 2
             start = keys.encode_page_key(thread, branch, middle * keys.VERSIONS_PER_PAGE)
-            found = next(self.transaction.scan_index(prefix, start=start, reverse=True), None)
-            if found is None:
-                low = middle + 1
-                continue
-            version = kernels.page_find_time(found[1], time_us)
-            if version >= kernels.page_range(found[1])[0]:
+            page = self.transaction.get_index(start) if has_all else None
+            if page is None:
+                has_all = False
+                found = next(self.transaction.scan_index(prefix, start=start, reverse=True), None)
+                if found is None:
+                    low = middle + 1
+                    continue
+                start, page = found
+            version = kernels.page_find_time(page, time_us)
+            if version >= kernels.page_range(page)[0]:
                 best = max(best, min(version, last))
                 low = middle + 1
             else:
-                high = keys.page_number(found[0]) - 1
+                high = keys.page_number(start) - 1
         return best
 
     def entries(self, thread: int, branch: int) -> Iterator[tuple[int, VersionEntry]]:
@@ -292,7 +297,14 @@ class View:
         """Return the checkpoint of a branch's own version in one call, None where it must be looked up by its keys."""
         if not isinstance(self.transaction, ReadTransaction):
             return None
-        found = self.transaction.find_version(thread, branch, version)
+        found = kernels.version_find(*self.transaction.mapped(), thread, branch, version)
+        return None if found is None else found_checkpoint(found)
+
+    def checkpoint_in_use(self, lsn: int) -> Digested | None:
+        """Return the checkpoint of a record that a version names; None if it is none, or must be looked up by keys."""
+        if not isinstance(self.transaction, ReadTransaction):
+            return None
+        found = kernels.checkpoint_find(*self.transaction.mapped(), lsn)
         return None if found is None else found_checkpoint(found)
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:

@@ -19,7 +19,7 @@ import lmdb
 from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
 from statelog.format.seal import unseal
-from statelog.kernels import check_leaf_at, version_find
+from statelog.kernels import check_leaf_at
 from statelog.storage.freed import find_in_use
 
 if TYPE_CHECKING:
@@ -147,11 +147,10 @@ class ReadTransaction:
         find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
         return unseal(key, value)
 
-    def find_version(self, thread: int, branch: int, version: int) -> bytes | None:
-        """Return a branch's own version as `kernels.version_find` does; None where it has to be looked up by key."""
+    def mapped(self) -> tuple[int, int, int]:
+        """Return what `kernels.version_find` takes first: where LMDB's map lies, and which commit is read in it."""
         environment = self._environment
-        address, size_bytes = environment.map_address, environment.handles.page_size_bytes
-        return version_find(address, size_bytes, self._snapshot_id(), thread, branch, version)
+        return environment.map_address, environment.handles.page_size_bytes, self._snapshot_id()
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.

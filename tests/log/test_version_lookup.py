@@ -13,7 +13,7 @@ import pytest
 
 import statelog
 from statelog.format import keys
-from statelog.kernels import address_of, is_page_free, version_find
+from statelog.kernels import address_of, checkpoint_find, is_page_free, version_find
 from statelog.log.events import found_checkpoint
 from statelog.log.view import View
 from statelog.storage.checks import read_live_meta
@@ -51,6 +51,10 @@ def filled(tmp_path_factory):
     return fill(tmp_path_factory.mktemp("lookup") / "agent.state")
 
 
+def find_version(transaction, thread, branch, version):
+    return version_find(*transaction.mapped(), thread, branch, version)
+
+
 def is_mapped(transaction):
     """Whether the system tells where LMDB's map lies, once something was looked up by key."""
     return transaction._environment.map_address != 0
@@ -65,10 +69,11 @@ def test_it_finds_what_is_found_by_key(filled):
                 for version in range(view.head_version(row.lsn, branch.number) + 1):
                     known = View(ByKey(transaction)).checkpoint_of(row.lsn, branch.number, version)
                     assert view.checkpoint_of(row.lsn, branch.number, version) == known
-                    own = transaction.find_version(row.lsn, branch.number, version)
+                    own = find_version(transaction, row.lsn, branch.number, version)
                     if own is not None:
                         found += 1
                         assert found_checkpoint(own) == known
+                        assert found_checkpoint(checkpoint_find(*transaction.mapped(), known[0].lsn)) == known
         assert not is_mapped(transaction) or found == VERSIONS + 4, "but for one of 30 KB"
 
 
@@ -76,10 +81,10 @@ def test_versions_that_are_not_there_are_not_found(filled):
     with statelog.open(filled) as store, store.read() as view:
         thread = view.thread_lsn("t")
         for version in (VERSIONS + 1, VERSIONS + 100, 2**32 - 1):
-            assert view.transaction.find_version(thread, 0, version) is None
+            assert find_version(view.transaction, thread, 0, version) is None
             assert view.checkpoint_of(thread, 0, version) is None
-        assert view.transaction.find_version(thread, 7, 0) is None
-        assert view.transaction.find_version(thread + 1, 0, 0) is None
+        assert find_version(view.transaction, thread, 7, 0) is None
+        assert find_version(view.transaction, thread + 1, 0, 0) is None
 
 
 def test_expired_versions_are_not_found(store):
@@ -91,7 +96,9 @@ def test_expired_versions_are_not_found(store):
         lsn = view.thread_lsn("t")
         found = [view.checkpoint_of(lsn, 0, version) is not None for version in range(40)]
         assert found == [False] * 35 + [True] * 5
-        assert not any(view.transaction.find_version(lsn, 0, version) for version in range(35))
+        assert not any(find_version(view.transaction, lsn, 0, version) for version in range(35))
+        lsns = range(1, store.last_lsn + 1)
+        assert sum(view.checkpoint_in_use(each) is not None for each in lsns) in (0, 5)
 
 
 def test_a_snapshot_that_is_not_the_last_is_left_alone(store):
@@ -104,7 +111,7 @@ def test_a_snapshot_that_is_not_the_last_is_left_alone(store):
         for number in range(3):
             assert view.checkpoint_of(lsn, 0, 2) == known
             thread.commit({"n": number})
-            assert view.transaction.find_version(lsn, 0, 2) is None
+            assert find_version(view.transaction, lsn, 0, 2) is None
         assert view.checkpoint_of(lsn, 0, 5) is None
     with store.read() as view:
         assert view.checkpoint_of(lsn, 0, 5) is not None
@@ -118,9 +125,9 @@ def test_a_transaction_that_has_changed_something_looks_itself(store):
     def work(transaction):
         view = View(transaction)
         lsn = view.thread_lsn("t")
-        seen.append((is_mapped(transaction), transaction.find_version(lsn, 0, 0) is not None))
+        seen.append((is_mapped(transaction), find_version(transaction, lsn, 0, 0) is not None))
         transaction.put_index(keys.encode_tag_key(lsn, "tag"), keys.encode_lsn(2))
-        assert transaction.find_version(lsn, 0, 0) is None
+        assert find_version(transaction, lsn, 0, 0) is None
         assert view.checkpoint_of(lsn, 0, 0) is not None
         transaction.delete_index(keys.encode_tag_key(lsn, "tag"))
 
@@ -168,6 +175,7 @@ def test_a_flipped_bit_hides_a_version_or_does_not_matter(filled):
     with mapped(filled) as (memory, transaction_id, find):
         known = {version: find(thread, 0, version) for version in (0, 31, 32, 44)}
         assert all(known.values())
+        lsns = {version: found_checkpoint(found)[0].lsn for version, found in known.items()}
         meta = (transaction_id & 1) * PAGE
         hidden = 0
         for at in range(0, len(memory), 3):
@@ -179,6 +187,7 @@ def test_a_flipped_bit_hides_a_version_or_does_not_matter(filled):
                 found = find(thread, 0, version)
                 assert found in (None, right), at
                 hidden += found is None
+                assert checkpoint_find(*find.args, lsns[version]) in (None, right), at
             memory[at] = before
         assert hidden > 1000
         assert {version: find(thread, 0, version) for version in known} == known
