@@ -10,7 +10,8 @@ from statelog import items
 from statelog.adapters.langgraph.names import CHECKPOINT_CHANNEL, METADATA_CHANNEL, Place, channel_name
 from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.reading import decode_checkpoint, decode_own, find_place, kept_item
-from statelog.adapters.langgraph.unchanged import Unproved, common_ends, freeze
+from statelog.adapters.langgraph.still import begins, freeze_all, joined, still
+from statelog.adapters.langgraph.unchanged import common_ends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
 
     from statelog import Checkpoint
+    from statelog.adapters.langgraph.still import Still
     from statelog.adapters.langgraph.unchanged import Frozen
     from statelog.adapters.langgraph.values import Codec, Encoded
     from statelog.items import Stored, Write
@@ -106,7 +108,7 @@ class Changes(NamedTuple):
     """The writes of a put, and what its lists were when they were serialised."""
 
     writes: list[Write]
-    frozen: dict[str, list[Any]]
+    frozen: dict[str, Still]
     has_items: bool
     """Whether a list is written, of which pending writes may have items."""
 
@@ -156,39 +158,29 @@ def value_writes(
 
 
 def _value_writes(
-    codec: Codec, memory: Frozen, made: dict[str, list[Any]], name: str, held: Stored | None, value: Any, what: str
+    codec: Codec, memory: Frozen, made: dict[str, Still], name: str, held: Stored | None, value: Any, what: str
 ) -> list[Write]:
     """Return the writes that set a channel, none if it is what it was."""
     if type(value) is not list or not codec.proves:
         return _encoded_writes(name, held, codec.encode(value, what))
-    frozen = _freeze_all(value)
     known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
+    now = None
     if known is not None and not isinstance(held, bytes | None):
-        first, last = common_ends(known, frozen)
+        if begins(known, value):
+            first, last = len(known), 0
+        else:
+            now = freeze_all(value)
+            first, last = common_ends(known.items(), now.items())
         middle = value[first : len(value) - last]
+        more = freeze_all(middle) if now is None else now
         encoded = codec.encode_items(middle, what)
         if encoded is not None:
-            made[name] = _still(frozen, value, first, last)
+            made[name] = joined(known, still(more, middle)) if now is None else still(now, value, first, last)
             return _list_writes(name, encoded, first, held.count - last, held.count)
+    now = now or freeze_all(value)
     writes = _encoded_writes(name, held, codec.encode(value, what))
-    made[name] = _still(frozen, value, 0, 0)
+    made[name] = still(now, value)
     return writes
-
-
-def _freeze_all(values: list[Any]) -> list[Any]:
-    try:
-        return [freeze(value) for value in values]
-    except (RecursionError, RuntimeError):  # RuntimeError: changed meanwhile by another OS thread
-        return [Unproved() for _ in values]
-
-
-def _still(frozen: list[Any], values: list[Any], first: int, last: int) -> list[Any]:
-    """Return what the items were while they were serialised: of one that has changed meanwhile nothing is known."""
-    stop = len(frozen) - last
-    for at, again in enumerate(_freeze_all(values[first:stop]), first):
-        if frozen[at] != again:
-            frozen[at] = Unproved()
-    return frozen
 
 
 def _encoded_writes(name: str, held: Stored | None, encoded: Encoded) -> list[Write]:

@@ -19,6 +19,8 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from statelog.adapters.langgraph.still import Still
+
 _ITEMS_MAX = 400_000
 """Frozen items in memory, some 200 bytes each beside the texts they hold."""
 
@@ -70,18 +72,18 @@ def _freeze_members(held: dict[Any, Any]) -> list[Any]:
     types = tuple(map(type, members))
     shape = _shapes.get(types)
     if shape is None:
-        shape = (types, tuple(at for at, kind in enumerate(types) if kind not in _IMMUTABLE))
+        shape = (types, tuple(at for at, kind in enumerate(types) if kind not in IMMUTABLE))
         if len(_shapes) < _TYPES_MAX:
             _shapes[types] = shape
     for at in shape[1]:
         member = members[at]
-        members[at] = None if type(member) in _CONTAINERS and not member else freeze(member)
+        members[at] = None if type(member) in CONTAINERS and not member else freeze(member)
     members.append(shape[0])
     return members
 
 
-_IMMUTABLE = frozenset([str, bytes, int, bool, type(None)])
-_CONTAINERS = frozenset([dict, list, tuple])
+IMMUTABLE = frozenset([str, bytes, int, bool, type(None)])
+CONTAINERS = frozenset([dict, list, tuple])
 _TYPES_MAX = 4096
 _handlers: dict[type, Callable[[Any], Any]] = {
     bytes: lambda value: value,
@@ -99,6 +101,11 @@ def _learn(kind: type) -> Callable[[Any], Any]:
     if len(_handlers) < _TYPES_MAX:
         _handlers[kind] = handler
     return handler
+
+
+def is_frozen_by_members(kind: type) -> bool:
+    """Whether a value of a type is a model that is frozen as its members say."""
+    return (_handlers.get(kind) or _learn(kind)) is _freeze_model
 
 
 def _freeze_nothing(_value: Any) -> Any:
@@ -134,12 +141,12 @@ class Frozen:
     """What lists were when they were stored, by what identifies the stored list. For several OS threads."""
 
     def __init__(self, items_max: int = _ITEMS_MAX) -> None:
-        self._lists: OrderedDict[bytes, list[Any]] = OrderedDict()
+        self._lists: OrderedDict[bytes, Still] = OrderedDict()
         self._items_max = items_max
         self._items = 0
         self._lock = Lock()
 
-    def get(self, identity: bytes) -> list[Any] | None:
+    def get(self, identity: bytes) -> Still | None:
         """Return the frozen items of a stored list, if they are remembered."""
         with self._lock:
             found = self._lists.get(identity)
@@ -147,7 +154,7 @@ class Frozen:
                 self._lists.move_to_end(identity)
             return found
 
-    def put(self, identity: bytes, frozen: list[Any]) -> None:
+    def put(self, identity: bytes, frozen: Still) -> None:
         """Remember them; those not asked for the longest are forgotten."""
         with self._lock:
             self._items += len(frozen) - len(self._lists.pop(identity, ()))
