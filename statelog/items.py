@@ -7,8 +7,7 @@ they are checked, not decoded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from statelog import kernels
 from statelog.errors import UsageError
@@ -117,8 +116,7 @@ def _check_all(items: Sequence[bytes]) -> None:
             kernels.cbor_check(item)
 
 
-@dataclass(frozen=True, slots=True)
-class _PutOnce:
+class _PutOnce(NamedTuple):
     channel: str
     item: bytes
     join: Callable[[bytes, bytes], bytes] | None
@@ -140,8 +138,7 @@ class _PutOnce:
         return current if joined == held else encode_slot(workspace, joined, top=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
+class _Edit(NamedTuple):
     channel: str
     start: int
     stop: int

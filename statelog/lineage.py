@@ -53,6 +53,13 @@ class LineHead(NamedTuple):
     checkpoint: Checkpoint
 
 
+class _Ids(NamedTuple):
+    """The greatest id of a thread's checkpoints, when a record of this lineage's was the last of the log."""
+
+    lsn: int
+    greatest: bytes
+
+
 class Lineage:
     """One thread of a store, or of a snapshot of it.
 
@@ -65,6 +72,7 @@ class Lineage:
         self.id = thread_id
         self._asides: dict[str, tuple[int, int]] = {}
         """Thread and number of branches that were committed on aside."""
+        self._ids: _Ids | None = None
 
     # --- writing --------------------------------------------------------------------
 
@@ -76,7 +84,7 @@ class Lineage:
         parent: Checkpoint | None,
         line: str,
         fork: str,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | bytes | None = None,
         at_head: bool = False,
         counts: Callable[[MapView], bool] = lambda _state: True,
         twins: Twins | None = None,
@@ -89,7 +97,7 @@ class Lineage:
             parent: None to begin with nothing.
             line: the branch of a checkpoint without a parent, if nothing has been committed there.
             fork: the name of a new branch, where one is needed; a number is added if it is taken.
-            metadata: kept with the checkpoint.
+            metadata: kept with the checkpoint; bytes are its item.
             at_head: refuse what would need a new branch (but to supersede a checkpoint).
             counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
             twins: items that are there already are referred to, not stored again.
@@ -101,15 +109,19 @@ class Lineage:
             LimitError, StoreFullError: as for `Thread.commit`.
 
         """
-        encoded = encode_metadata(metadata)
+        encoded = metadata if isinstance(metadata, bytes) else encode_metadata(metadata)
         written = written_item(writes)
+        name, greatest = id.encode(), b""
 
         def work(batch: Batch) -> Head:
+            nonlocal greatest
             thread = None if parent is None else _thread_at_head(batch, parent)
             is_at_head = thread is not None
             if thread is None:
                 thread = self._thread_for_writing(batch)
-            is_taken = batch.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
+            greatest = self._greatest_id(batch, thread)
+            is_taken = name <= greatest and batch.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
+            greatest = max(greatest, name)
             if is_at_head and parent is not None:
                 branch = parent.place[1]
             else:
@@ -132,7 +144,19 @@ class Lineage:
                 writer.tag(batch, thread, id, head.event.lsn)
             return head
 
-        return self._made(self._session.write(work))
+        made = self._made(self._session.write(work))
+        if self._session.is_final:
+            self._ids = _Ids(made.lsn, greatest)
+        return made
+
+    def _greatest_id(self, batch: Batch, thread: int) -> bytes:
+        """Return the greatest id of the thread's checkpoints, empty if there is none."""
+        known = self._ids
+        if known is not None and known.lsn == batch.last_lsn():
+            return known.greatest
+        prefix = keys.encode_checkpoint_id_key(thread, "")
+        last = batch.last_index(prefix)
+        return b"" if last is None else last[0][len(prefix) :]
 
     def commit_aside(
         self,
@@ -155,8 +179,12 @@ class Lineage:
 
         """
         written = written_item(writes)
+        known: _Ids | None = None
 
         def work(batch: Batch) -> Head:
+            nonlocal known
+            known = self._ids
+            known = known if known is not None and known.lsn == batch.last_lsn() else None
             thread, number = self._aside(batch, branch)
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
@@ -176,6 +204,8 @@ class Lineage:
 
         made = self._made(self._session.write(work, is_flushed=is_flushed))
         self._asides[branch] = made.place
+        if known is not None and self._session.is_final:
+            self._ids = known._replace(lsn=made.lsn)
         return made
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:

@@ -253,3 +253,21 @@ def test_versions_expire_one_by_one(store):
     assert fork.head.state["x"] == "3" * 900
     assert [checkpoint.state["x"][0] for checkpoint in thread.history()] == list("98754320")
     assert store.expire([]).expired_versions == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "b/c", "c", "d"]), st.booleans()), max_size=12))
+def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commits):
+    with statelog.open(tmp_path_factory.mktemp("ids") / "s", durability="interval") as store:
+        lineages = Lineage(store, "t"), Lineage(store, "t")
+        last, again = {}, {}
+        for number, (which, id, is_aside) in enumerate(commits):
+            lineage = lineages[which]
+            if is_aside:
+                lineage.commit_aside("aside", [items.put("x", cbor.encode(number))])
+            made = lineage.commit([items.put("x", cbor.encode(number))], id=id, parent=None, line="main", fork="f")
+            if id in last:
+                again[id] = made.lsn
+            last[id] = made.lsn
+        assert lineages[0].superseded() == again
+        for id, lsn in last.items():
+            assert lineages[1].find(id).lsn == lsn

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,8 +41,14 @@ WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
 _TIME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.ASCII)
-_DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-"""Of base 64, in the order of ASCII, all behind `+`."""
+_DIGITS = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
+)
+"""Those of base 64 that stand in the order of ASCII, all behind `+`."""
+
+_DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
+"""As many bytes as make so many digits."""
 
 _TIME_WIDTH = 8
 """Digits: of an id that LangGraph makes, a UUID of version 6, the time to 65 ms."""
@@ -150,6 +157,7 @@ def channel_name(channel: str) -> str:
 # latest are written again with every commit of one ------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def writes_prefix(place: Place) -> str:
     """Return what the names of a checkpoint's pending writes begin with: later checkpoints mostly come behind."""
     time = int(place.id[:8] + place.id[9:13], 16) if _TIME.match(place.id) else 0
@@ -158,17 +166,21 @@ def writes_prefix(place: Place) -> str:
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
     """Return the channel of a task's writes (0), or of one that LangGraph gives a negative number."""
-    return f"{prefix}/{_short_digest(task_id)}{_digits(index - _INDEX_MIN, _INDEX_WIDTH)}"
+    return f"{prefix}/{_short_digest(task_id)}{_index_digits(index)}"
 
 
-@lru_cache(maxsize=256)  # of a task with several writes, and of the checkpoint they are put to
 def _short_digest(*parts: str) -> str:
     """Return 64 bits, of ASCII that sorts behind `+`."""
     return _digits(int(_digest(*parts, size=8), 16), _TASK_WIDTH)
 
 
+@lru_cache(maxsize=256)
+def _index_digits(index: int) -> str:
+    return _digits(index - _INDEX_MIN, _INDEX_WIDTH)
+
+
 def _digits(number: int, width: int) -> str:
-    return "".join([_DIGITS[number >> shift & 63] for shift in range(6 * width - 6, -1, -6)])
+    return b64encode(number.to_bytes(_SIZE_BYTES_MAX)).translate(_DIGITS)[_DIGITS_MAX - width :].decode()
 
 
 def writes_range(prefix: str) -> tuple[str, str]:

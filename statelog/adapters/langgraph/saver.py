@@ -288,24 +288,24 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         base = self._bases.get(asked)
         if base is not None:
             try:
-                self._put(base, config, checkpoint, metadata, new_versions)
+                self._put(base, asked, config, checkpoint, metadata, new_versions)
             except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
                 self._bases.forget(asked)
                 base = None
         if base is None:
             base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
-            self._put(base, config, checkpoint, metadata, new_versions)
+            self._put(base, asked, config, checkpoint, metadata, new_versions)
         return config_of(place, config["configurable"]["thread_id"])
 
     def _put(
         self,
         base: Base,
+        asked: Place,
         config: RunnableConfig,
         checkpoint: LangGraphCheckpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> None:
-        asked = place_of(config)
         place = asked._replace(id=checkpoint["id"])
         codec = self._codec
         lineage = self._lineage(place.thread_id)

@@ -180,18 +180,22 @@ class Codec:
 
     # --- metadata -----------------------------------------------------------------------
 
-    def encode_metadata(self, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | None]:
-        """Return (what is the checkpoint's metadata, the item of the whole if that is too large to be)."""
-        found = {key: self._plain_metadata(key, value) for key, value in metadata.items()}
+    def encode_metadata(self, metadata: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
+        """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that)."""
+        found = {
+            key: value if type(value) in _ALWAYS_PLAIN else self._plain_metadata(key, value)
+            for key, value in metadata.items()
+        }
         try:
-            if len(cbor.encode(found)) <= _METADATA_SIZE_BYTES_MAX:
-                return found, None
+            item = cbor.encode(found)
+            if len(item) <= _METADATA_SIZE_BYTES_MAX:
+                return item, None
         except StatelogError:
             pass  # a key that is no text, or a lone surrogate
         encoded = self.encode(dict(metadata), "metadata")
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
-        return small, encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
+        return cbor.encode(small), encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
 
     def _plain_metadata(self, key: str, value: Any) -> Any:
         if _is_plain(value, 0):
@@ -217,6 +221,7 @@ class Codec:
 
 
 _SCALARS = frozenset([type(None), bool, int, float, str])
+_ALWAYS_PLAIN = frozenset([type(None), bool, float, str])
 _DEPTH_MAX = 32
 
 
@@ -232,14 +237,17 @@ def _is_plain(value: Any, depth: int) -> bool:
     return kind is dict and all(type(key) is str and _is_plain(member, depth + 1) for key, member in value.items())
 
 
+_SHORT_SIZE = 32
+_SHORT_HEADS = tuple(bytes([0xA0 | size]) for size in range(_SHORT_SIZE))
+
+
 def pack_text(text: str | None) -> bytes:
     """Return a text, or nil, in msgpack."""
     if text is None:
         return b"\xc0"
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) < 32:
-        return bytes([0xA0 | len(data)]) + data
-    return b"\xdb" + len(data).to_bytes(4, "big") + data
+    size = len(data)
+    return (_SHORT_HEADS[size] if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4)) + data
 
 
 def unpack_text(item: bytes) -> str | None:
