@@ -6,6 +6,7 @@ The store shares flushes between commits by itself; this shares the commit, whic
 from __future__ import annotations
 
 from threading import Lock
+from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TOGETHER_MAX = 128
+_LINES_MAX = 1024
+_EMA_WEIGHT = 0.25
+_PATIENCE_COMMITS = 2.0
+_PATIENCE_S_MAX = 0.005
+"""How long, after a commit, those it was for are expected back: in multiples of a commit, and at most."""
 
 
 class _Request(Generic[T]):
@@ -30,13 +36,31 @@ class _Request(Generic[T]):
         self.gate.acquire()
 
 
+class _Line(Generic[T]):
+    """Those who write to the same."""
+
+    __slots__ = ("assembled", "awaited", "commit_s", "delivered_at_s", "expected", "is_led", "waiting")
+
+    def __init__(self) -> None:
+        self.is_led = False
+        self.waiting: list[_Request[T]] = []
+        """Who waits for the commit that is being made."""
+        self.expected = 1
+        """How many the last commit was for, and who waited for the next."""
+        self.delivered_at_s = 0.0
+        self.commit_s = 0.0
+        self.awaited = 0
+        """How many are to wait before the leader, who sleeps, is woken; 0 when it does not."""
+        self.assembled = Lock()
+        self.assembled.acquire()
+
+
 class Gatherer(Generic[T]):
     """Commits for several OS threads at once, by what they write to."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting: dict[str, list[_Request[T]]] = {}
-        """Who waits for the commit that is being made, by what it is to."""
+        self._lines: dict[str, _Line[T]] = {}
 
     def commit(self, name: str, part: T, make: Callable[[Sequence[T]], object]) -> None:
         """Return when `make` has committed this part, maybe with those of others.
@@ -49,54 +73,90 @@ class Gatherer(Generic[T]):
         """
         request = _Request(part)
         with self._lock:
-            waiting = self._waiting.get(name)
-            if waiting is None:
-                self._waiting[name] = []
+            line = self._line(name)
+            is_led = line.is_led
+            if is_led:
+                line.waiting.append(request)
+                if len(line.waiting) == line.awaited:
+                    line.awaited = 0
+                    line.assembled.release()
             else:
-                waiting.append(request)
-        if waiting is not None:
-            self._wait(name, request)
+                line.is_led = True
+        if is_led:
+            self._wait(line, request)
         if not request.is_settled:
-            self._lead(name, request, make)
+            self._lead(line, request, make)
         if request.error is not None:
             raise request.error
 
-    def _wait(self, name: str, request: _Request[T]) -> None:
+    def _line(self, name: str) -> _Line[T]:
+        line = self._lines.get(name)
+        if line is None:
+            if len(self._lines) >= _LINES_MAX:
+                self._lines = {each: line for each, line in self._lines.items() if line.is_led}
+            line = self._lines[name] = _Line()
+        return line
+
+    def _wait(self, line: _Line[T], request: _Request[T]) -> None:
         try:
             request.gate.acquire()
         except BaseException:  # interrupted: the others must not wait for this one
             with self._lock:
-                waiting = self._waiting.get(name, [])
-                is_free = request in waiting
+                is_free = request in line.waiting
                 if is_free:
-                    waiting.remove(request)
+                    line.waiting.remove(request)
             if not is_free and not request.is_settled and request.gate.acquire() and not request.is_settled:
-                self._pass_on(name)
+                self._pass_on(line)
             raise
 
-    def _lead(self, name: str, request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
-        with self._lock:
-            waiting = self._waiting[name]
-            group = [request, *waiting[: _TOGETHER_MAX - 1]]
-            del waiting[: _TOGETHER_MAX - 1]
+    def _lead(self, line: _Line[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
+        group = [request]
+        began_s = 0.0
         try:
+            if line.expected > 1:
+                self._assemble(line)
+            with self._lock:
+                group += line.waiting[: _TOGETHER_MAX - 1]
+                del line.waiting[: _TOGETHER_MAX - 1]
+            began_s = perf_counter()
             _settle(group, make)
         finally:
             with self._lock:  # after an interrupt some are not settled: one of them leads next
-                self._waiting[name][:0] = [member for member in group[1:] if not member.is_settled]
-            self._pass_on(name)
+                line.waiting[:0] = [member for member in group[1:] if not member.is_settled]
+                line.expected = sum(member.is_settled for member in group) + len(line.waiting)
+                line.delivered_at_s = perf_counter()
+                if began_s:
+                    line.commit_s += _EMA_WEIGHT * (line.delivered_at_s - began_s - line.commit_s)
+            self._pass_on(line)
             for member in group[1:]:
                 if member.is_settled:
                     member.gate.release()
 
-    def _pass_on(self, name: str) -> None:
+    def _assemble(self, line: _Line[T]) -> None:
+        """Wait a little for those who were there the last time.
+
+        They are on their way back, each with the next task's writes to encode. Who began without them would commit
+        alone, and they would after it.
+        """
+        with self._lock:
+            missing = min(line.expected, _TOGETHER_MAX) - 1 - len(line.waiting)
+            left_s = line.delivered_at_s + min(_PATIENCE_COMMITS * line.commit_s, _PATIENCE_S_MAX) - perf_counter()
+            if missing <= 0 or left_s <= 0:
+                return
+            line.assembled.acquire(blocking=False)  # a release that came after an earlier time-out
+            line.awaited = len(line.waiting) + missing
+        try:
+            line.assembled.acquire(timeout=left_s)
+        finally:
+            line.awaited = 0
+
+    def _pass_on(self, line: _Line[T]) -> None:
         """Let the next who waits commit."""
         with self._lock:
-            waiting = self._waiting[name]
-            if waiting:
-                waiting.pop(0).gate.release()
+            if line.waiting:
+                line.waiting.pop(0).gate.release()
             else:
-                del self._waiting[name]
+                line.is_led = False
 
 
 def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object]) -> None:

@@ -49,7 +49,7 @@ def test_who_waits_goes_together(bad):
     assert commits.began.wait(10)
     given = [["bad"] if bad and number == 7 else [number, number] for number in range(1, 20)]
     threads += [start(gatherer, commits, writes, failed) for writes in given]
-    while len(gatherer._waiting["t"]) < 19:
+    while len(gatherer._lines["t"].waiting) < 19:
         pass
     commits.may_end.set()
     for thread in threads:
@@ -60,7 +60,7 @@ def test_who_waits_goes_together(bad):
         [0, *[n for n in range(1, 20) if not (bad and n == 7)] * 2]
     )
     assert len(commits.made) == (19 if bad else 2)
-    assert gatherer._waiting == {}
+    assert not gatherer._lines["t"].is_led
 
 
 def test_nobody_is_left_waiting_by_many():
@@ -70,7 +70,7 @@ def test_nobody_is_left_waiting_by_many():
         thread.join(20)
         assert not thread.is_alive()
     assert sorted(chain.from_iterable(commits.made)) == list(range(200))
-    assert gatherer._waiting == {}
+    assert not gatherer._lines["t"].is_led
 
 
 def test_an_interrupted_commit_lets_the_others_on():
@@ -88,11 +88,11 @@ def test_an_interrupted_commit_lets_the_others_on():
     leader.start()
     assert commits.began.wait(10)
     others = [start(gatherer, commits, [number], failed) for number in range(1, 9)]
-    while len(gatherer._waiting["t"]) < 8:
+    while len(gatherer._lines["t"].waiting) < 8:
         pass
     commits.may_end.set()
     for thread in (leader, *others):
         thread.join(10)
         assert not thread.is_alive()
     assert sorted(chain.from_iterable(commits.made)) == list(range(9))
-    assert gatherer._waiting == {}
+    assert not gatherer._lines["t"].is_led
