@@ -161,7 +161,7 @@ class Lineage:
     def commit_aside(
         self,
         branch: str,
-        writes: Sequence[Write],
+        writes: Sequence[Write] | Callable[[int], Sequence[Write]],
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
@@ -171,14 +171,14 @@ class Lineage:
 
         Args:
             branch: its name.
-            writes: as `statelog.items` makes them.
+            writes: as `statelog.items` makes them; or what returns them, given the time of the commit in microseconds:
+                a name made of it comes behind those of earlier commits.
             untag: ids of checkpoints that are superseded no more.
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
-        written = written_item(writes)
         known: _Ids | None = None
 
         def work(batch: Batch) -> Head:
@@ -189,14 +189,15 @@ class Lineage:
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
+            made = writes(batch.next_time_us()) if callable(writes) else writes
             return writer.commit(
                 batch,
                 self.id,
                 thread,
                 number,
-                writes,
+                made,
                 metadata=_NO_METADATA,
-                written=written,
+                written=written_item(made),
                 expected_version=None,
                 checkpoint_id=None,
                 known=_of_successors(batch, followed) if followed else (),

@@ -255,6 +255,7 @@ def test_versions_expire_one_by_one(store):
     assert store.expire([]).expired_versions == 0
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "b/c", "c", "d"]), st.booleans()), max_size=12))
 def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commits):
     with statelog.open(tmp_path_factory.mktemp("ids") / "s", durability="interval") as store:

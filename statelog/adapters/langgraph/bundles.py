@@ -1,12 +1,17 @@
-"""The writes of a task in one value: a packed header, and behind it the items of the lists that are split.
+"""The writes of tasks that were committed together, in one value: a packed header, and behind it the items of lists.
 
-Header: task, path, and four things for each write: its channel, its number, and nil and its value; or the serialiser's
-kind and its bytes; or, of a list that is split, true and how many items. Each write was once stored by itself: then its
-value stands without nil, and of a list all that is behind the header is its items. That is read, too.
+Header: nil, and of each task its id, its path, how many writes it has, and four things for each of these: its channel,
+its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list that is split, true and how
+many items. All items of all lists stand behind the header.
+
+The writes of a task were once stored by themselves: then the header is the task, its path and its writes. And each
+write was once stored by itself: then its value stands without nil, and of a list all that is behind the header is its
+items. Both are read, too; and an error, interrupt or resume is still stored as the first.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items
@@ -38,7 +43,7 @@ _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
 class Bundle(NamedTuple):
-    """What a task has written, as stored: nothing of it is decoded."""
+    """What a task has written in one call, as stored: nothing of it is decoded."""
 
     task_id: str
     path: str
@@ -56,69 +61,98 @@ class BundledWrite(NamedTuple):
     """Of a list that is split."""
 
 
-def encode_bundle(codec: Codec, task_id: str, path: str, writes: Sequence[tuple[int, str, Any]], *, what: str) -> bytes:
-    """Return the item of a task's writes: of each its number, its channel and its value.
+class Encoded(NamedTuple):
+    """The writes of a task, encoded."""
+
+    header: list[bytes]
+    behind: list[bytes]
+
+
+def encode_writes(
+    codec: Codec, task_id: str, path: str, writes: Sequence[tuple[int, str, Any]], *, what: str
+) -> Encoded:
+    """Encode a task's writes: of each its number, its channel and its value.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
 
     """
-    made: dict[int, BundledWrite] = {}
+    header = [pack_text(task_id), pack_text(path), pack_text(str(len(writes)))]
+    behind: list[bytes] = []
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
-        parts = split_list(data) if kind == MSGPACK else None
-        if parts is not None:
-            made[number] = BundledWrite(channel, (), [pack(part) for part in parts])
-        else:
-            made[number] = BundledWrite(
-                channel, (data,) if kind == MSGPACK else (pack_text(kind), pack_bytes(data)), ()
-            )
-    return _encode(Bundle(task_id, path, made))
-
-
-def _encode(bundle: Bundle) -> bytes:
-    header = [pack_text(bundle.task_id), pack_text(bundle.path)]
-    behind: list[bytes] = []
-    for number, (channel, value, split) in bundle.writes.items():
+        is_msgpack = kind == MSGPACK
+        parts = split_list(data) if is_msgpack else None
         header += (pack_text(channel), pack_text(str(number)))
-        if len(value) == 1:
-            header += (_NIL, *value)
+        if parts is not None:
+            header += (_TRUE, pack_text(str(len(parts))))
+            behind += map(pack, parts)
         else:
-            header += value or (_TRUE, pack_text(str(len(split))))
-            behind += split
-    packed = pack(join_array(header))
+            header += (_NIL, data) if is_msgpack else (pack_text(kind), pack_bytes(data))
+    return _new(Encoded, (header, behind))
+
+
+def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
+    """Return the item of the writes of some tasks."""
+    packed = pack(join_array([_NIL, *chain.from_iterable(task.header for task in tasks)]))
+    behind = [*chain.from_iterable(task.behind for task in tasks)]
     return items.pack_list([packed, *behind]) if behind else packed
 
 
-def decode_bundle(stored: Sequence[bytes]) -> Bundle:
-    """Return what is stored: the header, and what is behind it."""
+def encode_alone(task: Encoded) -> bytes:
+    """Return the item of a task's writes that are stored by themselves."""
+    packed = pack(join_array([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]]))
+    return items.pack_list([packed, *task.behind]) if task.behind else packed
+
+
+def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
+    """Return what is stored, the header and what is behind it; and whether it is of one task by itself."""
     parts = split_array(unpack(stored[0])) or []
+    if parts[0] != _NIL:
+        return [_decode_alone(parts, stored)], True
+    found: list[Bundle] = []
+    at, place = 1, 1
+    while place < len(parts):
+        end = place + _TASK_PARTS + 1 + _WRITE_PARTS * int(_text(parts[place + _TASK_PARTS]))
+        writes, at = _decode_writes(parts[place + _TASK_PARTS + 1 : end], stored, at)
+        found.append(_new(Bundle, (_text(parts[place]), _text(parts[place + 1]), writes)))
+        place = end
+    return found, False
+
+
+def _decode_alone(parts: list[bytes], stored: Sequence[bytes]) -> Bundle:
     if (len(parts) - _TASK_PARTS) % _WRITE_PARTS:  # one write by itself
         is_split = len(parts) == _WRITE_PARTS
         parts[_WRITE_PARTS:_WRITE_PARTS] = [_TRUE, pack_text(str(len(stored) - 1))] if is_split else [_NIL]
+    return _new(Bundle, (_text(parts[0]), _text(parts[1]), _decode_writes(parts[_TASK_PARTS:], stored, 1)[0]))
+
+
+def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> tuple[dict[int, BundledWrite], int]:
+    """Return writes, by number, and where the items of the next task's begin."""
     found: dict[int, BundledWrite] = {}
-    at = 1
-    for place in range(_TASK_PARTS, len(parts), _WRITE_PARTS):
+    for place in range(0, len(parts), _WRITE_PARTS):
         channel, number, form, data = parts[place : place + _WRITE_PARTS]
         end = at
         if form == _TRUE:
             end += int(_text(data))
         value = () if form == _TRUE else (data,) if form == _NIL else (form, data)
-        found[int(_text(number))] = _new(BundledWrite, (_text(channel), value, stored[at:end]))
+        found.setdefault(int(_text(number)), _new(BundledWrite, (_text(channel), value, stored[at:end])))
         at = end
-    return _new(Bundle, (_text(parts[0]), _text(parts[1]), found))
+    return found, at
 
 
 def read_bundle(stored: items.Stored) -> list[bytes]:
-    """Return what `decode_bundle` takes, of a value as `statelog.items` reads it."""
+    """Return what `decode_bundles` takes, of a value as `statelog.items` reads it."""
     return [stored] if isinstance(stored, bytes) and is_packed(stored) else items.read_list(stored)
 
 
 def join_bundles(held: bytes, new: bytes) -> bytes:
-    """Return what is held of a task, and of what is new the writes of numbers that it has not."""
-    first, more = decode_bundle(read_bundle(held)), decode_bundle(read_bundle(new))
-    missing = {number: write for number, write in more.writes.items() if number not in first.writes}
-    return _encode(first._replace(writes={**first.writes, **missing})) if missing else held
+    """Return the item of two that were to be stored under one name, both `encode_bundles`'."""
+    first, more = read_bundle(held), read_bundle(new)
+    header = [*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]]
+    behind = [*first[1:], *more[1:]]
+    packed = pack(join_array(header))
+    return items.pack_list([packed, *behind]) if behind else packed
 
 
 def decode_write(codec: Codec, write: BundledWrite) -> Any:

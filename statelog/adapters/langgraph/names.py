@@ -8,7 +8,7 @@
 | namespace | branch `main`; `ns:` and the namespace |
 | checkpoint beside another of the same parent | branch of the namespace, `@`, checkpoint |
 | channel | channel of that name |
-| pending writes | branch `writes`, one channel a task, one each for an error, interrupt, resume |
+| pending writes | branch `writes`, one channel for tasks that end together, one each for an error, interrupt, resume |
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ _PLACE_WIDTH, _TASK_WIDTH = 8, 11
 
 _INDEX_WIDTH = 3
 _INDEX_MIN = -(1 << 17)
+_INDEX_OF_GROUPS = 1
+"""Of no task: tasks have that of their writes, 0, and negative ones."""
 
 
 class Place(NamedTuple):
@@ -165,8 +167,13 @@ def writes_prefix(place: Place) -> str:
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
-    """Return the channel of a task's writes (0), or of one that LangGraph gives a negative number."""
+    """Return the channel of a write that LangGraph gives a negative number; of a task's writes (0), as it once was."""
     return f"{prefix}/{_short_digest(task_id)}{_index_digits(index)}"
+
+
+def group_name(prefix: str, time_us: int) -> str:
+    """Return the channel of what tasks have written that were committed together: it comes behind earlier ones."""
+    return f"{prefix}/{_digits(time_us, _TASK_WIDTH)}{_index_digits(_INDEX_OF_GROUPS)}"
 
 
 def _short_digest(*parts: str) -> str:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog import items
-from statelog.adapters.langgraph.bundles import encode_bundle, join_bundles
-from statelog.adapters.langgraph.names import WRITES_BRANCH, write_name, writes_prefix
+from statelog.adapters.langgraph.bundles import encode_alone, encode_bundles, encode_writes, join_bundles
+from statelog.adapters.langgraph.names import WRITES_BRANCH, group_name, write_name, writes_prefix
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog import Checkpoint
+    from statelog.adapters.langgraph.bundles import Encoded
     from statelog.adapters.langgraph.names import Place
     from statelog.adapters.langgraph.values import Codec
     from statelog.items import Write
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
 class Pending(NamedTuple):
     """The writes of a task."""
 
-    writes: Sequence[Write]
-    is_flushed: bool
-    """Whether they are to be on the disk at once: no checkpoint may come after an error or an interrupt."""
+    prefix: str
+    """What the names of the checkpoint's begin with."""
+    together: Encoded | None
+    """Those of which the first ones stay."""
+    others: Sequence[Write]
+    """Errors, interrupts and resumes, which are replaced. They are to be on the disk at once: no checkpoint may come
+    after them."""
     followed: Checkpoint | None
     """The checkpoint they are put to, if it is remembered."""
 
@@ -46,32 +51,47 @@ def pending(
         UsageError: what is a text is none.
 
     """
-    for argument, text in (("task_id", task_id), ("task_path", task_path), *(("channel", name) for name, _ in writes)):
-        if not isinstance(text, str):
-            message = f"{argument} of a write is a text, not {text!r}"
-            raise UsageError(message, argument=argument, value=text)
+    if not (type(task_id) is type(task_path) is str):
+        _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = writes_prefix(place)
     what = f"task {task_id!r}"
     together, made = [], []
     for number, (channel, value) in enumerate(writes):
+        if type(channel) is not str:
+            _refuse_others(("channel", channel))
         index = WRITES_IDX_MAP.get(channel, number)
         if index < 0:
-            item = encode_bundle(codec, task_id, task_path, [(index, channel, value)], what=what)
-            made.append(items.put(write_name(prefix, task_id, index), item))
+            alone = encode_writes(codec, task_id, task_path, [(index, channel, value)], what=what)
+            made.append(items.put(write_name(prefix, task_id, index), encode_alone(alone)))
         else:
             together.append((index, channel, value))
-    is_flushed = bool(made)
-    if together:
-        item = encode_bundle(codec, task_id, task_path, together, what=what)
-        made.append(items.put_once(write_name(prefix, task_id, 0), item, join_bundles))
-    return Pending(made, is_flushed, followed)
+    encoded = encode_writes(codec, task_id, task_path, together, what=what) if together else None
+    return Pending(prefix, encoded, made, followed)
+
+
+def _refuse_others(*given: tuple[str, Any]) -> None:
+    for argument, text in given:
+        if not isinstance(text, str):
+            message = f"{argument} of a write is a text, not {text!r}"
+            raise UsageError(message, argument=argument, value=text)
 
 
 def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
     """Commit the writes of some tasks."""
+    tasks: dict[str, list[Encoded]] = {}
+    for part in parts:
+        if part.together is not None:
+            tasks.setdefault(part.prefix, []).append(part.together)
+    bundles = {prefix: encode_bundles(those) for prefix, those in tasks.items()}
+    others = [write for part in parts for write in part.others]
+
+    def writes(time_us: int) -> Sequence[Write]:
+        groups = [items.put_once(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()]
+        return [*groups, *others]
+
     lineage.commit_aside(
         WRITES_BRANCH,
-        [write for part in parts for write in part.writes],
+        writes,
         followed=[part.followed for part in parts if part.followed is not None],
-        is_flushed=any(part.is_flushed for part in parts),
+        is_flushed=bool(others),
     )

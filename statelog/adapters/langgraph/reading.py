@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog import items
-from statelog.adapters.langgraph.bundles import decode_bundle, decode_write, read_bundle
+from statelog.adapters.langgraph.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.listed import ListedTuple
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
@@ -27,14 +27,14 @@ from statelog.adapters.langgraph.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
     from langgraph.checkpoint.base import CheckpointMetadata, PendingWrite
 
     from statelog import Checkpoint
-    from statelog.adapters.langgraph.bundles import BundledWrite
+    from statelog.adapters.langgraph.bundles import Bundle, BundledWrite
     from statelog.adapters.langgraph.copying import Prototypes
     from statelog.adapters.langgraph.values import Codec, Parts, Read
     from statelog.lineage import Lineage
@@ -94,7 +94,7 @@ def kept_item(state: MapView) -> bytes | None:
 
 
 WriteRow = list[bytes]
-"""Pending writes of a task, as `read_bundle` returns them."""
+"""Pending writes of some tasks, as `read_bundle` returns them."""
 
 
 def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[WriteRow]:
@@ -187,8 +187,7 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
 def decode_writes(codec: Codec, rows: Sequence[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
     found: dict[Any, tuple[str, BundledWrite]] = {}
-    for row in reversed(rows):  # writes that were stored one by one stand behind: they were first
-        task_id, path, writes = decode_bundle(row)
+    for task_id, path, writes in _in_order(rows):
         for number, write in writes.items():
             found.setdefault(writes_sort_key(path, task_id, number), (task_id, write))
     return [
@@ -196,6 +195,18 @@ def decode_writes(codec: Codec, rows: Sequence[WriteRow], channels: set[str] | N
         for _key, (task_id, write) in sorted(found.items(), key=_first)
         if channels is None or write.channel in channels
     ]
+
+
+def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
+    """Yield what tasks have written, the first of each task before its others."""
+    groups: list[Bundle] = []
+    for row in reversed(rows):  # writes that were stored one by one stand behind those of their task: they were first
+        bundles, is_alone = decode_bundles(row)
+        if is_alone:
+            yield from bundles  # and those of a task by itself were stored before there were groups
+        else:
+            groups += reversed(bundles)
+    yield from reversed(groups)
 
 
 def _first(pair: tuple[Any, Any]) -> Any:

@@ -358,7 +358,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             raise UsageError(message, argument="checkpoint_id", value=None)
         base = self._bases.get(place)
         part = pending(self._codec, place, writes, task_id, task_path, None if base is None else base.checkpoint)
-        if part.writes:
+        if part.together or part.others:
             lineage = self._lineage(place.thread_id)
             self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
 

@@ -1,4 +1,4 @@
-"""The writes of a task in one value, and those that were stored one by one."""
+"""The writes of tasks in one value, and those that were stored task by task, and one by one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from statelog import items
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.bundles import (
-    decode_bundle,
+    decode_bundles,
     decode_write,
-    encode_bundle,
+    encode_alone,
+    encode_bundles,
+    encode_writes,
     join_bundles,
     read_bundle,
 )
@@ -44,32 +46,49 @@ writes = st.lists(
 )
 
 
-def encode(*found, task="task", path="path"):
-    return encode_bundle(CODEC, task, path, found, what="task")
+def encoded(*found, task="task", path="path"):
+    return encode_writes(CODEC, task, path, found, what="task")
 
 
 def decode(item):
-    writes = decode_bundle(read_bundle(item)).writes
-    return [(number, write.channel, decode_write(CODEC, write)) for number, write in writes.items()]
+    return [
+        (bundle.task_id, bundle.path, number, write.channel, decode_write(CODEC, write))
+        for bundle in decode_bundles(read_bundle(item))[0]
+        for number, write in bundle.writes.items()
+    ]
+
+
+def expected(*tasks):
+    return [(task, path, *write) for task, path, found in tasks for write in found]
+
+
+tasks = st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3), writes), min_size=1, max_size=4)
+
+
+@given(tasks, tasks)
+def test_what_is_bundled_comes_back(some, more):
+    held, new = [
+        encode_bundles([encoded(*found, task=task, path=path) for task, path, found in each]) for each in (some, more)
+    ]
+    assert decode(held) == expected(*some)
+    assert decode(join_bundles(held, new)) == expected(*some, *more)
+    assert not decode_bundles(read_bundle(held))[1]
 
 
 @given(writes, st.text(max_size=3), st.text(max_size=3))
-def test_what_is_bundled_comes_back(found, task, path):
-    item = encode(*found, task=task, path=path)
-    bundle = decode_bundle(read_bundle(item))
-    assert (bundle.task_id, bundle.path) == (task, path)
-    assert decode(item) == found
+def test_what_is_stored_by_itself_comes_back(found, task, path):
+    item = encode_alone(encoded(*found, task=task, path=path))
+    assert decode(item) == expected((task, path, found))
+    assert decode_bundles(read_bundle(item))[1]
 
 
-@given(writes, writes)
-def test_of_a_number_the_first_write_stays(first, more):
-    held, new = encode(*first), encode(*more, path="other")
-    joined = join_bundles(held, new)
-    expected = {number: (number, channel, value) for number, channel, value in [*reversed(more), *reversed(first)]}
-    assert {write[0]: write for write in decode(joined)} == expected
-    assert decode(joined)[: len(first)] == first
-    assert join_bundles(joined, new) == joined
-    assert join_bundles(held, held) == held
+@given(st.lists(writes, min_size=1, max_size=4), st.booleans())
+def test_of_a_number_the_first_write_stays(calls, is_first_alone):
+    rows = [[*read_bundle(encode_bundles([encoded(*found)]))] for found in calls]
+    if is_first_alone:
+        rows[:1] = [read_bundle(encode_alone(encoded(*calls[0])))]
+    first = {number: (channel, value) for found in reversed(calls) for number, channel, value in reversed(found)}
+    assert decode_writes(CODEC, rows) == [("task", *first[number]) for number in sorted(first)]
 
 
 def one_by_one(task, path, channel, number, *value, values=()):
@@ -86,7 +105,8 @@ def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
         one_by_one("task", "path", "list", 1, values=dumped),
         one_by_one("task", "path", "bytes", 2, pack_text("bytes"), pack_bytes(b"\x00\xff")),
     ]
-    assert [decode(item) for item in held] == [[(0, "int", 7)], [(1, "list", texts)], [(2, "bytes", b"\x00\xff")]]
+    for item, write in zip(held, [(0, "int", 7), (1, "list", texts), (2, "bytes", b"\x00\xff")], strict=True):
+        assert decode(item) == [("task", "path", *write)]
     with StatelogSaver.open(tmp_path / "s") as saver:
         checkpoint = empty_checkpoint()
         at = saver.put(config("t"), checkpoint, {"source": "loop", "step": 0}, {})
@@ -102,7 +122,10 @@ def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
 
 
 def test_which_write_was_first_is_asked_before_which_channel():
-    rows = [[encode((0, "a", 1), (1, "d", "second"))], [one_by_one("task", "path", "b", 1, CODEC.dump(2, "")[1])]]
+    rows = [
+        [encode_alone(encoded((0, "a", 1), (1, "d", "second")))],
+        [one_by_one("task", "path", "b", 1, CODEC.dump(2, "")[1])],
+    ]
     assert decode_writes(CODEC, rows) == [("task", "a", 1), ("task", "b", 2)]
     assert decode_writes(CODEC, rows, {"d"}) == []
 

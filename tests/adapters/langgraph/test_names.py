@@ -10,6 +10,7 @@ pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 
 from statelog.adapters.langgraph.names import (
     Place,
+    group_name,
     hidden_name,
     write_name,
     writes_prefix,
@@ -47,3 +48,15 @@ def test_later_checkpoints_come_behind():
     prefixes = [writes_prefix(Place("t", "", id)) for id in ids]
     assert prefixes == sorted(prefixes)
     assert writes_prefix(Place("t", "", "no time")) < prefixes[0]
+
+
+@given(writes, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1))
+def test_names_of_groups_are_in_the_range_of_their_checkpoint_in_order(write, time_us, later_us):
+    place, task, index = write
+    prefix = writes_prefix(place)
+    first, last = writes_range(prefix)
+    name = group_name(prefix, time_us)
+    assert first <= name < last
+    assert (name < group_name(prefix, later_us)) == (time_us < later_us)
+    assert len(name) == len(first)
+    assert index == 1 or name != write_name(prefix, task, index)
