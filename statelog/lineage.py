@@ -37,11 +37,13 @@ _NOTHING_WRITTEN = written_item(())
 
 
 class Twins(NamedTuple):
-    """Where items may lie already that a commit writes: in lists of a branch's head, by a range of channels."""
+    """Where items may lie already that a commit writes: in lists of a branch's head, and of earlier checkpoints."""
 
     branch: str
-    first: str
-    last: str
+    ranges: Sequence[tuple[str, str]]
+    """Of the branch's channels, downwards."""
+    held: Sequence[tuple[Checkpoint, str]] = ()
+    """Checkpoints that may be there still, and channels of them."""
 
 
 class LineHead(NamedTuple):
@@ -371,11 +373,16 @@ def _thread_at_head(batch: Batch, parent: Checkpoint) -> int | None:
 def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
     number = batch.view.branch_number(thread, twins.branch)
     head = None if number is None else batch.head(thread, number)
-    if head is None:
-        return []
     found: list[tuple[bytes, int, int]] = []
-    for stored in items.keys_between(_state(batch, head), twins.first, twins.last).values():
-        found += items.leaves(stored)
+    if head is not None:
+        ranges = items.Ranges(_state(batch, head))
+        for first, last in twins.ranges:
+            for stored in ranges.between(first, last).values():
+                found += items.leaves(stored)
+    for checkpoint, channel in twins.held:
+        held = head_at(batch.view, thread, checkpoint.lsn)
+        value = None if held is None else items.get(_state(batch, held), channel)
+        found += () if value is None else items.leaves(value)
     return found
 
 

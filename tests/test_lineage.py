@@ -103,7 +103,7 @@ def test_twins_are_referred_to(store):
     lineage.commit_aside("aside", [items.append("list", [text])])
     a = commit(lineage, "a")
     before = store.last_lsn
-    for twins in (Twins("aside", "list", "lisu"), Twins("nowhere", "a", "b"), None):
+    for twins in (Twins("aside", [("list", "lisu")]), Twins("nowhere", [("a", "b")]), None):
         lineage.commit([items.append("x", [text])], id=f"{twins}"[:9], parent=a, line="", fork="f", twins=twins)
     sizes = [record.size_bytes for record in store.log(after=before) if record.type == "checkpoint"]
     assert sizes[0] < 600

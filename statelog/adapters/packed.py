@@ -15,6 +15,9 @@ __all__ = ["Constructed", "Packed", "Serialised"]
 
 MSGPACK = "msgpack"
 SERIALISED = "serialised"
+SNAPSHOT = b"\xc1"
+"""In place of the first item of a list: the list is what LangGraph stores of a DeltaChannel. In msgpack no item begins
+so."""
 _DEPTH_MAX = 128
 
 
@@ -26,6 +29,8 @@ class Packed:
 
     def shown(self) -> Any:
         """Return what it says, of plain types and `Constructed`; itself if it is no msgpack."""
+        if self.data == SNAPSHOT:
+            return Constructed("DeltaSnapshot", ())
         try:
             value, end = _read(self.data, 0, 0)
         except (IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):

@@ -159,11 +159,16 @@ def channel_name(channel: str) -> str:
 # latest are written again with every commit of one ------------------------------------------------
 
 
-@lru_cache(maxsize=256)
 def writes_prefix(place: Place) -> str:
     """Return what the names of a checkpoint's pending writes begin with: later checkpoints mostly come behind."""
-    time = int(place.id[:8] + place.id[9:13], 16) if _TIME.match(place.id) else 0
-    return _digits(time, _TIME_WIDTH) + _short_digest(place.namespace, place.id)[:_PLACE_WIDTH]
+    return checkpoint_prefix(place.namespace, place.id)
+
+
+@lru_cache(maxsize=256)
+def checkpoint_prefix(namespace: str, id: str) -> str:
+    """Return `writes_prefix` of a checkpoint of any thread."""
+    time = int(id[:8] + id[9:13], 16) if _TIME.match(id) else 0
+    return _digits(time, _TIME_WIDTH) + _short_digest(namespace, id)[:_PLACE_WIDTH]
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:

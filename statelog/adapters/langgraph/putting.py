@@ -7,11 +7,22 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items
-from statelog.adapters.langgraph.names import CHECKPOINT_CHANNEL, METADATA_CHANNEL, Place, channel_name
+from statelog.adapters.langgraph.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    WRITES_BRANCH,
+    Place,
+    channel_name,
+    checkpoint_prefix,
+    writes_prefix,
+    writes_range,
+)
 from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.reading import decode_checkpoint, decode_own, find_place, kept_item
 from statelog.adapters.langgraph.still import begins, freeze_all, joined, still
 from statelog.adapters.langgraph.unchanged import common_ends
+from statelog.adapters.langgraph.values import is_snapshot
+from statelog.lineage import Twins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
 
     from statelog import Checkpoint
+    from statelog.adapters.langgraph.reading import Own
     from statelog.adapters.langgraph.still import Still
     from statelog.adapters.langgraph.unchanged import Frozen
     from statelog.adapters.langgraph.values import Codec, Encoded
@@ -27,6 +39,41 @@ if TYPE_CHECKING:
 
 _ALL = 1 << 62
 _BASES_MAX = 256
+_PREFIXES_MAX = 512
+
+
+class Trail(NamedTuple):
+    """Where on the way to a checkpoint that is which a DeltaChannel of it would be made of."""
+
+    number: int
+    """Of checkpoints passed."""
+    prefixes: tuple[str, ...]
+    """Of the names of pending writes of the last ones."""
+    snapshots: Mapping[str, tuple[int, Checkpoint]]
+    """Where channels were stored last: the number, and the checkpoint."""
+
+    def after(self, snapshots: Sequence[str], made: Checkpoint | None, own: Own) -> Trail:
+        """Return the trail one checkpoint on, where some channels were stored."""
+        prefixes = (*self.prefixes[1 - _PREFIXES_MAX :], checkpoint_prefix(own.namespace, own.id))
+        known = self.snapshots
+        if snapshots and made is not None:
+            known = {**known, **dict.fromkeys(snapshots, (self.number, made))}
+        return Trail(self.number + 1, prefixes, known)
+
+    def twins(self, snapshots: Sequence[str], asked: Place) -> Twins:
+        """Return where items may lie of what is put on top of a checkpoint, some channels as they are stored."""
+        prefixes = [writes_prefix(asked)]
+        held: list[tuple[Checkpoint, str]] = []
+        for name in snapshots:
+            number, checkpoint = self.snapshots.get(name, (0, None))
+            passed = min(self.number - number, len(self.prefixes))
+            prefixes = max(prefixes, [*self.prefixes[len(self.prefixes) - passed :]], key=len)
+            if checkpoint is not None:
+                held.append((checkpoint, name))
+        return Twins(WRITES_BRANCH, [*map(writes_range, reversed(prefixes))], held)
+
+
+NO_TRAIL = Trail(0, (), {})
 
 
 class Base(NamedTuple):
@@ -37,17 +84,21 @@ class Base(NamedTuple):
     channels: Mapping[str, Stored]
     latest: str
     """See `Own.latest`."""
+    trail: Trail
 
     @property
     def has_metadata(self) -> bool:
         """Whether it has metadata in a channel."""
         return METADATA_CHANNEL in self.channels
 
-    def after(self, writes: Sequence[Write], made: Checkpoint, versions: Mapping[str, Any], latest: str) -> Base:
+    def after(
+        self, changes: Changes, writes: Sequence[Write], made: Checkpoint, checkpoint: LangGraphCheckpoint, own: Own
+    ) -> Base:
         """Return what a put has made of this one, for the next."""
         channels = items.after(self.channels, writes, made)
         del channels[CHECKPOINT_CHANNEL]
-        return Base(made, dict(versions), channels, latest)
+        trail = self.trail.after(changes.snapshots, made, own)
+        return Base(made, dict(checkpoint["channel_versions"]), channels, own.latest, trail)
 
     @classmethod
     def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
@@ -57,8 +108,9 @@ class Base(NamedTuple):
         kept = channels.pop(CHECKPOINT_CHANNEL, None)
         own = decode_own(codec, kept) if isinstance(kept, bytes) else None
         if own is None or not isinstance(kept, bytes):
-            return cls(None, {}, {}, "")
-        return cls(parent, decode_checkpoint(codec, kept).get("channel_versions") or {}, channels, own.latest)
+            return cls(None, {}, {}, "", NO_TRAIL)
+        versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
+        return cls(parent, versions, channels, own.latest, NO_TRAIL.after((), parent, own))
 
 
 class Bases:
@@ -111,6 +163,13 @@ class Changes(NamedTuple):
     frozen: dict[str, Still]
     has_items: bool
     """Whether a list is written, of which pending writes may have items."""
+    snapshots: list[str]
+    """Channels that are DeltaChannels, and stored whole."""
+
+    def twins(self, base: Base, asked: Place) -> Twins | None:
+        """Return where items of what is written may lie."""
+        is_any = asked.id and (self.has_items or self.snapshots)
+        return base.trail.twins(self.snapshots, asked) if is_any else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
         """Keep what the lists were, by what they are in the store now."""
@@ -138,7 +197,7 @@ def value_writes(
         if channel not in new_versions and base.versions.get(channel) != version
     }
     elsewhere = _find_elsewhere(codec, lineage, place.namespace, wanted) if wanted else {}
-    changes = Changes([], {}, any(isinstance(values.get(channel), list | tuple) for channel in new_versions))
+    changes = Changes([], {}, any(isinstance(values.get(channel), list | tuple) for channel in new_versions), [])
     left = set(base.channels) - {METADATA_CHANNEL}
     for channel, version in versions.items():
         name = channel_name(channel)
@@ -147,7 +206,7 @@ def value_writes(
             if channel in values:
                 left.discard(name)
                 what = f"channel {channel!r} of thread {place.thread_id!r}"
-                changes.writes.extend(_value_writes(codec, memory, changes.frozen, name, held, values[channel], what))
+                changes.writes.extend(_value_writes(codec, memory, changes, name, held, values[channel], what))
         elif base.versions.get(channel) == version:
             left.discard(name)
         elif name in elsewhere:
@@ -158,11 +217,15 @@ def value_writes(
 
 
 def _value_writes(
-    codec: Codec, memory: Frozen, made: dict[str, Still], name: str, held: Stored | None, value: Any, what: str
+    codec: Codec, memory: Frozen, changes: Changes, name: str, held: Stored | None, value: Any, what: str
 ) -> list[Write]:
     """Return the writes that set a channel, none if it is what it was."""
     if type(value) is not list or not codec.proves:
-        return _encoded_writes(name, held, codec.encode(value, what))
+        alone = codec.encode(value, what)
+        if is_snapshot(alone):
+            changes.snapshots.append(name)
+        return _encoded_writes(name, held, alone)
+    made = changes.frozen
     known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
     now = None
     if known is not None and not isinstance(held, bytes | None):

@@ -21,7 +21,6 @@ from statelog.adapters.langgraph.gathering import Gatherer
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
-    WRITES_BRANCH,
     Place,
     checkpoint_name,
     config_of,
@@ -29,8 +28,6 @@ from statelog.adapters.langgraph.names import (
     line_name,
     place_of,
     thread_id_of,
-    writes_prefix,
-    writes_range,
 )
 from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.pending import Pending, commit_pending, pending
@@ -54,7 +51,7 @@ from statelog.adapters.langgraph.unchanged import Frozen
 from statelog.adapters.langgraph.values import Codec, Parts
 from statelog.aio.running import Runner, stream
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
-from statelog.lineage import Lineage, Twins
+from statelog.lineage import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -327,9 +324,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             metadata=small,
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, codec, place.namespace),
-            twins=Twins(WRITES_BRANCH, *writes_range(writes_prefix(asked))) if asked.id and changes.has_items else None,
+            twins=changes.twins(base, asked),
         )
-        next_base = base.after(writes, made, checkpoint["channel_versions"], own.latest)
+        next_base = base.after(changes, writes, made, checkpoint, own)
         self._bases.put(place, next_base)
         changes.remember(self._frozen, next_base)
 

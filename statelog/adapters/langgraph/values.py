@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from statelog import items
-from statelog.adapters.packed import MSGPACK, Packed, Serialised
+from statelog.adapters.packed import MSGPACK, SNAPSHOT, Packed, Serialised
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
@@ -38,6 +38,10 @@ _SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
 
 _ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+_EXTENSION_HEADS = (b"\xc7", b"\xc8", b"\xc9")
+_SNAPSHOT_TYPE = 7
+"""The extension type of what a DeltaChannel is stored as now and then."""
+
 _METADATA_SIZE_BYTES_MAX = 48 * 1024
 _MAJOR_LIST = 4
 
@@ -90,6 +94,34 @@ def split_list(data: bytes) -> list[bytes] | None:
     return None if parts is None or len(data) < _SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
 
+def _snapshot_head(size: int) -> bytes:
+    """Return what stands before so many bytes that a DeltaChannel is stored as, at its shortest."""
+    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    return bytes([0xC6 + width.bit_length()]) + size.to_bytes(width) + bytes([_SNAPSHOT_TYPE])
+
+
+def _split_snapshot(data: bytes) -> list[bytes] | None:
+    """Return the items of a DeltaChannel's list that is worth splitting, behind `SNAPSHOT`; None of anything else."""
+    at = 2 + (1 << (data[0] - 0xC7))
+    if data[at - 1 : at] != bytes([_SNAPSHOT_TYPE]) or data[:at] != _snapshot_head(len(data) - at):
+        return None
+    parts = split_list(data[at:])
+    return [SNAPSHOT, *parts] if parts else None
+
+
+def is_snapshot(encoded: Encoded) -> bool:
+    """Whether a value is what a DeltaChannel is stored as, split."""
+    return isinstance(encoded, list) and encoded[:1] == [_SNAPSHOT_ITEM]
+
+
+_SNAPSHOT_ITEM = pack(SNAPSHOT)
+_NIL = b"\xc0"
+
+
+def _in_one(parts: list[Joined]) -> bytes:
+    return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
+
+
 class Codec:
     """A serialiser, and what becomes of its bytes."""
 
@@ -123,7 +155,7 @@ class Codec:
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what)
-        parts = split_list(data)
+        parts = split_list(data) if data[:1] not in _EXTENSION_HEADS else _split_snapshot(data)
         return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
@@ -142,16 +174,25 @@ class Codec:
     def decode(self, read: Read, prototypes: Prototypes | None = None) -> Any:
         """Return a value; with `prototypes`, of what lists share a copy. Raises what the serialiser raises."""
         if isinstance(read, list):
+            if read and read[0].data.startswith(SNAPSHOT):
+                first = Joined(read[0].number - 1, read[0].data[len(SNAPSHOT) :])
+                return self._decode_snapshot([first, *read[1:]], prototypes)
             if prototypes is not None and self.proves:
                 return [value for part in read for value in prototypes.items(part)]
-            head = array_head(sum(part.number for part in read))
-            return self._serde.loads_typed((MSGPACK, b"".join([head, *[part.data for part in read]])))
+            return self._serde.loads_typed((MSGPACK, _in_one(read)))
         if read.startswith(_PREFIX):
             return self._serde.loads_typed((MSGPACK, items.unwrap(_PREFIX, read)))
         if read[0] >> 5 == _MAJOR_LIST:
             return self.decode([join(items.read_list(read))])
         serialised = cbor.decode(read)
         return self._serde.loads_typed((serialised.type, serialised.data))
+
+    def _decode_snapshot(self, read: list[Joined], prototypes: Prototypes | None) -> Any:
+        if not self.proves:
+            data = _in_one(read)
+            return self._serde.loads_typed((MSGPACK, _snapshot_head(len(data)) + data))
+        kind = type(self._serde.loads_typed((MSGPACK, _snapshot_head(len(_NIL)) + _NIL)))
+        return kind(self.decode(read, prototypes))
 
     # --- what is kept of a checkpoint -------------------------------------------------
 

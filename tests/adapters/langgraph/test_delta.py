@@ -130,3 +130,45 @@ def test_a_copy_has_its_channels(saver):
     assert graph.get_state(config("copy")).values == expected
     run(graph, 2, thread="copy")
     assert len(graph.get_state(config("copy")).values["messages"]) == 22
+
+
+class Big(TypedDict):
+    messages: Annotated[list, DeltaChannel(concatenate, snapshot_frequency=5)]
+
+
+def say(graph, turns, thread="t"):
+    for turn in turns:
+        said = {"messages": [HumanMessage(f"{turn:04} {'x' * 4000}", id=str(turn))]}
+        graph.invoke(said, config(thread), durability="sync")
+
+
+def test_what_is_stored_whole_refers_to_what_was_written(tmp_path):
+    path, other = tmp_path / "s", tmp_path / "never whole"
+    with StatelogSaver.open(other) as saver:
+        say(talk(saver, Long), range(60))
+    with StatelogSaver.open(path) as saver:
+        say(talk(saver, Big), range(60))
+        expected = talk(saver, Big).get_state(config()).values
+        assert len(expected["messages"]) == 120
+        assert saver.store.verify().ok
+    assert path.stat().st_size < 1.4 * other.stat().st_size
+    with StatelogSaver.open(path) as saver:
+        graph = talk(saver, Big)
+        assert graph.get_state(config()).values == expected
+        listed = [found.values for found in graph.get_state_history(config())]
+        memory = talk(InMemorySaver(), Big)
+        say(memory, range(60))
+        assert listed == [found.values for found in memory.get_state_history(config())]
+
+
+def test_what_is_stored_whole_outlives_what_it_refers_to(saver):
+    graph = talk(saver, Big)
+    say(graph, range(30))
+    expected = graph.get_state(config()).values
+    saver.prune(["t"])
+    assert graph.get_state(config()).values == expected
+    say(graph, range(30, 60))
+    saver.store.compact()
+    assert [message.id for message in graph.get_state(config()).values["messages"][::2]] == [*map(str, range(60))]
+    say(graph, range(60, 90))
+    assert [message.id for message in graph.get_state(config()).values["messages"][::2]] == [*map(str, range(90))]

@@ -21,13 +21,17 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from naming import named
 from pydantic import BaseModel, computed_field, field_serializer
 from pydantic import v1 as pydantic_v1
 
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.unchanged import freeze
+from statelog.adapters.langgraph.untouched import UntouchedSerializer
+from statelog.adapters.langgraph.values import Codec, is_snapshot, join
 from statelog.errors import ValueTypeError
+from statelog.items import pack_list
 
 
 class Colour(enum.Enum):
@@ -406,3 +410,20 @@ def test_a_refused_value_leaves_nothing(saver):
 
 def test_pydantic_is_what_unchanged_was_written_for():
     assert pydantic.VERSION.startswith("2.")
+
+
+@pytest.mark.parametrize("serde", [JsonPlusSerializer(), UntouchedSerializer()], ids=lambda serde: type(serde).__name__)
+@pytest.mark.parametrize("count", [0, 1, 3, 20, 900])
+@pytest.mark.parametrize("item", [1, "x" * 90, HumanMessage("m" * 50, id="1")], ids=lambda item: type(item).__name__)
+def test_what_a_delta_channel_is_stored_as_comes_back(serde, count, item):
+    codec, data = Codec(serde), JsonPlusSerializer().dumps_typed(_DeltaSnapshot([item] * count))[1]
+    value = serde.loads_typed(("msgpack", data))
+    encoded = codec.encode(value, "value")
+    assert is_snapshot(encoded) == (count > 0 and item != 1)
+    if isinstance(encoded, bytes):
+        decoded = [codec.decode(encoded)] * 2
+    else:
+        parts = [encoded[at : at + 7] for at in range(0, len(encoded), 7)]
+        decoded = [codec.decode([join(part) for part in parts]), codec.decode(pack_list(encoded))]
+    assert [type(each) for each in decoded] == [type(value)] * 2
+    assert [serde.dumps_typed(each)[1] for each in decoded] == [data] * 2
