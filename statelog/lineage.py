@@ -6,6 +6,7 @@ one is its parent, and on a new branch if its parent has a successor already.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items, kernels
@@ -375,9 +376,10 @@ def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, i
     head = None if number is None else batch.head(thread, number)
     found: list[tuple[bytes, int, int]] = []
     if head is not None:
-        ranges = items.Ranges(_state(batch, head))
+        state = _state(batch, head)
+        between = partial(items.keys_between, state) if len(twins.ranges) == 1 else items.Ranges(state).between
         for first, last in twins.ranges:
-            for stored in ranges.between(first, last).values():
+            for stored in between(first, last).values():
                 found += items.leaves(stored)
     for checkpoint, channel in twins.held:
         held = head_at(batch.view, thread, checkpoint.lsn)
