@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.branches import BranchInfo, list_branches
@@ -223,9 +222,7 @@ class Thread(Located):
             )
 
         place = self._place_if_known()
-        direct = place and _new(
-            DirectRollback, (*place, partial(self._find, target=target), metadata_item, expected_version)
-        )
+        direct = place and _new(DirectRollback, (*place, target, self._find, metadata_item, expected_version))
         return self._checkpoint_made(self._session.write(work, direct=direct))
 
     def fork(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from functools import partial
 from time import time_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.format.keys import VERSIONS_PER_PAGE, encode_page_key
 from statelog.format.record import Nodes, sealed
 from statelog.kernels import pack_numbers
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
-from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN, NULL_ITEM, CheckpointEvent
+from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN, NULL_ITEM, CheckpointEvent, found_checkpoint
 from statelog.log.lines import line_from_memory
 from statelog.log.names import channel_key
 from statelog.log.step import NO_ROOT, NO_TARGET, NOTHING_GROWN, PUTS, changes_of, lists_after
@@ -107,21 +107,31 @@ class DirectRollback(NamedTuple):
 
     thread: int
     branch: int
-    find: Callable[[View, int, int], Head]
-    """Looks the target up. It may raise: then nothing was done."""
+    target: object
+    """What the caller has named."""
+    find: Callable[[View, int, int, Any], Head]
+    """Looks the target up in a branch of a thread. It may raise: then nothing was done."""
     metadata: bytes
     expected_version: int | None
 
     def run(self, transaction: WriteTransaction, memory: Memory, _cache: NodeCache) -> Head | None:
         """Put the checkpoint into the transaction; None if a batch must."""
-        thread, branch, find, metadata, expected_version = self
+        thread, branch, named, find, metadata, expected_version = self
         head = memory.heads.get((thread, branch))
         if head is None or head.page is None or head.event.branch != branch:
             return None
         version = head.event.version + 1
         if not _is_as_expected(expected_version, version):
             return None
-        target = find(View(transaction), thread, branch)
+        found = read = None
+        if type(named) is int and 0 <= named < version:  # mostly: and what `find` does first
+            found = kernels.version_find(*transaction.mapped(), thread, branch, named)
+        if found is not None:
+            read = found_checkpoint(found)
+        if read is not None:
+            target = _new(Head, (*read, None, None, NO_LISTS))
+        else:
+            target = find(View(transaction), thread, branch, named)
         line = line_from_memory(memory, thread, branch, version, target)
         if line is None:
             return None
