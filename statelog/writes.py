@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from statelog.schema import Schema
 
 
+_TEXT_ONLY = frozenset((str,))
 NO_METADATA = b"\xa0"
 """The item of none."""
 
@@ -45,7 +46,8 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
-        for channel, value in normalise_update(update).items():
+        is_plain = type(update) is dict and _TEXT_ONLY.issuperset(map(type, update))
+        for channel, value in tuple(update.items()) if is_plain else normalise_update(update).items():
             channel_key(channel)
             check, reducer = schema.writing(channel)
             write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)

@@ -98,6 +98,7 @@ class Committer:
         self._expected = 1
         self._delivered_at_s = 0.0
         self._flush_s = 0.0
+        """How long groups of several take, of late."""
 
     def submit(self, work: Callable[[WriteTransaction], T], *, is_flushed: bool = True) -> T:
         """Run `work` in a write transaction, and return its result once that is durable.
@@ -164,9 +165,11 @@ class Committer:
             started_s = perf_counter()
             with self._environment.write_lock:
                 self._execute(group)
-            self._flush_s += _EMA_WEIGHT * (perf_counter() - started_s - self._flush_s)
             self.groups += 1
             self.commits += len(group)
+            if len(group) > 1:
+                weight = _EMA_WEIGHT if self._flush_s else 1.0
+                self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
             if self.groups % _READER_CHECK_COMMITS == 0:
                 self._check_readers()
             if armed:
