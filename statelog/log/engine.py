@@ -12,7 +12,6 @@ from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
 from statelog.log.view import View
 from statelog.storage.environment import Environment
-from statelog.storage.writing import COMMITTED
 
 if TYPE_CHECKING:
     import os
@@ -38,22 +37,21 @@ class Direct(Protocol[T_co]):
 class _Last:
     """The last write transaction of this process, and what is remembered of it.
 
-    LMDB numbers write transactions without gaps, so it holds inside the same
-    transaction, and in the next number if this one is known to have committed.
+    It holds inside the same transaction, and in the next, as long as nobody else has changed anything: neither another
+    process, nor in that same transaction another engine on the file.
     """
 
-    __slots__ = ("memory", "transaction")
+    __slots__ = ("changes", "memory", "transaction")
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, transaction: WriteTransaction) -> None:
         self.memory = memory
-        self.transaction: WriteTransaction | None = None
+        self.transaction = transaction
+        self.changes = transaction.changes
 
     def holds_in(self, transaction: WriteTransaction) -> bool:
         """Whether nothing can have happened since."""
         last = self.transaction
-        if last is None:
-            return False
-        return last is transaction or (last.number + 1 == transaction.number and last.stage is COMMITTED)
+        return self.changes == last.changes and (last is transaction or transaction.follows(last))
 
 
 class Engine:
@@ -163,12 +161,12 @@ class Engine:
     def _run(self, work: Callable[[Batch], T], direct: Direct[T] | None, transaction: WriteTransaction) -> T:
         last = self._last
         if last is None or not last.holds_in(transaction):
-            last = _Last(Memory(read_log_end(transaction)))
+            last = _Last(Memory(read_log_end(transaction)), transaction)
         memory = last.memory
         if direct is not None:
             self._last = None  # until all of it is in
             made = direct.run(transaction, memory, self.cache)
-            last.transaction = transaction
+            last.transaction, last.changes = transaction, transaction.changes
             self._last = last
             if made is not None:
                 return made
@@ -177,7 +175,7 @@ class Engine:
         self._last = None
         batch.apply(transaction)
         memory.take_over(batch)
-        last.transaction = transaction
+        last.transaction, last.changes = transaction, transaction.changes
         self._last = last
         transaction.callbacks += (batch.remember_nodes,)
         return result

@@ -138,6 +138,15 @@ class WriteTransaction(ReadTransaction):
             callback()
         self._end()
 
+    def follows(self, last: WriteTransaction) -> bool:
+        """Whether nothing was committed, by any process, between another transaction of this process and this one.
+
+        LMDB numbers transactions without gaps, but for those that change nothing: the next one has their number again.
+        """
+        if last.changes:
+            return last.number + 1 == self.number and last.stage is COMMITTED
+        return last.number == self.number
+
     @property
     def may_be_committed(self) -> bool:
         """Whether LMDB's commit was called."""

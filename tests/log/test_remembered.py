@@ -1,0 +1,81 @@
+"""What an engine remembers of its last commit: it must not outlive a change by another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import statelog
+from statelog.errors import CheckpointNotFoundError, ConflictError
+
+COMMIT = 'store.thread("t").commit({"n": -1})'
+RETAIN = 'store.retain(threads="t", keep_last=2)'
+
+
+def elsewhere(path, change):
+    """Let another process change a store."""
+    code = f"import statelog, sys\nstore = statelog.open(sys.argv[1])\n{change}\nstore.close()"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+
+
+def refuse_commit(thread):
+    with pytest.raises(ConflictError):
+        thread.commit({"n": 0}, expected_version=77)
+
+
+def refuse_rollback(thread):
+    with pytest.raises(CheckpointNotFoundError):
+        thread.rollback(77)
+
+
+def change_nothing(thread):
+    assert thread.edit(lambda _mount: None) is None
+
+
+@pytest.mark.parametrize("change", [COMMIT, RETAIN])
+@pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, change_nothing])
+def test_what_another_process_changes_after_a_transaction_that_changed_nothing_is_seen(store, path, idle, change):
+    thread = store.thread("t")
+    for number in range(6):
+        thread.commit({"n": number})
+    idle(thread)
+    elsewhere(path, change)
+    version = thread.version
+    assert thread.commit({"n": 6}).version == version + 1
+    assert store.verify().problems == []
+
+
+def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
+    thread = store.thread("t")
+    thread.commit({"n": 0})
+    remembered = store._engine._last.memory
+    refuse_commit(thread)
+    thread.commit({"n": 1})
+    assert store._engine._last.memory is remembered
+
+
+@pytest.mark.parametrize("change", [COMMIT, RETAIN])
+def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path, change):
+    with statelog.open(path) as other:
+        thread = store.thread("t")
+        for number in range(6):
+            thread.commit({"n": number})
+        works = [
+            lambda: thread.commit({"n": 6}),
+            lambda: thread.commit({"n": 7}),
+            lambda: exec(change, {"store": other}),
+        ]
+        threads = [threading.Thread(target=work) for work in works]
+        with store._engine.environment.write_lock:
+            for each in threads:
+                each.start()
+                time.sleep(0.1)
+        for each in threads:
+            each.join(timeout=60)
+        version = thread.version
+        assert thread.commit({"n": 8}).version == version + 1
+        assert store.verify().problems == []
