@@ -375,6 +375,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
         environment._check_open()  # noqa: SLF001
         environment._shut_gate(_DRAIN_TIMEOUT_S)  # noqa: SLF001
         locks.acquire_presence(0)  # before anybody else can know the file
+        locks.acquire_writable(0)
         environment.handles.raw.close()
         environment.handles = None  # type: ignore[assignment]  # gated until it is set again
         try:

@@ -93,6 +93,14 @@ class FileLocks:
         if not self.supported:
             self._flock(fcntl.LOCK_SH)
 
+    def acquire_writable(self, timeout_s: float) -> None:
+        """Say that this process may write to the store: nobody else then ends the session of its journal.
+
+        Raises:
+            StoreLockedError: another is ending it. Facts: path, timeout_s.
+        """
+        self._acquire(_WRITABLE_SHARED, timeout_s)
+
     @contextlib.contextmanager
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Say that this process has the store open, and keep others from opening it while the `with` block runs.
@@ -104,7 +112,7 @@ class FileLocks:
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
-                self._acquire(_WRITABLE_SHARED, timeout_s)
+                self.acquire_writable(timeout_s)
             yield
         except BaseException:
             self._try(_PRESENCE_FREE)

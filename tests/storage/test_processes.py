@@ -5,6 +5,8 @@ import threading
 import pytest
 
 from statelog.errors import StoreFullError
+from statelog.storage.compaction import compact_file, exclusively
+from statelog.storage.journal import journal_path
 
 COMMIT = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
@@ -41,6 +43,21 @@ def test_the_last_transaction_of_another_process_is_seen(run_child, environment)
     before = environment.last_transaction_id()
     run_child(COMMIT, 3)
     assert environment.last_transaction_id() == before + 3
+
+
+def test_who_leaves_a_store_leaves_the_journal_to_those_who_write_also_after_a_compaction(
+    run_child, environment, append, path, check_whole
+):
+    environment.committer.submit(append)
+    with exclusively(environment):
+        compact_file(environment)
+    environment.committer.submit(append)
+    journal = journal_path(path).stat().st_ino
+    assert run_child("Environment.open(sys.argv[1], max_size_bytes=2**26).close(); say('closed')") == (0, ["closed"])
+    assert journal_path(path).stat().st_ino == journal
+    environment.committer.submit(append)
+    environment.make_steady()
+    assert check_whole(environment) == 3
 
 
 GROW = """
