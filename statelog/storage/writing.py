@@ -139,10 +139,12 @@ class WriteTransaction(ReadTransaction):
         self._end()
 
     def follows(self, last: WriteTransaction) -> bool:
-        """Whether nothing was committed, by any process, between another transaction of this process and this one.
+        """Whether nothing was changed, by any process, between another transaction of this process and here.
 
         LMDB numbers transactions without gaps, but for those that change nothing: the next one has their number again.
         """
+        if self.changes:
+            return False
         if last.changes:
             return last.number + 1 == self.number and last.stage is COMMITTED
         return last.number == self.number

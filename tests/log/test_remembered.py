@@ -58,14 +58,16 @@ def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
     assert store._engine._last.memory is remembered
 
 
+@pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, lambda thread: thread.commit({"n": 6})])
 @pytest.mark.parametrize("change", [COMMIT, RETAIN])
-def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path, change):
+def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path, idle, change):
     with statelog.open(path) as other:
         thread = store.thread("t")
         for number in range(6):
             thread.commit({"n": number})
         works = [
-            lambda: thread.commit({"n": 6}),
+            lambda: idle(thread),
+            lambda: exec(change, {"store": other}),
             lambda: thread.commit({"n": 7}),
             lambda: exec(change, {"store": other}),
         ]
