@@ -186,13 +186,13 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
 
 def decode_writes(codec: Codec, rows: Sequence[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
-    found: dict[Any, tuple[str, BundledWrite]] = {}
+    found: dict[tuple[str, int], tuple[Any, BundledWrite]] = {}
     for task_id, path, writes in _in_order(rows):
         for number, write in writes.items():
-            found.setdefault(writes_sort_key(path, task_id, number), (task_id, write))
+            found.setdefault((task_id, number), (writes_sort_key(path, task_id, number), write))
     return [
         (task_id, write.channel, decode_write(codec, write))
-        for _key, (task_id, write) in sorted(found.items(), key=_first)
+        for (task_id, _number), (_key, write) in sorted(found.items(), key=_sort_key)
         if channels is None or write.channel in channels
     ]
 
@@ -209,5 +209,5 @@ def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     yield from reversed(groups)
 
 
-def _first(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
+def _sort_key(pair: tuple[Any, tuple[Any, BundledWrite]]) -> Any:
+    return pair[1][0]

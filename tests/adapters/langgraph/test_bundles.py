@@ -144,3 +144,15 @@ def test_a_task_may_write_in_several_calls(tmp_path):
     assert sorted(found[0], key=str) == sorted(found[1], key=str)
     assert ("task", "messages", [message, message]) in found[0]
     assert ("task", "b", 3) not in found[0]
+
+
+def test_a_task_s_path_does_not_say_which_write_it_is(tmp_path):
+    found = []
+    with StatelogSaver.open(tmp_path / "s") as ours:
+        for saver in (ours, InMemorySaver()):
+            at = saver.put(config("t"), empty_checkpoint(), {"source": "loop", "step": 0}, {})
+            saver.put_writes(at, [("a", 1), ("b", 2)], "task", "path 1")
+            saver.put_writes(at, [("a", 3), ("b", 4), ("c", 5)], "task", "path 2")
+            saver.put_writes(at, [("a", 6)], "task", "path 0")
+            found.append(saver.get_tuple(at).pending_writes)
+    assert found[0] == found[1] == [("task", "a", 1), ("task", "b", 2), ("task", "c", 5)]
