@@ -20,6 +20,9 @@ _held = attrgetter("__dict__")
 _extra = attrgetter("__pydantic_extra__")
 _JUST_DICTS, _TEXT_ALONE = frozenset([dict]), frozenset([str])
 
+_UNTOLD = (RecursionError, RuntimeError, AttributeError)
+"""RuntimeError: changed meanwhile by another OS thread. AttributeError: a model that was not made as pydantic does."""
+
 
 class Singles:
     """Items frozen one by one."""
@@ -156,7 +159,7 @@ def freeze_all(values: Sequence[Any]) -> Still:
     """Return what the items of a list are."""
     try:
         return Rows.of(values) or Singles([*map(freeze, values)])
-    except (RecursionError, RuntimeError):  # RuntimeError: changed meanwhile by another OS thread
+    except _UNTOLD:
         return Singles([Unproved() for _ in values])
 
 
@@ -164,7 +167,7 @@ def begins(known: Still, values: Sequence[Any]) -> bool:
     """Whether it is told at once that a list begins with what is known."""
     try:
         return known.begins(values)
-    except (RecursionError, RuntimeError):
+    except _UNTOLD:
         return False
 
 

@@ -151,3 +151,12 @@ def test_lists_of_two_kinds_go_together_one_by_one() -> None:
     assert isinstance(known, Singles)
     assert known.items() == [freeze(AIMessage("a")), freeze({"a": 1})]
     assert joined(known, freeze_all([])) is known
+
+
+def test_of_a_model_that_was_not_made_whole_nothing_is_known() -> None:
+    bare = AIMessage.__new__(AIMessage)
+    for values in ([bare], [{"a": bare}], ["a", bare]):
+        known = freeze_all(values)
+        assert len(known) == len(values)
+        assert not begins(known, values)
+    assert not begins(freeze_all([AIMessage("a")]), [bare])
