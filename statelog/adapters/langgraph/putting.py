@@ -225,6 +225,7 @@ def _value_writes(
         if is_snapshot(alone):
             changes.snapshots.append(name)
         return _encoded_writes(name, held, alone)
+    value = [*value]  # another OS thread may lengthen it meanwhile
     made = changes.frozen
     known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
     now = None

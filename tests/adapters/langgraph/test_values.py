@@ -18,6 +18,7 @@ pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 import pydantic
 from histories import config
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -427,3 +428,30 @@ def test_what_a_delta_channel_is_stored_as_comes_back(serde, count, item):
         decoded = [codec.decode([join(part) for part in parts]), codec.decode(pack_list(encoded))]
     assert [type(each) for each in decoded] == [type(value)] * 2
     assert [serde.dumps_typed(each)[1] for each in decoded] == [data] * 2
+
+
+class Growing(BaseModel):
+    """Lengthens the list that it is in when that is looked at, as another OS thread might."""
+
+    text: str = ""
+
+    def __getattr__(self, _name):
+        listed.append(AIMessage("late"))
+
+
+listed = []
+
+
+def test_a_list_may_grow_while_it_is_put(tmp_path):
+    growing = Growing.__new__(Growing)
+    object.__setattr__(growing, "__dict__", {"text": "x" * 40})
+    with StatelogSaver.open(tmp_path / "s") as saver:
+        at = config("t")
+        for number in range(3):
+            listed[:] = [AIMessage(f"{index} {'x' * 40}") for index in range(number + 1)] + [growing]
+            versions = {"messages": str(number)}
+            checkpoint = {**empty_checkpoint(), "channel_values": {"messages": listed}, "channel_versions": versions}
+            at = saver.put(at, checkpoint, {"source": "loop", "step": 0}, versions)
+            found = saver.get_tuple(at).checkpoint["channel_values"]["messages"]
+            assert found[: number + 1] == listed[: number + 1]
+            assert len(listed) > number + 2
