@@ -5,6 +5,7 @@ The store shares flushes between commits by itself; this shares the commit, whic
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -25,7 +26,7 @@ _PATIENCE_S_MAX = 0.005
 class _Request(Generic[T]):
     """The part of one caller."""
 
-    __slots__ = ("error", "gate", "is_settled", "part")
+    __slots__ = ("error", "gate", "is_settled", "part", "to_wake")
 
     def __init__(self, part: T) -> None:
         self.part = part
@@ -34,15 +35,19 @@ class _Request(Generic[T]):
         self.gate = Lock()
         """Held while its caller sleeps; released when it is settled, or is to commit for others."""
         self.gate.acquire()
+        self.to_wake: list[Lock] = []
+        """Of a leader that has passed on: gates still to be released."""
 
 
 class _Line(Generic[T]):
     """Those who write to the same."""
 
-    __slots__ = ("assembled", "awaited", "commit_s", "delivered_at_s", "expected", "is_led", "waiting")
+    __slots__ = ("assembled", "awaited", "commit_s", "delivered_at_s", "expected", "group", "leader", "waiting")
 
     def __init__(self) -> None:
-        self.is_led = False
+        self.leader: _Request[T] | None = None
+        self.group: list[_Request[T]] = []
+        """Whose parts the leader commits, its own first."""
         self.waiting: list[_Request[T]] = []
         """Who waits for the commit that is being made."""
         self.expected = 1
@@ -72,20 +77,25 @@ class Gatherer(Generic[T]):
 
         """
         request = _Request(part)
-        with self._lock:
-            line = self._line(name)
-            is_led = line.is_led
-            if is_led:
-                line.waiting.append(request)
-                if len(line.waiting) == line.awaited:
-                    line.awaited = 0
-                    line.assembled.release()
-            else:
-                line.is_led = True
-        if is_led:
-            self._wait(line, request)
-        if not request.is_settled:
-            self._lead(line, request, make)
+        line: _Line[T] | None = None
+        try:
+            with self._lock:
+                line = self._line(name)
+                if line.leader is None:
+                    line.leader = request
+                else:
+                    line.waiting.append(request)
+                    if len(line.waiting) == line.awaited:
+                        line.awaited = 0
+                        line.assembled.release()
+            if line.leader is not request:
+                request.gate.acquire()
+            if line.leader is request:
+                self._lead(line, request, make)
+        except BaseException:
+            if line is not None:
+                self._leave(line, request)
+            raise
         if request.error is not None:
             raise request.error
 
@@ -93,44 +103,44 @@ class Gatherer(Generic[T]):
         line = self._lines.get(name)
         if line is None:
             if len(self._lines) >= _LINES_MAX:
-                self._lines = {each: line for each, line in self._lines.items() if line.is_led}
+                self._lines = {each: line for each, line in self._lines.items() if line.leader is not None}
             line = self._lines[name] = _Line()
         return line
 
-    def _wait(self, line: _Line[T], request: _Request[T]) -> None:
-        try:
-            request.gate.acquire()
-        except BaseException:  # interrupted: the others must not wait for this one
+    def _leave(self, line: _Line[T], request: _Request[T]) -> None:
+        """Take one who was interrupted out, wherever it is: the others must not wait for it."""
+        while True:
             with self._lock:
-                is_free = request in line.waiting
-                if is_free:
+                is_leader = line.leader is request
+                if request in line.waiting:
                     line.waiting.remove(request)
-            if not is_free and not request.is_settled and request.gate.acquire() and not request.is_settled:
-                self._pass_on(line)
-            raise
+                    request.is_settled = not is_leader
+                is_in_hands = not is_leader and not request.is_settled and request in line.group
+            if is_leader:
+                self._pass_on(line, request)
+                return
+            _wake(request.to_wake)
+            if not is_in_hands:
+                return
+            request.gate.acquire()  # released when it is settled, or leads
 
     def _lead(self, line: _Line[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
-        group = [request]
-        began_s = 0.0
+        line.group = group = [request]
+        began_s = perf_counter()
         try:
             if line.expected > 1:
                 self._assemble(line)
             with self._lock:
-                group += line.waiting[: _TOGETHER_MAX - 1]
-                del line.waiting[: _TOGETHER_MAX - 1]
+                if line.waiting and line.waiting[0] is request:  # who passed on was interrupted before taking it out
+                    line.waiting.pop(0)
+                while line.waiting and len(group) < _TOGETHER_MAX:
+                    group.append(line.waiting[0])  # first into the one, then out of the other: nobody is lost
+                    line.waiting.pop(0)
             began_s = perf_counter()
             _settle(group, make)
+            line.commit_s += _EMA_WEIGHT * (perf_counter() - began_s - line.commit_s)
         finally:
-            with self._lock:  # after an interrupt some are not settled: one of them leads next
-                line.waiting[:0] = [member for member in group[1:] if not member.is_settled]
-                line.expected = sum(member.is_settled for member in group) + len(line.waiting)
-                line.delivered_at_s = perf_counter()
-                if began_s:
-                    line.commit_s += _EMA_WEIGHT * (line.delivered_at_s - began_s - line.commit_s)
-            self._pass_on(line)
-            for member in group[1:]:
-                if member.is_settled:
-                    member.gate.release()
+            self._pass_on(line, request)
 
     def _assemble(self, line: _Line[T]) -> None:
         """Wait a little for those who were there the last time.
@@ -150,13 +160,34 @@ class Gatherer(Generic[T]):
         finally:
             line.awaited = 0
 
-    def _pass_on(self, line: _Line[T]) -> None:
-        """Let the next who waits commit."""
+    def _pass_on(self, line: _Line[T], request: _Request[T]) -> None:
+        """Let the next who waits commit, and wake who is settled.
+
+        Written to be run again by `_leave` after an interrupt at any line.
+        """
         with self._lock:
-            if line.waiting:
-                line.waiting.pop(0).gate.release()
-            else:
-                line.is_led = False
+            if line.leader is request:
+                waiting, others = line.waiting, line.group[1:]
+                left = [member for member in others if not member.is_settled and member not in waiting]
+                waiting[:0] = left  # after an interrupt: one of them leads next
+                line.expected = len(line.group) - len(left) + len(waiting)
+                line.delivered_at_s = perf_counter()
+                request.to_wake = [member.gate for member in others if member.is_settled]
+                if waiting:
+                    request.to_wake.append(waiting[0].gate)
+                line.group = []
+                line.leader = waiting[0] if waiting else None
+                if waiting:
+                    waiting.pop(0)
+        _wake(request.to_wake)
+
+
+def _wake(gates: list[Lock]) -> None:
+    """Release every gate; one that was released before an interrupt, once more."""
+    while gates:
+        with suppress(RuntimeError):
+            gates[-1].release()
+        gates.pop()
 
 
 def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object]) -> None:

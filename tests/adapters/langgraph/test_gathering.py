@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 import threading
 from itertools import chain
 
 import pytest
 
+from statelog.adapters.langgraph import gathering
 from statelog.adapters.langgraph.gathering import Gatherer
 
 
@@ -60,7 +63,7 @@ def test_who_waits_goes_together(bad):
         [0, *[n for n in range(1, 20) if not (bad and n == 7)] * 2]
     )
     assert len(commits.made) == (19 if bad else 2)
-    assert not gatherer._lines["t"].is_led
+    assert gatherer._lines["t"].leader is None
 
 
 def test_nobody_is_left_waiting_by_many():
@@ -70,7 +73,7 @@ def test_nobody_is_left_waiting_by_many():
         thread.join(20)
         assert not thread.is_alive()
     assert sorted(chain.from_iterable(commits.made)) == list(range(200))
-    assert not gatherer._lines["t"].is_led
+    assert gatherer._lines["t"].leader is None
 
 
 def test_an_interrupted_commit_lets_the_others_on():
@@ -95,4 +98,62 @@ def test_an_interrupted_commit_lets_the_others_on():
         thread.join(10)
         assert not thread.is_alive()
     assert sorted(chain.from_iterable(commits.made)) == list(range(9))
-    assert not gatherer._lines["t"].is_led
+    assert gatherer._lines["t"].leader is None
+
+
+class _Interrupt(BaseException):
+    pass
+
+
+def interrupt_at(count, act):
+    """Run `act`, interrupted before the line of that number that it runs in the gatherer; tell whether it was."""
+    left = count
+
+    def trace(frame, event, _argument):
+        nonlocal left
+        if frame.f_code.co_filename != gathering.__file__:
+            return None
+        is_exit = linecache.getline(gathering.__file__, frame.f_lineno).strip().startswith("with ")  # a lock is let go
+        if event == "line" and not is_exit:
+            left -= 1
+            if not left:
+                raise _Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        act()
+    except _Interrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_an_interrupt_at_any_line_stops_nobody_else(waiting):
+    for count in range(1, 1000):
+        gatherer, commits, failed = Gatherer(), Commits(is_slow=False), []
+        others = []
+
+        def make(parts, commits=commits, others=others, gatherer=gatherer, failed=failed):
+            if not others:  # while this is being committed
+                others.extend(start(gatherer, commits, [number], failed) for number in range(1, waiting + 1))
+                while others and len(gatherer._lines["t"].waiting) < waiting:
+                    pass
+            commits.make(parts)
+
+        is_interrupted = interrupt_at(count, lambda gatherer=gatherer, make=make: gatherer.commit("t", [0], make))
+        others.append(start(gatherer, commits, ["next"], failed))
+        for thread in others:
+            thread.join(10)
+            assert not thread.is_alive(), f"after an interrupt before line {count}"
+        assert gatherer._lines["t"].leader is None
+        assert gatherer._lines["t"].waiting == []
+        made = list(chain.from_iterable(commits.made))
+        assert sorted(map(str, made)) == sorted({*map(str, made)}), "each once"
+        assert {"next", *range(1, len(others))} <= {*made}
+        if not is_interrupted:
+            assert count > 25
+            return
+    pytest.fail("it never came to its end")
