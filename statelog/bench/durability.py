@@ -12,6 +12,7 @@ from statelog.bench import sqlite_peer
 from statelog.bench.aftermath import measure_burst, measure_recovery
 from statelog.bench.committers import joined, measure_sixteen
 from statelog.bench.corpus import Corpus
+from statelog.bench.least import LEAST, least
 from statelog.bench.measure import Samples, interleave
 from statelog.bench.result import Result, at_least, at_most
 from statelog.bench.stores import Opened, opened
@@ -84,17 +85,18 @@ def _measure_commit(bench: Bench) -> Result:
         thread = store.thread("agent", schema={"messages": operator.add})
         thread.commit({"messages": [next(messages)]})
         data = _journaled(store)
-        with _appended(bench.directory / "raw", data) as append:
+        with _appended(bench.directory / "raw", data) as append, least(bench.directory, data, is_flushed=True) as bare:
             samples = interleave(
                 {
                     _OURS: lambda: thread.commit({"messages": [next(messages)]}),
+                    LEAST: bare,
                     _RAW: append,
                     _THEIRS: lambda: peer.append(next(messages)),
                 },
                 count=bench.repeats * _COMMITS_PER_REPEAT,
             )
     left = [each.name for each in bench.directory.iterdir() if each.name.startswith(path.name)]
-    ours, raw, theirs = samples.values()
+    ours, _least, raw, theirs = samples.values()
     return Result(
         checks=(
             at_most(f"median commit, of {_THEIRS}'s", ours.p50_us / theirs.p50_us, 0.95),
@@ -179,6 +181,10 @@ def _measure_interval(bench: Bench) -> Result:
                 checks.append(
                     at_most("the same: median on the processor", ours.processor_p50_us, _PROCESSOR_US_MAX, "us")
                 )
+    with least(bench.directory, bytes(_MESSAGE_BYTES), is_flushed=False) as bare:
+        taken = Samples()
+        taken.take(bare, count)
+        sides.append(joined(f"{LEAST}, not flushed", [taken]))
     note = f"interval: {bench.repeats} rounds of {count} commits each; the rate is that of the median round"
     return Result(checks=tuple(checks), sides=tuple(sides), notes=(note,))
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from statelog.adapters.langgraph.still import Still
 
-_ITEMS_MAX = 400_000
-"""Frozen items in memory, some 200 bytes each beside the texts they hold."""
+_ITEMS_MAX = 200_000
+"""Frozen items in memory, some 400 bytes each beside the texts they hold."""
 
 _TRUE, _FALSE = ("true",), ("false",)
 
