@@ -9,7 +9,7 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
-from time import time_ns
+import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -302,7 +302,7 @@ class Batch:
         if self.staged:
             lsn += len(self.staged)
             last_us = self.staged[-1].time_us
-        now_us = time_ns() // 1000
+        now_us = time.time_ns() // 1000
         return lsn + 1, now_us if now_us > last_us else last_us + 1, chain
 
     def next_time_us(self) -> int:

@@ -8,8 +8,8 @@ nothing is done, and a batch is used.
 
 from __future__ import annotations
 
+import time
 from functools import partial
-from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
@@ -78,7 +78,7 @@ class DirectCommit(NamedTuple):
                 return None
         lsn, chain, time_us = memory.end
         lsn += 1
-        now_us = time_ns() // 1000
+        now_us = time.time_ns() // 1000
         time_us = now_us if now_us > time_us else time_us + 1
         made = kernels.step(
             state, root_digest, changes,
@@ -137,7 +137,7 @@ class DirectRollback(NamedTuple):
             return None
         lsn, chain, time_us = memory.end
         lsn += 1
-        now_us = time_ns() // 1000
+        now_us = time.time_ns() // 1000
         time_us = now_us if now_us > time_us else time_us + 1
         old = target.event
         root_digest, root_lsn, root_node = old.root_digest, old.root_lsn, old.root_node
