@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from statelog.schema import Schema
 
 
-_TEXT_ONLY = frozenset((str,))
 NO_METADATA = b"\xa0"
 """The item of none."""
 
@@ -46,8 +45,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
-        is_plain = type(update) is dict and _TEXT_ONLY.issuperset(map(type, update))
-        for channel, value in tuple(update.items()) if is_plain else normalise_update(update).items():
+        for channel, value in normalise_update(update).items():
             channel_key(channel)
             check, reducer = schema.writing(channel)
             write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)
@@ -57,17 +55,10 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
 
 def written_item(prepared: Sequence[Write]) -> bytes:
     """Return the item of the channels written, sorted."""
-    if len(prepared) == 1:  # mostly
-        return _encode_name(prepared[0].channel)
     return _encode_names(tuple(map(_channel_of, prepared)))
 
 
 _channel_of = attrgetter("channel")
-
-
-@lru_cache(maxsize=1024)
-def _encode_name(name: str) -> bytes:
-    return cbor.encode([name])
 
 
 @lru_cache(maxsize=1024)

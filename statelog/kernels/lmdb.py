@@ -1,8 +1,8 @@
 """Pages of LMDB's file, looked at without LMDB.
 
-The only functions that read beside their input are `page_in_use`, `check_leaf_at`, `is_page_free`, `version_find` and
-`checkpoint_find`: they take what LMDB has lent, or where its map is, and look at the pages there. Their caller answers
-for the map.
+The only functions that read beside their input are `page_in_use`, `check_leaf_at`, `is_page_free`, `last_page`,
+`version_find` and `checkpoint_find`: they take what LMDB has lent, or where its map is, and look at the pages there.
+Their caller answers for the map.
 """
 
 from __future__ import annotations

@@ -58,10 +58,7 @@ class DirectCommit(NamedTuple):
         event, parent_digest, page, state, lists = head
         version = event.version + 1
         line = line_from_memory(memory, thread, branch, version, head)
-        is_as_expected = expected_version is None or (
-            type(expected_version) is int and expected_version == event.version
-        )
-        if line is None or page is None or event.branch != branch or not is_as_expected:
+        if line is None or page is None or event.branch != branch or not _is_as_expected(expected_version, version):
             return None
         root_digest, root_lsn, root_node = event.root_digest, event.root_lsn, event.root_node
         if state is None:

@@ -83,16 +83,10 @@ def take_step(
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
     state = head.state or batch.read_node(ROOT, *root)
-    write = writes[0].step
-    changes: Sequence[Change] | None
-    if len(writes) == 1 and write is not None and write[0] in PUTS and type(write[1]) is bytes:
-        changes = ((write[0], channel_key(writes[0].channel), write[1], 0, 0, NO_ROOT),)
-        grown = NOTHING_GROWN
-    else:
-        grown = {}
-        changes = changes_of(batch, head, state, writes, grown)
-        if changes is None:
-            return None
+    grown: dict[bytes, Grown] = {}
+    changes = changes_of(batch, head, state, writes, grown)
+    if changes is None:
+        return None
     step = _make(batch, head, head, line, state, root, changes, NO_TARGET, checkpoint_id, metadata, written)
     if step is None:
         return None

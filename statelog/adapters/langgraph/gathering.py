@@ -126,7 +126,6 @@ class Gatherer(Generic[T]):
 
     def _lead(self, line: _Line[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
         line.group = group = [request]
-        began_s = perf_counter()
         try:
             if line.expected > 1:
                 self._assemble(line)
