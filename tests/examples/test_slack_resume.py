@@ -220,8 +220,8 @@ def test_a_process_killed_at_any_commit_is_finished(run, path, endpoint, commit)
     killed, _ = run(event(1), STATELOG_FAULT=f"commit.after_delivery:{commit}:kill")
     assert run(event(2)) == (0, "")
     assert run(event(1)) == (0, "")
-    # Writes that come together are one commit: there may be five.
-    assert killed == -signal.SIGKILL or (commit == 6 and killed == 0)
+    # A task's writes and the checkpoint before it come from two threads: together they are one commit, of six or fewer.
+    assert killed == -signal.SIGKILL or (commit > 3 and killed == 0)
     assert is_whole(conversation(path), [1, 2])
     assert sorted(endpoint.texts) == sorted(conversation(path)[1::2])
     with statelog.open(path) as store:
