@@ -2,7 +2,9 @@
 
 Encoding is ours: the profile orders keys as RFC 8949 section 4.2.1 does, keeps a
 tuple a tuple, and must refuse what it cannot bring back exactly, none of which an
-encoder at hand does (and deep nesting crashes some). Decoding is cbor2's.
+encoder at hand does (and deep nesting crashes some). A kernel encodes what is plain
+and of moderate size; the rest, and what is wrong, is dealt with here, member by
+member. Decoding is cbor2's.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from uuid import UUID
 import cbor2
 
 from statelog.errors import CorruptionError, LimitError, StatelogError, UsageError, ValueTypeError
+from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 
 TAG_TUPLE = 51300
@@ -131,7 +134,7 @@ def _encode_list(value: list[Any], depth: int) -> bytes:
     below = depth + 1
     size = len(value)
     parts = [_ARRAY_HEADS[size] if size < 256 else head(4, size)]
-    parts += [_encoders[type(item)](item, below) for item in value]
+    parts += [encode_plain(item, below) or _encoders[type(item)](item, below) for item in value]
     return b"".join(parts)
 
 
@@ -183,7 +186,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
             size = len(data)
             parts += (item, _TEXT_HEADS[size] if size < 1024 else head(3, size), data)
         else:
-            parts += (item, _encoders[kind](member, below))
+            parts += (item, encode_plain(member, below) or _encoders[kind](member, below))
     return b"".join(parts)
 
 
@@ -289,7 +292,7 @@ def encode(value: object, *, path: str = "value") -> bytes:
 
     """
     try:
-        data = _encoders[type(value)](value, 0)
+        data = encode_plain(value, 0) or _encoders[type(value)](value, 0)
     except (_Refused, UnicodeEncodeError):
         _locate(value, path, 0)
         message = f"{path}: changed while it was being stored"

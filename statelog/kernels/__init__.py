@@ -59,6 +59,7 @@ from statelog.kernels.node import (
     entries_table,
     root_read,
 )
+from statelog.kernels.objects import bind_checkpoint, checkpoint, encode_plain
 from statelog.kernels.record import (
     VACUUMED,
     Lent,
@@ -123,6 +124,7 @@ __all__ = [
     "VersionEntry",
     "add",
     "address_of",
+    "bind_checkpoint",
     "blob_cuts",
     "boundaries",
     "cbor_check",
@@ -130,6 +132,7 @@ __all__ = [
     "cbor_split",
     "chain_digest",
     "check_leaf_at",
+    "checkpoint",
     "checkpoint_decode",
     "checkpoint_encode",
     "checkpoint_find",
@@ -138,6 +141,7 @@ __all__ = [
     "chunk_summary",
     "compare",
     "content_hash",
+    "encode_plain",
     "entries_copy",
     "entries_table",
     "find_key",

@@ -13,12 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.format.keys import VERSIONS_PER_PAGE, encode_page_key
-from statelog.format.record import Nodes, sealed
-from statelog.kernels import pack_numbers
+from statelog.format.record import Nodes
+from statelog.kernels import checkpoint
+from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
-from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN, NULL_ITEM, CheckpointEvent, found_checkpoint
-from statelog.log.lines import line_from_memory
+from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN, CheckpointEvent, found_checkpoint
 from statelog.log.names import channel_key
 from statelog.log.step import NO_ROOT, NO_TARGET, NOTHING_GROWN, PUTS, changes_of, lists_after
 from statelog.log.view import View
@@ -35,6 +34,11 @@ if TYPE_CHECKING:
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
+
+kernels.bind_checkpoint(
+    CheckpointEvent, Head, Node, Nodes, LogEnd, NO_LISTS, NOTHING_BORROWED, lists_after, VERSIONS_MAX, HEADS_MAX,
+    JUMPS_MAX,
+)  # fmt: skip
 
 
 class DirectCommit(NamedTuple):
@@ -55,14 +59,13 @@ class DirectCommit(NamedTuple):
         head = memory.heads.get((thread, branch))
         if head is None or not writes or (is_open and thread not in memory.open_threads):
             return None
-        event, parent_digest, page, state, lists = head
-        version = event.version + 1
-        line = line_from_memory(memory, thread, branch, version, head)
-        if line is None or page is None or event.branch != branch or not _is_as_expected(expected_version, version):
+        event, _digest, page, state, _lists = head
+        if page is None or event.branch != branch or not _is_as_expected(expected_version, event.version):
             return None
-        root_digest, root_lsn, root_node = event.root_digest, event.root_lsn, event.root_node
         if state is None:
-            state = Batch(transaction, cache, memory).read_node(ROOT, root_digest, root_lsn, root_node)
+            state = Batch(transaction, cache, memory).read_node(
+                ROOT, event.root_digest, event.root_lsn, event.root_node
+            )
         write = writes[0].step
         grown = NOTHING_GROWN
         changes: Sequence[Change] | None
@@ -73,30 +76,18 @@ class DirectCommit(NamedTuple):
             changes = changes_of(Batch(transaction, cache, memory), head, state, writes, grown)
             if changes is None:
                 return None
-        lsn, chain, time_us = memory.end
-        lsn += 1
-        now_us = time.time_ns() // 1000
-        time_us = now_us if now_us > time_us else time_us + 1
-        made = kernels.step(
-            state, root_digest, changes,
-            pack_numbers(*line[:5], *line[6:], root_lsn, root_node, NO_TARGET, time_us),
-            parent_digest, NULL_ITEM, metadata, written, lsn, chain, page if version % VERSIONS_PER_PAGE else b"",
+        made = checkpoint(
+            memory, thread, branch, head, head, state, changes, grown, NO_TARGET, metadata, written,
+            time.time_ns() // 1000,
         )  # fmt: skip
         if made is None:
             return None
-        digest, chain, root_digest, record, page, count, rows_at, nodes_at, places = made
-        if count:
-            rows, data = record[rows_at:nodes_at], record[nodes_at:]
-            root_node, at, content_end, end = places.pop()
-            root_lsn = lsn
-            state = _new(Node, (data[at:end], content_end - at, lsn))
-            if lists or places:
-                lists = lists_after(memory, lists, changes, _new(Nodes, (count, rows, data)), places, lsn, grown)
+        made_head: Head
+        made_head, lsn, log_key, record, page_key, page_value, rows, data = made
+        if rows is not None:
             transaction.callbacks += (partial(cache.put_nodes, lsn, rows, data),)
-        root = (root_digest, root_lsn, root_node)
-        ends = (None, metadata, written, NOTHING_BORROWED, NO_TARGET, lsn, time_us)
-        event = _new(CheckpointEvent, (*line, *root, *ends))
-        return _put(transaction, memory, record, chain, _new(Head, (event, digest, page, state, lists)))
+        transaction.put_checkpoint(lsn, log_key, record, page_key, page_value)
+        return made_head
 
 
 class DirectRollback(NamedTuple):
@@ -118,7 +109,7 @@ class DirectRollback(NamedTuple):
         if head is None or head.page is None or head.event.branch != branch:
             return None
         version = head.event.version + 1
-        if not _is_as_expected(expected_version, version):
+        if not _is_as_expected(expected_version, version - 1):
             return None
         found = read = None
         if type(named) is int and 0 <= named < version:  # mostly: and what `find` does first
@@ -129,47 +120,18 @@ class DirectRollback(NamedTuple):
             target = _new(Head, (*read, None, None, NO_LISTS))
         else:
             target = find(View(transaction), thread, branch, named)
-        line = line_from_memory(memory, thread, branch, version, target)
-        if line is None:
-            return None
-        lsn, chain, time_us = memory.end
-        lsn += 1
-        now_us = time.time_ns() // 1000
-        time_us = now_us if now_us > time_us else time_us + 1
-        old = target.event
-        root_digest, root_lsn, root_node = old.root_digest, old.root_lsn, old.root_node
-        made = kernels.step(
-            NO_ROOT, root_digest, (),
-            pack_numbers(*line[:5], *line[6:], root_lsn, root_node, old.lsn, time_us),
-            target.digest, NULL_ITEM, metadata, NOTHING_WRITTEN, lsn, chain,
-            head.page if version % VERSIONS_PER_PAGE else b"",
+        made = checkpoint(
+            memory, thread, branch, head, target, NO_ROOT, (), NOTHING_GROWN, target.event.lsn, metadata,
+            NOTHING_WRITTEN, time.time_ns() // 1000,
         )  # fmt: skip
         if made is None:
             return None
-        root = (root_digest, root_lsn, root_node)
-        ends = (None, metadata, NOTHING_WRITTEN, NOTHING_BORROWED, old.lsn, lsn, time_us)
-        event = _new(CheckpointEvent, (*line, *root, *ends))
-        return _put(
-            transaction, memory, made.record, made.chain, _new(Head, (event, made.digest, made.page, None, NO_LISTS))
-        )
+        made_head: Head
+        made_head, lsn, log_key, record, page_key, page_value, _rows, _data = made
+        transaction.put_checkpoint(lsn, log_key, record, page_key, page_value)
+        return made_head
 
 
-def _is_as_expected(expected_version: int | None, version: int) -> bool:
-    """Tell whether nothing is to be refused of a commit of that version; what is no number is."""
-    return expected_version is None or (type(expected_version) is int and expected_version == version - 1)
-
-
-def _put(transaction: WriteTransaction, memory: Memory, record: bytes, chain: bytes, head: Head) -> Head:
-    """Put a record, and its checkpoint's version page, into the transaction, and remember it."""
-    event, _digest, page, _state, _lists = head
-    thread, branch, version = event[:3]
-    transaction.put(event.lsn, (sealed(record),), {encode_page_key(thread, branch, version): page})
-    memory.end = _new(LogEnd, (event.lsn, chain, event.time_us))
-    heads, jumps = memory.heads, memory.jumps
-    if len(heads) > HEADS_MAX or len(jumps) > JUMPS_MAX:
-        heads.clear()
-        jumps.clear()
-    heads[thread, branch] = head
-    if version != event.depth or not memory.one_branch.get(thread):  # elsewhere nobody asks: see `lines`
-        jumps[thread, branch, version] = (event.jump_branch, event.jump_version, event.jump_depth)
-    return head
+def _is_as_expected(expected: int | None, version: int) -> bool:
+    """Tell whether nothing is to be refused of a commit on that head; what is no number is."""
+    return expected is None or (type(expected) is int and expected == version)

@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import lmdb
 
@@ -69,8 +69,9 @@ class _Request:
     to_wake: list[Any] = _NONE
     """Of a leader that has passed on: gates still to be released."""
 
-    def __init__(self, work: Callable[[WriteTransaction], Any], *, is_flushed: bool = True) -> None:
+    def __init__(self, work: Callable[[WriteTransaction], Any], thread: int, *, is_flushed: bool = True) -> None:
         self.work = work
+        self.thread = thread
         self.is_flushed = is_flushed
 
 
@@ -86,7 +87,8 @@ class Committer:
         self.groups = 0
         self.commits = 0
         self._environment = environment
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
+        """One that its thread may take again: a finalizer may commit wherever an object is made."""
         self._leader: _Request | None = None
         self._group: list[_Request] = _NONE
         """Whose works the leader runs, itself first."""
@@ -119,14 +121,17 @@ class Committer:
         environment = self._environment
         if os.getpid() != environment.process_id:
             raise environment.forked_error()
-        if environment.writer_thread == get_ident():
-            message = "a commit cannot be made from within another commit"
-            raise UsageError(message, path=str(environment.path))
-        request = _Request(work, is_flushed=is_flushed)
+        thread = get_ident()
+        if environment.writer_thread == thread:
+            self._refuse_nested()
+        request = _Request(work, thread, is_flushed=is_flushed)
         try:
             with self._mutex:
-                if self._leader is None:
+                leader = self._leader
+                if leader is None:
                     self._leader = request
+                elif leader.thread == thread:  # it would wait for itself
+                    self._refuse_nested()
                 else:
                     self._enqueue(request)
             if self._leader is not request:
@@ -144,6 +149,10 @@ class Committer:
                 del error, request  # no cycle through the traceback
         result: T = request.result
         return result
+
+    def _refuse_nested(self) -> NoReturn:
+        message = "a commit cannot be made from within another commit"
+        raise UsageError(message, path=str(self._environment.path))
 
     # --- leaders and followers --------------------------------------------------
 
@@ -355,7 +364,7 @@ class Committer:
         if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
             return False
         with contextlib.suppress(StatelogError), environment.headroom.reserve():
-            requests = [_Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
+            requests = [_Request(WriteTransaction.write_header_again, 0) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
                 self._execute([request], 0)
             environment.headroom.note_ripe()

@@ -1,0 +1,478 @@
+/* The record of the common checkpoint, from what Python remembers of the last one (statelog/log/direct.py).
+ *
+ * Why beside the bindings that cffi makes: half of such a commit is the interpreter, taking numbers out of named tuples
+ * for a kernel and putting its results into others. Here both are done in C, around the same kernels.
+ *
+ * Trust: see objects.h. Invariants: nothing is changed but by the last lines, after which nothing fails; between
+ * `sl_step_begin` and the last byte copied out of `room` nothing is called that may run Python code.
+ */
+#include "objects.h"
+
+enum {
+    APPENDS_MAX = 32,
+    DIGESTS_SIZE = 3 * SL_DIGEST_SIZE,
+    CHECKSUM_SIZE = 8,
+    LOG_KEY_SIZE = 8,
+    PAGE_KEY_SIZE = 1 + 8 + 4 + 4,
+    VERSIONS_PER_PAGE = 32
+};
+
+enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
+
+/* Places in CheckpointEvent. */
+enum {
+    EVENT_THREAD, EVENT_BRANCH, EVENT_VERSION, EVENT_PARENT_BRANCH, EVENT_PARENT_VERSION, EVENT_PARENT_DIGEST,
+    EVENT_JUMP_BRANCH, EVENT_JUMP_VERSION, EVENT_DEPTH, EVENT_JUMP_DEPTH, EVENT_ROOT_DIGEST, EVENT_ROOT_LSN,
+    EVENT_ROOT_NODE, EVENT_ID, EVENT_METADATA, EVENT_WRITTEN, EVENT_BORROWED, EVENT_TARGET, EVENT_LSN, EVENT_TIME,
+    EVENT_FIELDS
+};
+
+enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
+
+typedef struct {
+    uint64_t row;
+    uint64_t at;
+    uint64_t content_end;
+    uint64_t end;
+} place;
+
+/* --- how it goes back (log/lines.py says the same for all cases) ----------------------------------- */
+
+typedef struct {
+    uint64_t branch;
+    uint64_t version;
+    uint64_t depth;
+} jump;
+
+typedef enum { KNOWN, UNKNOWN, FAILED } outcome;
+
+static outcome read_jump(const module_state *state, PyObject *memory, PyObject *thread, PyObject *parent,
+                         uint64_t depth, jump *found)
+{
+    uint64_t parent_depth;
+    uint64_t version;
+    uint64_t jumped_depth;
+    if (!read_number_at(parent, EVENT_BRANCH, &found->branch) || !read_number_at(parent, EVENT_VERSION, &found->version) ||
+        !read_number_at(parent, EVENT_DEPTH, &parent_depth)) {
+        return FAILED;
+    }
+    found->depth = parent_depth;
+    uint64_t wanted = sl_jump_depth(depth);
+    PyObject *branch = PyTuple_GetItem(parent, EVENT_JUMP_BRANCH);
+    PyObject *version_object = PyTuple_GetItem(parent, EVENT_JUMP_VERSION);
+    if (branch == NULL || version_object == NULL) {
+        return FAILED;
+    }
+    if (wanted >= parent_depth || branch == Py_None || version_object == Py_None) {
+        return KNOWN;
+    }
+    if (!read_number(version_object, &version) || !read_number_at(parent, EVENT_JUMP_DEPTH, &jumped_depth)) {
+        return FAILED;
+    }
+    if (version == jumped_depth) { /* of one branch: equal here, they are equal in all ancestors */
+        PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
+        PyObject *is_one = branches == NULL ? NULL : PyDict_GetItemWithError(branches, thread);
+        Py_XDECREF(branches);
+        if (PyErr_Occurred()) {
+            return FAILED;
+        }
+        if (is_one == Py_True) {
+            *found = (jump){0, wanted, wanted};
+            return read_number(branch, &found->branch) ? KNOWN : FAILED;
+        }
+    }
+    PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
+    PyObject *key = PyTuple_Pack(3, thread, branch, version_object);
+    PyObject *far = jumps == NULL || key == NULL ? NULL : PyDict_GetItemWithError(jumps, key);
+    Py_XDECREF(jumps); /* the memory holds it, and with it what was found */
+    Py_XDECREF(key);
+    if (far == NULL) {
+        return PyErr_Occurred() ? FAILED : UNKNOWN;
+    }
+    jump other = {0, 0, 0};
+    PyObject *far_branch = PyTuple_GetItem(far, 0);
+    if (far_branch == NULL || !read_number_at(far, 2, &other.depth)) {
+        return FAILED;
+    }
+    if (far_branch != Py_None && other.depth == wanted) {
+        if (!read_number(far_branch, &other.branch) || !read_number_at(far, 1, &other.version)) {
+            return FAILED;
+        }
+        *found = other;
+    }
+    return KNOWN;
+}
+
+/* --- what it changes -------------------------------------------------------------------------------- */
+
+static outcome gather_one(sl_step *step, PyObject *change, view state, size_t content_size, place *places,
+                          size_t *appends)
+{
+    uint64_t operation;
+    view key;
+    view payload;
+    int status;
+    if (!read_number_at(change, 0, &operation) || !read_bytes_at(change, 1, &key) ||
+        !read_bytes_at(change, 2, &payload)) {
+        return FAILED;
+    }
+    if (operation == CHANGE_APPEND) {
+        uint64_t count;
+        uint64_t kind;
+        uint64_t root_content_size;
+        uint64_t root_lsn;
+        view root;
+        PyObject *node = PyTuple_GetItem(change, 5);
+        if (node == NULL || !read_number_at(change, 3, &count) || !read_number_at(change, 4, &kind) ||
+            !read_bytes_at(node, 0, &root) || !read_number_at(node, 1, &root_content_size) ||
+            !read_number_at(node, 2, &root_lsn)) {
+            return FAILED;
+        }
+        if (*appends == APPENDS_MAX || kind > SL_KIND_KEYED) {
+            return UNKNOWN;
+        }
+        status = sl_step_append(step, key.bytes, key.size, payload.bytes, payload.size, count, (int)kind, root.bytes,
+                                root.size, (size_t)root_content_size, root_lsn);
+        places[(*appends)++] = (place){step->row, step->at, step->content_end, step->end};
+    } else if (operation == CHANGE_PUT) {
+        status = sl_step_put(step, key.bytes, key.size, payload.bytes, payload.size);
+    } else if (operation == CHANGE_ADD) {
+        status = sl_step_add(step, key.bytes, key.size, payload.bytes, payload.size, state.bytes, state.size,
+                             content_size);
+    } else {
+        status = sl_step_put_once(step, key.bytes, key.size, payload.bytes, payload.size, state.bytes, state.size,
+                                  content_size);
+    }
+    return status == SL_OK ? KNOWN : UNKNOWN;
+}
+
+static outcome gather(sl_step *step, PyObject *changes, view state, size_t content_size, place *places, size_t *appends)
+{
+    bool is_list = PyList_Check(changes);
+    Py_ssize_t count = PyObject_Length(changes);
+    outcome result = count < 0 ? FAILED : KNOWN;
+    sl_step_begin(step);
+    for (Py_ssize_t i = 0; i < count && result == KNOWN; i++) {
+        PyObject *change = is_list ? PyList_GetItem(changes, i) : PyTuple_GetItem(changes, i);
+        result = change == NULL ? FAILED : gather_one(step, change, state, content_size, places, appends);
+    }
+    return result;
+}
+
+/* --- the checkpoint ------------------------------------------------------------------------------------ */
+
+/* What is made of one, in order of its fields as they are handed out or remembered. */
+typedef struct {
+    PyObject *digest;
+    PyObject *chain;
+    PyObject *root_digest;
+    PyObject *record;
+    PyObject *page;
+    PyObject *page_value;
+    PyObject *rows;
+    PyObject *data;
+    PyObject *root; /* node data of the state */
+    uint64_t row_count;
+    place root_place;
+} made;
+
+static void drop(made *all)
+{
+    PyObject *objects[] = {all->digest, all->chain, all->root_digest, all->record, all->page,
+                           all->page_value, all->rows, all->data, all->root};
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
+        Py_XDECREF(objects[i]);
+    }
+}
+
+/* Copy all that a step has made out of the room: the record behind its checksum, the page before its own. */
+static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *page_key, made *all)
+{
+    const uint8_t *rest = out->bytes + DIGESTS_SIZE;
+    size_t rest_size = (size_t)step->record_end - DIGESTS_SIZE;
+    const uint8_t *page = out->bytes + step->record_end;
+    size_t page_size = out->size - (size_t)step->record_end;
+    size_t rows_size = (size_t)step->row_count * SL_ROW_SIZE;
+    uint8_t keyed[PAGE_KEY_SIZE + 8 + 16 * VERSIONS_PER_PAGE + CHECKSUM_SIZE];
+    assert(page_size <= sizeof keyed - PAGE_KEY_SIZE - CHECKSUM_SIZE);
+    all->row_count = step->row_count;
+    all->digest = bytes_of(out->bytes, SL_DIGEST_SIZE);
+    all->chain = bytes_of(out->bytes + SL_DIGEST_SIZE, SL_DIGEST_SIZE);
+    all->root_digest = bytes_of(out->bytes + (size_t)2 * SL_DIGEST_SIZE, SL_DIGEST_SIZE);
+    all->record = bytes_of(NULL, CHECKSUM_SIZE + rest_size);
+    all->page = bytes_of(page, page_size);
+    memcpy(keyed, page_key, PAGE_KEY_SIZE);
+    memcpy(keyed + PAGE_KEY_SIZE, page, page_size);
+    write_be(keyed + PAGE_KEY_SIZE + page_size, sl_checksum(keyed, PAGE_KEY_SIZE + page_size), CHECKSUM_SIZE);
+    all->page_value = bytes_of(keyed + PAGE_KEY_SIZE, page_size + CHECKSUM_SIZE);
+    if (all->record != NULL) {
+        uint8_t *record = (uint8_t *)PyBytes_AsString(all->record);
+        write_be(record, sl_checksum(rest, rest_size), CHECKSUM_SIZE);
+        memcpy(record + CHECKSUM_SIZE, rest, rest_size);
+    }
+    if (step->row_count > 0) {
+        const uint8_t *nodes = out->bytes + step->nodes_at;
+        all->root_place = (place){step->row, step->at, step->content_end, step->end};
+        all->rows = bytes_of(nodes - rows_size, rows_size);
+        all->data = bytes_of(nodes, (size_t)(step->record_end - step->nodes_at));
+        all->root = bytes_of(nodes + step->at, (size_t)(step->end - step->at));
+    }
+    return all->digest && all->chain && all->root_digest && all->record && all->page && all->page_value &&
+           (step->row_count == 0 || (all->rows && all->data && all->root));
+}
+
+/* checkpoint(memory, thread, branch, head, parent, state, changes, grown, target, metadata, written, now_us) */
+enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, GROWN, TARGET, METADATA, WRITTEN, NOW, ARGUMENTS };
+
+/* The lists that the next step may begin with; see `lists_after` in log/step.py. */
+static PyObject *lists_of(const module_state *state, PyObject *const *args, const made *all, const place *places,
+                          size_t appends, PyObject *lsn)
+{
+    PyObject *known = PyTuple_GetItem(args[HEAD], HEAD_LISTS);
+    Py_ssize_t count = known == NULL ? -1 : PyObject_Length(known);
+    if (count < 0) {
+        return NULL;
+    }
+    if (all->row_count == 0 || (count == 0 && appends == 0)) {
+        return shared(known);
+    }
+    PyObject *fields[] = {number_of(all->row_count), shared(all->rows), shared(all->data)};
+    PyObject *nodes = named(state, state->nodes_type, fields, 3);
+    PyObject *rows = PyList_New(0);
+    PyObject *lists = NULL;
+    bool is_whole = nodes != NULL && rows != NULL;
+    for (size_t i = 0; i < appends && is_whole; i++) {
+        PyObject *one = Py_BuildValue("KKKK", (unsigned long long)places[i].row, (unsigned long long)places[i].at,
+                                      (unsigned long long)places[i].content_end, (unsigned long long)places[i].end);
+        is_whole = one != NULL && PyList_Append(rows, one) == 0;
+        Py_XDECREF(one);
+    }
+    if (is_whole) {
+        lists = PyObject_CallFunctionObjArgs(state->lists_after, args[MEMORY], known, args[CHANGES], nodes, rows, lsn,
+                                             args[GROWN], NULL);
+    }
+    Py_XDECREF(nodes);
+    Py_XDECREF(rows);
+    return lists;
+}
+
+static PyObject *head_of(const module_state *state, PyObject *const *args, const made *all, const uint64_t *numbers,
+                         const place *places, size_t appends, uint64_t lsn)
+{
+    PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
+    PyObject *lsn_object = number_of(lsn);
+    bool is_rollback = numbers[SL_NUMBER_TARGET] != 0;
+    bool has_nodes = all->row_count > 0;
+    if (parent == NULL || lsn_object == NULL) {
+        Py_XDECREF(lsn_object);
+        return NULL;
+    }
+    PyObject *root_lsn = has_nodes ? lsn_object : PyTuple_GetItem(parent, EVENT_ROOT_LSN);
+    PyObject *event_fields[EVENT_FIELDS] = {
+        [EVENT_THREAD] = shared(args[THREAD]),
+        [EVENT_BRANCH] = shared(args[BRANCH]),
+        [EVENT_VERSION] = number_of(numbers[SL_NUMBER_VERSION]),
+        [EVENT_PARENT_BRANCH] = shared(PyTuple_GetItem(parent, EVENT_BRANCH)),
+        [EVENT_PARENT_VERSION] = shared(PyTuple_GetItem(parent, EVENT_VERSION)),
+        [EVENT_PARENT_DIGEST] = shared(PyTuple_GetItem(args[PARENT], HEAD_DIGEST)),
+        [EVENT_JUMP_BRANCH] = number_of(numbers[SL_NUMBER_JUMP_BRANCH]),
+        [EVENT_JUMP_VERSION] = number_of(numbers[SL_NUMBER_JUMP_VERSION]),
+        [EVENT_DEPTH] = number_of(numbers[SL_NUMBER_DEPTH]),
+        [EVENT_JUMP_DEPTH] = number_of(numbers[SL_NUMBER_JUMP_DEPTH]),
+        [EVENT_ROOT_DIGEST] = shared(all->root_digest),
+        [EVENT_ROOT_LSN] = shared(root_lsn),
+        [EVENT_ROOT_NODE] = has_nodes ? number_of(all->root_place.row) : shared(PyTuple_GetItem(parent, EVENT_ROOT_NODE)),
+        [EVENT_ID] = shared(Py_None),
+        [EVENT_METADATA] = shared(args[METADATA]),
+        [EVENT_WRITTEN] = shared(args[WRITTEN]),
+        [EVENT_BORROWED] = shared(state->nothing_borrowed),
+        [EVENT_TARGET] = shared(args[TARGET]),
+        [EVENT_LSN] = shared(lsn_object),
+        [EVENT_TIME] = number_of(numbers[SL_NUMBER_TIME]),
+    };
+    PyObject *event = named(state, state->event_type, event_fields, EVENT_FIELDS);
+    PyObject *node = NULL;
+    if (has_nodes) {
+        PyObject *node_fields[] = {shared(all->root), number_of(all->root_place.content_end - all->root_place.at),
+                                   shared(lsn_object)};
+        node = named(state, state->node_type, node_fields, 3);
+    } else {
+        node = shared(is_rollback ? Py_None : args[STATE]);
+    }
+    PyObject *lists = is_rollback ? shared(state->no_lists) : lists_of(state, args, all, places, appends, lsn_object);
+    PyObject *head_fields[] = {event, shared(all->digest), shared(all->page), node, lists};
+    Py_DECREF(lsn_object);
+    return named(state, state->head_type, head_fields, 5);
+}
+
+/* Make the new head what is remembered. */
+static bool remember(const module_state *state, PyObject *const *args, PyObject *head, const made *all,
+                     const uint64_t *numbers, uint64_t lsn)
+{
+    PyObject *memory = args[MEMORY];
+    PyObject *end_fields[] = {number_of(lsn), shared(all->chain), number_of(numbers[SL_NUMBER_TIME])};
+    PyObject *end = named(state, state->end_type, end_fields, 3);
+    PyObject *heads = PyObject_GetAttr(memory, state->heads);
+    PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
+    PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
+    PyObject *key = PyTuple_Pack(2, args[THREAD], args[BRANCH]);
+    bool is_done = end != NULL && heads != NULL && jumps != NULL && branches != NULL && key != NULL;
+    if (is_done && (PyDict_Size(heads) > state->heads_max || PyDict_Size(jumps) > state->jumps_max)) {
+        PyDict_Clear(heads);
+        PyDict_Clear(jumps);
+    }
+    is_done = is_done && PyDict_SetItem(heads, key, head) == 0;
+    PyObject *is_one = is_done ? PyDict_GetItemWithError(branches, args[THREAD]) : NULL;
+    if (is_done && (numbers[SL_NUMBER_VERSION] != numbers[SL_NUMBER_DEPTH] || is_one != Py_True)) {
+        /* elsewhere nobody asks: see read_jump */
+        PyObject *at = Py_BuildValue("OOK", args[THREAD], args[BRANCH], (unsigned long long)numbers[SL_NUMBER_VERSION]);
+        PyObject *jumped = Py_BuildValue("KKK", (unsigned long long)numbers[SL_NUMBER_JUMP_BRANCH],
+                                         (unsigned long long)numbers[SL_NUMBER_JUMP_VERSION],
+                                         (unsigned long long)numbers[SL_NUMBER_JUMP_DEPTH]);
+        is_done = at != NULL && jumped != NULL && PyDict_SetItem(jumps, at, jumped) == 0;
+        Py_XDECREF(at);
+        Py_XDECREF(jumped);
+    }
+    is_done = is_done && PyObject_SetAttr(memory, state->end, end) == 0;
+    Py_XDECREF(end);
+    Py_XDECREF(heads);
+    Py_XDECREF(jumps);
+    Py_XDECREF(branches);
+    Py_XDECREF(key);
+    return is_done;
+}
+
+/* Numbers of the checkpoint as sl_checkpoint_encode takes them, but for its time. */
+static outcome number(const module_state *state, PyObject *const *args, uint64_t *numbers)
+{
+    PyObject *last = PyTuple_GetItem(args[HEAD], HEAD_EVENT);
+    PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
+    uint64_t version;
+    jump to = {0, 0, 0};
+    if (last == NULL || parent == NULL || !read_number_at(last, EVENT_VERSION, &version) ||
+        !read_number(args[THREAD], &numbers[SL_NUMBER_THREAD]) || !read_number(args[BRANCH], &numbers[SL_NUMBER_BRANCH]) ||
+        !read_number_at(parent, EVENT_BRANCH, &numbers[SL_NUMBER_PARENT_BRANCH]) ||
+        !read_number_at(parent, EVENT_VERSION, &numbers[SL_NUMBER_PARENT_VERSION]) ||
+        !read_number_at(parent, EVENT_DEPTH, &numbers[SL_NUMBER_DEPTH]) ||
+        !read_number_at(parent, EVENT_ROOT_LSN, &numbers[SL_NUMBER_ROOT_LSN]) ||
+        !read_number_at(parent, EVENT_ROOT_NODE, &numbers[SL_NUMBER_ROOT_NODE]) ||
+        !read_number(args[TARGET], &numbers[SL_NUMBER_TARGET])) {
+        return FAILED;
+    }
+    numbers[SL_NUMBER_VERSION] = version + 1;
+    numbers[SL_NUMBER_DEPTH]++;
+    if (version + 1 > state->versions_max) {
+        return UNKNOWN;
+    }
+    outcome found = read_jump(state, args[MEMORY], args[THREAD], parent, numbers[SL_NUMBER_DEPTH], &to);
+    numbers[SL_NUMBER_JUMP_BRANCH] = to.branch;
+    numbers[SL_NUMBER_JUMP_VERSION] = to.version;
+    numbers[SL_NUMBER_JUMP_DEPTH] = to.depth;
+    return found;
+}
+
+static bool read_end(const module_state *state, PyObject *memory, uint64_t *lsn, uint8_t *chain, uint64_t *time_us)
+{
+    const uint8_t *digest = NULL;
+    PyObject *end = PyObject_GetAttr(memory, state->end);
+    bool is_read = end != NULL && read_number_at(end, 0, lsn) && read_digest_at(end, 1, &digest) &&
+                   read_number_at(end, 2, time_us);
+    if (is_read) {
+        memcpy(chain, digest, SL_DIGEST_SIZE);
+    }
+    Py_XDECREF(end);
+    return is_read;
+}
+
+/* Fill the room with all that the checkpoint brings to the disk. */
+static outcome make(const module_state *state, PyObject *const *args, uint64_t *numbers, uint64_t *lsn, place *places,
+                    size_t *appends, sl_output *out)
+{
+    uint8_t encoded[8 * SL_CHECKPOINT_NUMBERS];
+    uint8_t chain[SL_DIGEST_SIZE];
+    const uint8_t *root_digest;
+    const uint8_t *parent_digest;
+    uint64_t time_us;
+    uint64_t content_size;
+    uint64_t state_lsn;
+    view root;
+    view metadata;
+    view written;
+    view page;
+    static const uint8_t no_id[] = {0xF6};
+    sl_step *step = &state->room->step;
+    outcome found = number(state, args, numbers);
+    if (found != KNOWN) {
+        return found;
+    }
+    PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
+    if (!read_end(state, args[MEMORY], lsn, chain, &time_us) || !read_number(args[NOW], &numbers[SL_NUMBER_TIME]) ||
+        !read_digest_at(parent, EVENT_ROOT_DIGEST, &root_digest) ||
+        !read_digest_at(args[PARENT], HEAD_DIGEST, &parent_digest) || !read_bytes_at(args[HEAD], HEAD_PAGE, &page) ||
+        !read_bytes_at(args[STATE], 0, &root) || !read_number_at(args[STATE], 1, &content_size) ||
+        !read_number_at(args[STATE], 2, &state_lsn) || !read_bytes(args[METADATA], &metadata) ||
+        !read_bytes(args[WRITTEN], &written)) {
+        return FAILED;
+    }
+    ++*lsn;
+    if (numbers[SL_NUMBER_TIME] <= time_us) {
+        numbers[SL_NUMBER_TIME] = time_us + 1;
+    }
+    for (size_t i = 0; i < SL_CHECKPOINT_NUMBERS; i++) {
+        write_be(encoded + 8 * i, numbers[i], 8);
+    }
+    found = gather(step, args[CHANGES], root, (size_t)content_size, places, appends);
+    if (found != KNOWN) {
+        return found;
+    }
+    bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
+    int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, root_digest, encoded,
+                                parent_digest, no_id, sizeof no_id, metadata.bytes, metadata.size, written.bytes,
+                                written.size, *lsn, chain, page.bytes, is_new_page ? 0 : page.size, out);
+    return status == SL_OK ? KNOWN : UNKNOWN;
+}
+
+PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    const module_state *state = PyModule_GetState(module);
+    uint64_t numbers[SL_CHECKPOINT_NUMBERS];
+    uint64_t lsn;
+    place places[APPENDS_MAX];
+    size_t appends = 0;
+    if (count != ARGUMENTS || state->event_type == NULL) {
+        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 12 arguments, after bind()");
+        return NULL;
+    }
+    sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};
+    outcome found = make(state, args, numbers, &lsn, places, &appends, &out);
+    if (found == FAILED) {
+        return NULL;
+    }
+    if (found == UNKNOWN) {
+        return shared(Py_None);
+    }
+    uint8_t log_key[LOG_KEY_SIZE];
+    uint8_t page_key[PAGE_KEY_SIZE] = {'v'};
+    write_be(log_key, lsn, 8);
+    write_be(page_key + 1, numbers[SL_NUMBER_THREAD], 8);
+    write_be(page_key + 9, numbers[SL_NUMBER_BRANCH], 4);
+    write_be(page_key + 13, numbers[SL_NUMBER_VERSION] / VERSIONS_PER_PAGE, 4);
+    made all = {0};
+    PyObject *head = NULL;
+    PyObject *result = NULL;
+    if (copy_out(&state->room->step, &out, page_key, &all)) {
+        head = head_of(state, args, &all, numbers, places, appends, lsn);
+    }
+    if (head != NULL) {
+        result = Py_BuildValue("OKy#Oy#OOO", head, (unsigned long long)lsn, log_key, (Py_ssize_t)LOG_KEY_SIZE,
+                               all.record, page_key, (Py_ssize_t)PAGE_KEY_SIZE, all.page_value,
+                               all.rows ? all.rows : Py_None, all.data ? all.data : Py_None);
+    }
+    if (result != NULL && !remember(state, args, head, &all, numbers, lsn)) {
+        Py_DECREF(result);
+        result = NULL;
+    }
+    Py_XDECREF(head);
+    drop(&all);
+    return result;
+}

@@ -1,0 +1,177 @@
+/* Plain values of Python's as items (FORMAT.md 7): what nearly all writes are made of.
+ *
+ * Trust: none in the value. Of any type, size, or depth that is not dealt with here the answer is None, and
+ * statelog/format/cbor.py encodes it, or says what is wrong with it.
+ * Invariants: no code of Python's runs in here, so nothing changes while it is read; the room bounds the time.
+ */
+#include "objects.h"
+
+enum {
+    MAJOR_UNSIGNED = 0,
+    MAJOR_NEGATIVE = 1,
+    MAJOR_BYTES = 2,
+    MAJOR_TEXT = 3,
+    MAJOR_LIST = 4,
+    MAJOR_MAP = 5,
+    ITEM_FALSE = 0xF4,
+    ITEM_TRUE = 0xF5,
+    ITEM_NULL = 0xF6,
+    KEYS_MAX = 32,      /* of one map */
+    KEPT_TEXT_MAX = 256 /* characters; a text beyond ASCII keeps its bytes once they were asked for: not of large ones */
+};
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+    PyObject *value;
+} member;
+
+static bool put_text(sl_writer *out, PyObject *text)
+{
+    Py_ssize_t size;
+    if (PyUnicode_GetLength(text) <= KEPT_TEXT_MAX) {
+        const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
+        if (bytes == NULL) { /* a lone surrogate */
+            PyErr_Clear();
+            return false;
+        }
+        sl_put_head(out, MAJOR_TEXT, (uint64_t)size);
+        sl_put(out, (const uint8_t *)bytes, (size_t)size);
+        return true;
+    }
+    view encoded;
+    PyObject *bytes = PyUnicode_AsUTF8String(text);
+    bool is_text = read_bytes(bytes, &encoded);
+    if (is_text) {
+        sl_put_head(out, MAJOR_TEXT, encoded.size);
+        sl_put(out, encoded.bytes, encoded.size);
+    } else {
+        PyErr_Clear();
+    }
+    Py_XDECREF(bytes);
+    return is_text;
+}
+
+static bool put_integer(sl_writer *out, PyObject *number)
+{
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (overflow != 0) {
+        return false;
+    }
+    if (value >= 0) {
+        sl_put_head(out, MAJOR_UNSIGNED, (uint64_t)value);
+    } else {
+        sl_put_head(out, MAJOR_NEGATIVE, (uint64_t)(-1 - value));
+    }
+    return true;
+}
+
+/* Encoded keys are in the order of their sizes, then of their bytes. */
+static bool stands_before(const member *a, const member *b)
+{
+    return a->size != b->size ? a->size < b->size : memcmp(a->bytes, b->bytes, a->size) < 0;
+}
+
+static bool put_value(sl_writer *out, PyObject *value, unsigned depth);
+
+static bool put_map(sl_writer *out, PyObject *map, unsigned depth)
+{
+    member members[KEYS_MAX];
+    size_t count = 0;
+    Py_ssize_t at = 0;
+    PyObject *key;
+    PyObject *value;
+    if (PyDict_Size(map) > KEYS_MAX) {
+        return false;
+    }
+    while (PyDict_Next(map, &at, &key, &value)) {
+        Py_ssize_t size;
+        const char *bytes = PyUnicode_CheckExact(key) && PyUnicode_GetLength(key) <= KEPT_TEXT_MAX
+                                ? PyUnicode_AsUTF8AndSize(key, &size)
+                                : NULL;
+        if (bytes == NULL) {
+            PyErr_Clear();
+            return false;
+        }
+        member one = {(const uint8_t *)bytes, (size_t)size, value};
+        size_t place = count++;
+        for (; place > 0 && stands_before(&one, &members[place - 1]); place--) {
+            members[place] = members[place - 1];
+        }
+        members[place] = one;
+    }
+    sl_put_head(out, MAJOR_MAP, count);
+    for (size_t i = 0; i < count; i++) {
+        sl_put_head(out, MAJOR_TEXT, members[i].size);
+        sl_put(out, members[i].bytes, members[i].size);
+        if (!put_value(out, members[i].value, depth)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool put_list(sl_writer *out, PyObject *list, unsigned depth)
+{
+    Py_ssize_t count = PyList_Size(list);
+    sl_put_head(out, MAJOR_LIST, (uint64_t)count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!put_value(out, PyList_GetItem(list, i), depth)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Recursion is bounded by the depth a value may have. */
+static bool put_value(sl_writer *out, PyObject *value, unsigned depth)
+{
+    if (out->full) {
+        return false;
+    }
+    if (PyUnicode_CheckExact(value)) {
+        return put_text(out, value);
+    }
+    if (PyLong_CheckExact(value)) {
+        return put_integer(out, value);
+    }
+    if (value == Py_None || value == Py_True || value == Py_False) {
+        sl_put_byte(out, value == Py_None ? ITEM_NULL : value == Py_True ? ITEM_TRUE : ITEM_FALSE);
+        return true;
+    }
+    if (PyFloat_CheckExact(value)) {
+        sl_put_float(out, PyFloat_AsDouble(value));
+        return true;
+    }
+    if (PyBytes_CheckExact(value)) {
+        view bytes;
+        if (!read_bytes(value, &bytes)) {
+            return false;
+        }
+        sl_put_head(out, MAJOR_BYTES, bytes.size);
+        sl_put(out, bytes.bytes, bytes.size);
+        return true;
+    }
+    bool is_map = PyDict_CheckExact(value);
+    if (depth >= SL_DEPTH_MAX || (!is_map && !PyList_CheckExact(value))) {
+        return false;
+    }
+    return is_map ? put_map(out, value, depth + 1) : put_list(out, value, depth + 1);
+}
+
+/* encode_plain(value, depth): the item of a plain value, or None. */
+PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    const module_state *state = PyModule_GetState(module);
+    uint64_t depth;
+    if (count != 2 || !read_number(args[1], &depth)) {
+        PyErr_SetString(PyExc_TypeError, "encode_plain() takes a value and its depth");
+        return NULL;
+    }
+    sl_writer out = {state->room->output, SL_ROOM_SIZE, 0, false};
+    if (depth > SL_DEPTH_MAX || !put_value(&out, args[0], (unsigned)depth) || out.full) {
+        return shared(Py_None);
+    }
+    return bytes_of(out.bytes, out.at);
+}

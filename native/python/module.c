@@ -1,0 +1,83 @@
+/* statelog._objects: the part of the library that takes and makes Python's objects. */
+#include "objects.h"
+
+static PyObject *bind(PyObject *module, PyObject *args)
+{
+    module_state *state = PyModule_GetState(module);
+    PyObject *event_type, *head_type, *node_type, *nodes_type, *end_type, *no_lists, *nothing_borrowed, *lists_after;
+    unsigned long long versions_max;
+    Py_ssize_t heads_max, jumps_max;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOKnn", &event_type, &head_type, &node_type, &nodes_type, &end_type, &no_lists,
+                          &nothing_borrowed, &lists_after, &versions_max, &heads_max, &jumps_max)) {
+        return NULL;
+    }
+    PyObject *given[] = {event_type, head_type, node_type, nodes_type, end_type, no_lists, nothing_borrowed,
+                         lists_after};
+    PyObject **kept[] = {&state->event_type, &state->head_type, &state->node_type, &state->nodes_type, &state->end_type,
+                         &state->no_lists, &state->nothing_borrowed, &state->lists_after};
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        PyObject *before = *kept[i];
+        *kept[i] = shared(given[i]);
+        Py_XDECREF(before);
+    }
+    state->versions_max = versions_max;
+    state->heads_max = heads_max;
+    state->jumps_max = jumps_max;
+    return shared(Py_None);
+}
+
+static int module_exec(PyObject *module)
+{
+    module_state *state = PyModule_GetState(module);
+    state->room = PyMem_Malloc(sizeof *state->room);
+    state->new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    state->end = PyUnicode_InternFromString("end");
+    state->heads = PyUnicode_InternFromString("heads");
+    state->jumps = PyUnicode_InternFromString("jumps");
+    state->one_branch = PyUnicode_InternFromString("one_branch");
+    bool is_whole = state->room && state->new_tuple && state->end && state->heads && state->jumps && state->one_branch;
+    if (!is_whole && !PyErr_Occurred()) {
+        (void)PyErr_NoMemory();
+    }
+    return is_whole ? 0 : -1;
+}
+
+static void module_free(void *module)
+{
+    module_state *state = PyModule_GetState((PyObject *)module);
+    if (state == NULL) {
+        return;
+    }
+    PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->nodes_type, state->end_type,
+                        state->no_lists, state->nothing_borrowed, state->lists_after, state->end, state->heads,
+                        state->jumps, state->one_branch};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        Py_XDECREF(kept[i]);
+    }
+    PyMem_Free(state->room);
+    state->room = NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"bind", bind, METH_VARARGS, "Say what it makes: see statelog/log/direct.py."},
+    {"checkpoint", (PyCFunction)(void (*)(void))sl_checkpoint, METH_FASTCALL,
+     "Make a checkpoint behind a head, and remember it; None where a batch must."},
+    {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
+     "Return the item of a plain value; None where Python must encode it, or refuse it."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "statelog._objects",
+    .m_doc = "The record of the common checkpoint, made from Python's objects.",
+    .m_size = sizeof(module_state),
+    .m_methods = methods,
+    .m_slots = slots,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__objects(void);
+PyMODINIT_FUNC PyInit__objects(void) { return PyModuleDef_Init(&definition); }

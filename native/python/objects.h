@@ -1,0 +1,137 @@
+/* What the module of Python's objects shares: its state, and how it reads and writes them.
+ *
+ * Trust: the objects are the package's own (statelog/log/direct.py), and of the types it says; of another type is a
+ * TypeError. The bytes in them are untrusted, as in every kernel.
+ */
+#ifndef STATELOG_OBJECTS_H
+#define STATELOG_OBJECTS_H
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "internal.h"
+
+enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what rows and nodes of a step take, and metadata mostly */
+
+/* What one call at a time works in, under the interpreter's lock. */
+typedef struct {
+    sl_step step;
+    uint8_t output[SL_ROOM_SIZE];
+} workroom;
+
+typedef struct {
+    workroom *room;
+    newfunc new_tuple;
+    PyObject *event_type;
+    PyObject *head_type;
+    PyObject *node_type;
+    PyObject *nodes_type;
+    PyObject *end_type;
+    PyObject *no_lists;
+    PyObject *nothing_borrowed; /* as an item */
+    PyObject *lists_after;
+    PyObject *end;
+    PyObject *heads;
+    PyObject *jumps;
+    PyObject *one_branch;
+    uint64_t versions_max;
+    Py_ssize_t heads_max;
+    Py_ssize_t jumps_max;
+} module_state;
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+} view;
+
+/* --- reading Python's objects -------------------------------------------------------------------- */
+
+static inline bool read_bytes(PyObject *object, view *found)
+{
+    char *bytes;
+    Py_ssize_t size;
+    if (object == NULL || PyBytes_AsStringAndSize(object, &bytes, &size) < 0) {
+        return false;
+    }
+    *found = (view){(const uint8_t *)bytes, (size_t)size};
+    return true;
+}
+
+static inline bool read_bytes_at(PyObject *tuple, Py_ssize_t index, view *found)
+{
+    return read_bytes(PyTuple_GetItem(tuple, index), found);
+}
+
+static inline bool read_digest_at(PyObject *tuple, Py_ssize_t index, const uint8_t **found)
+{
+    view bytes;
+    if (!read_bytes_at(tuple, index, &bytes)) {
+        return false;
+    }
+    if (bytes.size != SL_DIGEST_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "a digest has 20 bytes");
+        return false;
+    }
+    *found = bytes.bytes;
+    return true;
+}
+
+static inline bool read_number(PyObject *object, uint64_t *found)
+{
+    *found = object == NULL ? 0 : PyLong_AsUnsignedLongLong(object);
+    return !(*found == UINT64_MAX && PyErr_Occurred()) && object != NULL;
+}
+
+static inline bool read_number_at(PyObject *tuple, Py_ssize_t index, uint64_t *found)
+{
+    return read_number(PyTuple_GetItem(tuple, index), found);
+}
+
+static inline void write_be(uint8_t *to, uint64_t number, size_t size)
+{
+    for (size_t i = size; i-- > 0; number >>= 8) {
+        to[i] = (uint8_t)number;
+    }
+}
+
+/* --- writing Python's objects ------------------------------------------------------------------------- */
+
+static inline PyObject *bytes_of(const uint8_t *from, size_t size)
+{
+    return PyBytes_FromStringAndSize((const char *)from, (Py_ssize_t)size);
+}
+
+/* Take over the references to the fields of a named tuple, and return it. */
+static inline PyObject *named(const module_state *state, PyObject *type, PyObject **fields, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    bool is_whole = tuple != NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (fields[i] == NULL || tuple == NULL) {
+            Py_XDECREF(fields[i]);
+            is_whole = false;
+        } else {
+            (void)PyTuple_SetItem(tuple, i, fields[i]);
+        }
+    }
+    PyObject *arguments = is_whole ? PyTuple_Pack(1, tuple) : NULL;
+    PyObject *made = arguments == NULL ? NULL : state->new_tuple((PyTypeObject *)type, arguments, NULL);
+    Py_XDECREF(arguments);
+    Py_XDECREF(tuple);
+    return made;
+}
+
+static inline PyObject *number_of(uint64_t number) { return PyLong_FromUnsignedLongLong(number); }
+
+static inline PyObject *shared(PyObject *object)
+{
+    Py_XINCREF(object);
+    return object;
+}
+
+/* What the module is made of (module.c). */
+PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
+#endif

@@ -1,0 +1,32 @@
+"""Kernels that take and make objects of Python's: `native/python/`, a second module in the kernels' library.
+
+What cffi passes are bytes and numbers. Where half of the time went into taking these out of Python's objects, and
+putting what came back into others, C does that, too.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING, Any
+
+from statelog._kernels import __file__ as _library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _load() -> Any:
+    loader = ExtensionFileLoader("statelog._objects", _library)
+    module = module_from_spec(ModuleSpec(loader.name, loader, origin=loader.path))
+    loader.exec_module(module)
+    return module
+
+
+_module = _load()
+
+bind_checkpoint: Callable[..., None] = _module.bind
+checkpoint: Callable[..., Any] = _module.checkpoint
+
+encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
+"""Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""

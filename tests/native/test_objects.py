@@ -1,0 +1,235 @@
+"""Kernels that take and make objects of Python's: what they answer, refuse, and leave behind."""
+
+import gc
+import sys
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import statelog
+from statelog import kernels
+from statelog.errors import LimitError, StatelogError, UsageError, ValueTypeError
+from statelog.format import cbor
+from statelog.limits import DEPTH_MAX
+from statelog.log.batch import Memory
+from statelog.testing import strategies as own
+
+COMMITS = 3000
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
+def encode_in_python(value):
+    """Encode without the kernel, at any depth."""
+    with mock.patch.object(cbor, "encode_plain", return_value=None):
+        return cbor.encode(value)
+
+
+def outcome_of(encode, value):
+    """Return what is encoded, or the error."""
+    try:
+        return encode(value)
+    except StatelogError as error:
+        return type(error), str(error)
+
+
+odd = st.one_of(
+    own.values(),
+    st.sampled_from([Text("a"), Number(1), "\ud800", 2**64, -(2**64), -(2**64) - 1, 2**63, object(), {1: 2}, 1 << 70]),
+    st.dictionaries(st.sampled_from(["a", "é" * 20, "z" * 30, Text("b"), "\udc00", ""]), st.integers(), max_size=6),
+    st.text(min_size=250, max_size=260),
+)
+
+
+@given(st.recursive(odd, lambda inside: st.one_of(st.lists(inside), st.dictionaries(st.text(), inside)), max_leaves=8))
+@example({f"{number}": number for number in range(40)})
+@example([{f"{number}": -number for number in range(32)}])
+@example({"é" * 300: 1, "z": "é" * 300})
+@example([["x" * 70_000], ["y" * 70_000, {"t": (1, 2)}]])
+def test_a_value_is_encoded_as_in_python(value):
+    assert outcome_of(cbor.encode, value) == outcome_of(encode_in_python, value)
+
+
+def test_what_is_plain_is_encoded_by_the_kernel():
+    """Else the test above would compare Python with itself."""
+    plain = {"role": "user", "content": ["x" * 3000, 1.5, None, True, b"raw", -7], "n": {"k": 2**63 - 1}}
+    assert kernels.encode_plain(plain, 0) == encode_in_python(plain)
+    for value in ((1,), {1}, 2**63, "\ud800", {"k": Text("v")}, "z" * (128 * 1024)):
+        assert kernels.encode_plain(value, 0) is None
+
+
+def test_depth_counts_where_the_value_stands():
+    value = []
+    for _ in range(DEPTH_MAX - 1):
+        value = [value]
+    assert kernels.encode_plain(value, 0) == encode_in_python(value)
+    assert kernels.encode_plain(value, 1) is None
+    cbor.encode(value)
+    for deeper in ([value], {"k": value}, (value,)):
+        with pytest.raises(LimitError):
+            cbor.encode(deeper)
+    cycle = []
+    cycle.append(cycle)
+    assert kernels.encode_plain(cycle, 0) is None
+
+
+def test_a_kept_text_does_not_grow():
+    """A large text beyond ASCII would keep its UTF-8 for as long as it lives."""
+    text = "é" * 50_000
+    before = sys.getsizeof(text)
+    assert cbor.decode(cbor.encode({"text": text})) == {"text": text}
+    assert sys.getsizeof(text) == before
+
+
+@pytest.mark.parametrize("arguments", [(), (1,), (1, 2, 3), (1, "depth"), (1, None), (1, -1), (1, 2**70)])
+def test_wrong_arguments_of_encode_plain(arguments):
+    with pytest.raises((TypeError, OverflowError)):
+        kernels.encode_plain(*arguments)
+
+
+def good_arguments(store):
+    """Arguments of a checkpoint behind a head, as a direct commit passes them."""
+    seen = []
+    kernel = kernels.checkpoint
+
+    def watched(*arguments):
+        seen.append(arguments)
+        return kernel(*arguments)
+
+    with mock.patch("statelog.log.direct.checkpoint", watched):
+        thread = store.thread("t")
+        for number in range(3):
+            thread.commit({"x": number})
+    return list(seen[-1])
+
+
+@pytest.mark.parametrize("index", range(12))
+@pytest.mark.parametrize("wrong", [None, "text", (), b"", -1, 2**70, ((b"", 0, 0),) * 20])
+def test_a_wrong_argument_of_checkpoint_is_refused_and_changes_nothing(tmp_path, index, wrong):
+    with statelog.open(tmp_path / "a", durability="interval") as store:
+        arguments = good_arguments(store)
+        memory = arguments[0]
+        before = (memory.end, dict(memory.heads), dict(memory.jumps))
+        arguments[index] = wrong
+        try:
+            made = kernels.checkpoint(*arguments)
+        except (TypeError, ValueError, OverflowError, IndexError, SystemError, AttributeError):
+            made = None
+        if made is None:
+            assert (memory.end, dict(memory.heads), dict(memory.jumps)) == before
+        else:  # a value that serves as well: no changes, other metadata
+            assert index in {6, 7, 8, 9, 10, 11}
+    with pytest.raises(TypeError):
+        kernels.checkpoint(*arguments[:11])
+
+
+def test_many_appends_in_one_commit_take_the_batch(tmp_path):
+    """More than the kernel keeps places for."""
+    schema = {f"c{number:02}": statelog.reducers.extend for number in range(40)}
+    with statelog.open(tmp_path / "a", durability="interval") as store:
+        thread = store.thread("t", schema=schema)
+        for count in (40, 31, 32, 33, 40):
+            for _ in range(3):
+                thread.commit({f"c{number:02}": ["item" * 10] for number in range(count)})
+        assert [len(thread.state[f"c{number:02}"]) for number in (0, 30, 31, 32, 39)] == [15, 15, 12, 9, 6]
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["commit", "append", "rollback", "refused"])
+def test_nothing_is_left_behind(tmp_path, kind):
+    """A reference too many would show as memory that is never given back."""
+    with statelog.open(tmp_path / "a", durability="interval", interval_ms=60_000) as store:
+        thread = store.thread("t", schema={"x": statelog.reducers.replace, "m": statelog.reducers.extend})
+        thread.commit({"x": 0, "m": ["a" * 70]})
+
+        def run(count):
+            for number in range(count):
+                if kind == "commit":
+                    thread.commit({"x": number}, metadata={"n": number})
+                elif kind == "append":
+                    thread.commit({"m": ["b" * 70]})
+                elif kind == "rollback":
+                    thread.rollback(0)
+                else:
+                    with pytest.raises(ValueTypeError):
+                        thread.commit({"x": [{"deep": object()}]})
+            store._engine.cache.clear()
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        run(COMMITS // 3)
+        before = run(COMMITS)
+        assert run(COMMITS) - before < COMMITS // 2
+
+
+def test_a_collection_that_commits_while_a_checkpoint_is_made(tmp_path):
+    """Finalizers may run where C makes tuples; a commit in one is refused, and the one that is made stays whole."""
+    refused = []
+
+    class Late:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            try:
+                thread.commit({"late": 1})
+            except UsageError:
+                refused.append(1)
+
+    with statelog.open(tmp_path / "a", durability="interval") as store:
+        thread = store.thread("t")
+        threshold = gc.get_threshold()
+        try:
+            for number in range(COMMITS // 3):
+                gc.set_threshold(1 + number % 80)  # so that it comes at each of a commit's allocations
+                Late()
+                thread.commit({"x": number})
+        finally:
+            gc.set_threshold(*threshold)
+        assert thread.state["x"] == COMMITS // 3 - 1
+        assert store.verify().ok
+    assert refused, "no finalizer ran inside a commit"
+
+
+def test_what_is_remembered_is_what_a_batch_remembers(tmp_path):
+    """Heads, with all that the next commit takes from them, and the log's end, on one branch and after a fork."""
+    heads = []
+    for name, way in (("a", None), ("b", lambda *_arguments: None)):
+        clock = iter(range(10**15, 10**17, 10**6))
+        with (
+            mock.patch("time.time_ns", lambda clock=clock: next(clock)),
+            mock.patch("secrets.token_bytes", bytes),
+            statelog.open(tmp_path / name, durability="interval", interval_ms=60_000) as store,
+        ):
+            thread = store.thread("t", schema={"x": statelog.reducers.replace, "m": statelog.reducers.extend})
+            thread.commit({"x": 0, "m": ["a" * 70]})
+            fork = thread.fork("f")
+            taken = []
+            for number in range(80):
+                line = fork if number % 3 else thread
+                patches = [mock.patch("statelog.log.direct.DirectCommit.run", way)] if way else []
+                for patch in patches:
+                    patch.start()
+                line.commit({"x": number} if number % 2 else {"m": ["b" * 70], "x": -number})
+                for patch in patches:
+                    patch.stop()
+                memory = store._engine._last.memory
+                assert isinstance(memory, Memory)
+                taken.append(({key: strip(head) for key, head in memory.heads.items()}, memory.end.lsn))
+            heads.append(taken)
+    assert heads[0] == heads[1]
+
+
+def strip(head):
+    """Return a head without what follows from the clock, which the two ways may ask unequally often."""
+    event = head.event._replace(time_us=0, parent_digest=b"", jump_branch=head.event.jump_branch)
+    lists = {key: (digest, bytes(node.data)) for key, (digest, node) in head.lists.items()}
+    return event, head.page[:24], head.state and head.state.data, lists
