@@ -66,8 +66,8 @@ INTERVAL_MAX_MS = 60_000
 JOURNAL_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """A journal this long ends an epoch: reading it again after a crash takes a fraction of a second."""
 
-JOURNALED_RECORDS_MAX = 4096
-"""So many records in the journal end an epoch, too: of small ones, each takes some 80 us to be put back."""
+JOURNALED_RECORDS_MAX = 3072
+"""So many records in the journal end an epoch, too: of small ones, each takes 80 to 140 us to be put back."""
 
 JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""

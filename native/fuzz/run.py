@@ -12,6 +12,7 @@ import argparse
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,8 @@ from pathlib import Path
 FUZZ = Path(__file__).resolve().parent
 NATIVE = FUZZ.parent
 KERNELS = sorted(NATIVE.glob("*.c"))
+OF_OBJECTS = sorted((NATIVE / "python").glob("*.c"))
+"""Not fuzzed, for they take Python's objects: .ci/run runs their tests with sanitizers."""
 TARGETS = sorted(FUZZ.glob("fuzz_*.c"))
 COMPILER = os.environ.get("CC", "gcc")
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
@@ -68,6 +71,14 @@ def main() -> int:
         )
         # Once more as it ships: some warnings need the optimizer.
         list(pool.map(lambda source: compile_to(directory / f"{source.stem}.O2.o", "-O2", "-c", str(source)), KERNELS))
+        headers = f"-isystem{sysconfig.get_paths()['include']}"
+        slots = "-Wno-pedantic"  # Python's tables hold functions as objects
+        list(
+            pool.map(
+                lambda source: compile_to(directory / f"{source.stem}.py.o", "-O2", slots, headers, "-c", str(source)),
+                OF_OBJECTS,
+            )
+        )
         programs = list(pool.map(lambda target: build(target, objects, directory), TARGETS))
         found = list(pool.map(lambda program: run(program, seconds=options.seconds, seed=options.seed), programs))
     return 0 if all(found) else FINDING

@@ -19,14 +19,6 @@ enum {
 
 enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
 
-/* Places in CheckpointEvent. */
-enum {
-    EVENT_THREAD, EVENT_BRANCH, EVENT_VERSION, EVENT_PARENT_BRANCH, EVENT_PARENT_VERSION, EVENT_PARENT_DIGEST,
-    EVENT_JUMP_BRANCH, EVENT_JUMP_VERSION, EVENT_DEPTH, EVENT_JUMP_DEPTH, EVENT_ROOT_DIGEST, EVENT_ROOT_LSN,
-    EVENT_ROOT_NODE, EVENT_ID, EVENT_METADATA, EVENT_WRITTEN, EVENT_BORROWED, EVENT_TARGET, EVENT_LSN, EVENT_TIME,
-    EVENT_FIELDS
-};
-
 enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
 
 typedef struct {
@@ -439,8 +431,8 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     uint64_t lsn;
     place places[APPENDS_MAX];
     size_t appends = 0;
-    if (count != ARGUMENTS || state->event_type == NULL) {
-        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 12 arguments, after bind()");
+    if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {
+        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 12 arguments, after bind_checkpoint()");
         return NULL;
     }
     sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};

@@ -4,16 +4,16 @@
 static PyObject *bind(PyObject *module, PyObject *args)
 {
     module_state *state = PyModule_GetState(module);
-    PyObject *event_type, *head_type, *node_type, *nodes_type, *end_type, *no_lists, *nothing_borrowed, *lists_after;
+    PyObject *head_type, *node_type, *nodes_type, *end_type, *no_lists, *nothing_borrowed, *lists_after;
     unsigned long long versions_max;
     Py_ssize_t heads_max, jumps_max;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOKnn", &event_type, &head_type, &node_type, &nodes_type, &end_type, &no_lists,
+    if (!PyArg_ParseTuple(args, "OOOOOOOKnn", &head_type, &node_type, &nodes_type, &end_type, &no_lists,
                           &nothing_borrowed, &lists_after, &versions_max, &heads_max, &jumps_max)) {
         return NULL;
     }
-    PyObject *given[] = {event_type, head_type, node_type, nodes_type, end_type, no_lists, nothing_borrowed,
+    PyObject *given[] = {head_type, node_type, nodes_type, end_type, no_lists, nothing_borrowed,
                          lists_after};
-    PyObject **kept[] = {&state->event_type, &state->head_type, &state->node_type, &state->nodes_type, &state->end_type,
+    PyObject **kept[] = {&state->head_type, &state->node_type, &state->nodes_type, &state->end_type,
                          &state->no_lists, &state->nothing_borrowed, &state->lists_after};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
         PyObject *before = *kept[i];
@@ -23,6 +23,15 @@ static PyObject *bind(PyObject *module, PyObject *args)
     state->versions_max = versions_max;
     state->heads_max = heads_max;
     state->jumps_max = jumps_max;
+    return shared(Py_None);
+}
+
+static PyObject *bind_event(PyObject *module, PyObject *type)
+{
+    module_state *state = PyModule_GetState(module);
+    PyObject *before = state->event_type;
+    state->event_type = shared(type);
+    Py_XDECREF(before);
     return shared(Py_None);
 }
 
@@ -59,11 +68,14 @@ static void module_free(void *module)
 }
 
 static PyMethodDef methods[] = {
-    {"bind", bind, METH_VARARGS, "Say what it makes: see statelog/log/direct.py."},
+    {"bind_event", bind_event, METH_O, "Say what a checkpoint's event is: see statelog/log/events.py."},
+    {"bind_checkpoint", bind, METH_VARARGS, "Say what else is made of one: see statelog/log/direct.py."},
     {"checkpoint", (PyCFunction)(void (*)(void))sl_checkpoint, METH_FASTCALL,
      "Make a checkpoint behind a head, and remember it; None where a batch must."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
+    {"found_checkpoint", sl_found_checkpoint, METH_O,
+     "Return the event that a look-up has found, and the checkpoint's digest; None if its id is none."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,6 +14,14 @@
 
 enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what rows and nodes of a step take, and metadata mostly */
 
+/* Places in CheckpointEvent. */
+enum {
+    EVENT_THREAD, EVENT_BRANCH, EVENT_VERSION, EVENT_PARENT_BRANCH, EVENT_PARENT_VERSION, EVENT_PARENT_DIGEST,
+    EVENT_JUMP_BRANCH, EVENT_JUMP_VERSION, EVENT_DEPTH, EVENT_JUMP_DEPTH, EVENT_ROOT_DIGEST, EVENT_ROOT_LSN,
+    EVENT_ROOT_NODE, EVENT_ID, EVENT_METADATA, EVENT_WRITTEN, EVENT_BORROWED, EVENT_TARGET, EVENT_LSN, EVENT_TIME,
+    EVENT_FIELDS
+};
+
 /* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
     sl_step step;
@@ -133,5 +141,6 @@ static inline PyObject *shared(PyObject *object)
 /* What the module is made of (module.c). */
 PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 
 #endif

@@ -24,7 +24,6 @@ from statelog.kernels.identity import (
     pack_numbers,
 )
 from statelog.kernels.lmdb import (
-    ITEMS_AT,
     NO_LAST_PAGE,
     NODE_LONG,
     NODE_TABLE,
@@ -59,7 +58,7 @@ from statelog.kernels.node import (
     entries_table,
     root_read,
 )
-from statelog.kernels.objects import bind_checkpoint, checkpoint, encode_plain
+from statelog.kernels.objects import bind_checkpoint, bind_event, checkpoint, encode_plain, found_checkpoint
 from statelog.kernels.record import (
     VACUUMED,
     Lent,
@@ -88,7 +87,6 @@ from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 __all__ = [
     "BATCH_DELETE",
     "BATCH_PUT",
-    "ITEMS_AT",
     "KIND_BYTES",
     "KIND_DICT",
     "KIND_FROZENSET",
@@ -125,6 +123,7 @@ __all__ = [
     "add",
     "address_of",
     "bind_checkpoint",
+    "bind_event",
     "blob_cuts",
     "boundaries",
     "cbor_check",
@@ -147,6 +146,7 @@ __all__ = [
     "find_key",
     "find_position",
     "fingerprint_find",
+    "found_checkpoint",
     "is_page_free",
     "jump_depth",
     "last_page",

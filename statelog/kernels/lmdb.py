@@ -42,9 +42,6 @@ _checkpoint_find: Callable[..., int] = lib.sl_checkpoint_find
 
 _FOUND: Final = Struct("=18Q20s20s20s")
 
-ITEMS_AT: Final = _FOUND.size
-"""Where the id stands in what `version_find` gives, and metadata, channels written and borrowed digests behind it."""
-
 unpack_found: Callable[[bytes], tuple[Any, ...]] = _FOUND.unpack_from
 """Returns what `version_find` gives before its items: the numbers that `pack_numbers` takes, null as `NO_NUMBER`; LSN;
 whether there is a parent; where metadata, channels and borrowed digests are; digests of parent, root and checkpoint."""

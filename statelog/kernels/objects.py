@@ -25,8 +25,12 @@ def _load() -> Any:
 
 _module = _load()
 
-bind_checkpoint: Callable[..., None] = _module.bind
+bind_event: Callable[[type], None] = _module.bind_event
+bind_checkpoint: Callable[..., None] = _module.bind_checkpoint
 checkpoint: Callable[..., Any] = _module.checkpoint
 
 encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
+
+found_checkpoint: Callable[[bytes], Any] = _module.found_checkpoint
+"""Returns what `version_find` has found as an event, and the checkpoint's digest; None if its id is none."""

@@ -17,7 +17,7 @@ from statelog.format.record import Nodes
 from statelog.kernels import checkpoint
 from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
-from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN, CheckpointEvent, found_checkpoint
+from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN
 from statelog.log.names import channel_key
 from statelog.log.step import NO_ROOT, NO_TARGET, NOTHING_GROWN, PUTS, changes_of, lists_after
 from statelog.log.view import View
@@ -36,7 +36,7 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 kernels.bind_checkpoint(
-    CheckpointEvent, Head, Node, Nodes, LogEnd, NO_LISTS, NOTHING_BORROWED, lists_after, VERSIONS_MAX, HEADS_MAX,
+    Head, Node, Nodes, LogEnd, NO_LISTS, NOTHING_BORROWED, lists_after, VERSIONS_MAX, HEADS_MAX,
     JUMPS_MAX,
 )  # fmt: skip
 
@@ -115,7 +115,7 @@ class DirectRollback(NamedTuple):
         if type(named) is int and 0 <= named < version:  # mostly: and what `find` does first
             found = kernels.version_find(*transaction.mapped(), thread, branch, named)
         if found is not None:
-            read = found_checkpoint(found)
+            read = kernels.found_checkpoint(found)
         if read is not None:
             target = _new(Head, (*read, None, None, NO_LISTS))
         else:

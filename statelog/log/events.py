@@ -23,7 +23,7 @@ from statelog.format.record import (
     Record,
     checkpoint_digest,
 )
-from statelog.kernels import ITEMS_AT, NO_NUMBER, unpack_found
+from statelog.kernels import NO_NUMBER
 from statelog.log.nodes import COPIED_SIZE_BYTES_MAX
 from statelog.log.policies import is_one_thread
 
@@ -271,41 +271,7 @@ def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
         return None  # an id that is none
 
 
-def found_checkpoint(found: bytes) -> Digested | None:
-    """Return the checkpoint that `kernels.version_find` has found; None if its id is none."""
-    (
-        thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth,
-        root_lsn, root_node, target, time_us, lsn, has_parent, metadata_at, written_at, borrowed_at,
-        parent_digest, root_digest, digest,
-    ) = unpack_found(found)  # fmt: skip
-    id_item = found[ITEMS_AT:metadata_at]
-    try:
-        id_ = None if id_item == NULL_ITEM else cbor.decode(id_item)
-    except (ValueError, CorruptionError):
-        return None
-    fields = (
-        thread,
-        branch,
-        version,
-        None if parent_branch == NO_NUMBER else parent_branch,
-        None if parent_version == NO_NUMBER else parent_version,
-        parent_digest if has_parent else None,
-        None if jump_branch == NO_NUMBER else jump_branch,
-        None if jump_version == NO_NUMBER else jump_version,
-        depth,
-        jump_depth,
-        root_digest,
-        root_lsn or lsn,
-        root_node,
-        id_,
-        found[metadata_at:written_at],
-        found[written_at:borrowed_at],
-        found[borrowed_at:],
-        target,
-        lsn,
-        time_us,
-    )
-    return tuple.__new__(CheckpointEvent, fields), digest
+kernels.bind_event(CheckpointEvent)
 
 
 def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:

@@ -8,7 +8,7 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
-from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, found_checkpoint, read_checkpoint
+from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, read_checkpoint
 from statelog.log.policies import PolicyRow, decode_policies
 from statelog.storage.transactions import ReadTransaction
 
@@ -298,14 +298,14 @@ class View:
         if not isinstance(self.transaction, ReadTransaction):
             return None
         found = kernels.version_find(*self.transaction.mapped(), thread, branch, version)
-        return None if found is None else found_checkpoint(found)
+        return None if found is None else kernels.found_checkpoint(found)
 
     def checkpoint_in_use(self, lsn: int) -> Digested | None:
         """Return the checkpoint of a record that a version names; None if it is none, or must be looked up by keys."""
         if not isinstance(self.transaction, ReadTransaction):
             return None
         found = kernels.checkpoint_find(*self.transaction.mapped(), lsn)
-        return None if found is None else found_checkpoint(found)
+        return None if found is None else kernels.found_checkpoint(found)
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
         """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""

@@ -13,8 +13,7 @@ import pytest
 
 import statelog
 from statelog.format import keys
-from statelog.kernels import address_of, checkpoint_find, is_page_free, version_find
-from statelog.log.events import found_checkpoint
+from statelog.kernels import address_of, checkpoint_find, found_checkpoint, is_page_free, version_find
 from statelog.log.view import View
 from statelog.storage.checks import read_live_meta
 
