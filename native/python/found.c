@@ -4,7 +4,7 @@
  */
 #include "objects.h"
 
-enum { ITEM_NULL = 0xF6, MAJOR_TEXT = 3 };
+enum { ITEM_NULL = 0xF6, FOUND_SIZE_MAX = 4096 };
 
 static PyObject *number_or_none(uint64_t number) { return number == UINT64_MAX ? shared(Py_None) : number_of(number); }
 
@@ -21,22 +21,16 @@ static PyObject *id_of(const uint8_t *item, size_t size)
     return PyUnicode_DecodeUTF8((const char *)item + head.payload_at, (Py_ssize_t)head.argument, NULL);
 }
 
-/* found_checkpoint(found): the event, and the checkpoint's digest; None if its id is none. */
-PyObject *sl_found_checkpoint(PyObject *module, PyObject *found)
+static PyObject *event_of(const module_state *state, view bytes)
 {
-    const module_state *state = PyModule_GetState(module);
     sl_found_numbers at;
-    view bytes;
-    if (!read_bytes(found, &bytes)) {
-        return NULL;
-    }
     size_t items_at = sizeof at + (size_t)3 * SL_DIGEST_SIZE;
     if (bytes.size >= items_at) {
         memcpy(&at, bytes.bytes, sizeof at);
     }
     if (state->event_type == NULL || bytes.size < items_at || at.metadata_at < items_at ||
         at.written_at < at.metadata_at || at.borrowed_at < at.written_at || bytes.size < at.borrowed_at) {
-        PyErr_SetString(PyExc_ValueError, "found_checkpoint() takes what version_find() returns, after bind_event()");
+        PyErr_SetString(PyExc_ValueError, "what version_find() returns is taken, after bind_event()");
         return NULL;
     }
     const uint8_t *digests = bytes.bytes + sizeof at;
@@ -73,4 +67,35 @@ PyObject *sl_found_checkpoint(PyObject *module, PyObject *found)
     Py_XDECREF(event);
     Py_XDECREF(digest);
     return result;
+}
+
+/* found_checkpoint(found): the event, and the checkpoint's digest; None if its id is none. */
+PyObject *sl_found_checkpoint(PyObject *module, PyObject *found)
+{
+    view bytes;
+    return read_bytes(found, &bytes) ? event_of(PyModule_GetState(module), bytes) : NULL;
+}
+
+/* version_checkpoint(address, page size, transaction, thread, branch, version): the same of what is looked up; None
+ * where there is none, or it is larger than most. */
+PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t given[6];
+    uint8_t buffer[FOUND_SIZE_MAX];
+    sl_output found = {buffer, sizeof buffer, 0, 0};
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "version_checkpoint() takes 6 numbers");
+        return NULL;
+    }
+    for (size_t i = 0; i < 6; i++) {
+        if (!read_number(args[i], &given[i])) {
+            return NULL;
+        }
+    }
+    if (given[4] > UINT32_MAX || given[5] > UINT32_MAX ||
+        sl_version_find(given[0], (size_t)given[1], given[2], given[3], (uint32_t)given[4], (uint32_t)given[5],
+                        &found) != SL_OK) {
+        return shared(Py_None);
+    }
+    return event_of(PyModule_GetState(module), (view){buffer, found.size});
 }

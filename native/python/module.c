@@ -76,6 +76,8 @@ static PyMethodDef methods[] = {
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
     {"found_checkpoint", sl_found_checkpoint, METH_O,
      "Return the event that a look-up has found, and the checkpoint's digest; None if its id is none."},
+    {"version_checkpoint", (PyCFunction)(void (*)(void))sl_version_checkpoint, METH_FASTCALL,
+     "Return the same of a version that a branch has itself; None where it must be looked up by its keys."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -142,5 +142,6 @@ static inline PyObject *shared(PyObject *object)
 PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
+PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -58,7 +58,14 @@ from statelog.kernels.node import (
     entries_table,
     root_read,
 )
-from statelog.kernels.objects import bind_checkpoint, bind_event, checkpoint, encode_plain, found_checkpoint
+from statelog.kernels.objects import (
+    bind_checkpoint,
+    bind_event,
+    checkpoint,
+    encode_plain,
+    found_checkpoint,
+    version_checkpoint,
+)
 from statelog.kernels.record import (
     VACUUMED,
     Lent,
@@ -173,6 +180,7 @@ __all__ = [
     "tail_merge",
     "union",
     "unpack_found",
+    "version_checkpoint",
     "version_find",
     "wake_notify",
     "wake_read",

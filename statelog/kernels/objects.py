@@ -34,3 +34,6 @@ encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
 
 found_checkpoint: Callable[[bytes], Any] = _module.found_checkpoint
 """Returns what `version_find` has found as an event, and the checkpoint's digest; None if its id is none."""
+
+version_checkpoint: Callable[[int, int, int, int, int, int], Any] = _module.version_checkpoint
+"""Returns the same of what it looks up itself; None where it must be looked up by keys. Arguments as `version_find`."""

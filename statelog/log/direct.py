@@ -111,11 +111,9 @@ class DirectRollback(NamedTuple):
         version = head.event.version + 1
         if not _is_as_expected(expected_version, version - 1):
             return None
-        found = read = None
+        read = None
         if type(named) is int and 0 <= named < version:  # mostly: and what `find` does first
-            found = kernels.version_find(*transaction.mapped(), thread, branch, named)
-        if found is not None:
-            read = kernels.found_checkpoint(found)
+            read = kernels.version_checkpoint(*transaction.mapped(), thread, branch, named)
         if read is not None:
             target = _new(Head, (*read, None, None, NO_LISTS))
         else:

@@ -297,8 +297,8 @@ class View:
         """Return the checkpoint of a branch's own version in one call, None where it must be looked up by its keys."""
         if not isinstance(self.transaction, ReadTransaction):
             return None
-        found = kernels.version_find(*self.transaction.mapped(), thread, branch, version)
-        return None if found is None else kernels.found_checkpoint(found)
+        found: Digested | None = kernels.version_checkpoint(*self.transaction.mapped(), thread, branch, version)
+        return found
 
     def checkpoint_in_use(self, lsn: int) -> Digested | None:
         """Return the checkpoint of a record that a version names; None if it is none, or must be looked up by keys."""

@@ -13,7 +13,14 @@ import pytest
 
 import statelog
 from statelog.format import keys
-from statelog.kernels import address_of, checkpoint_find, found_checkpoint, is_page_free, version_find
+from statelog.kernels import (
+    address_of,
+    checkpoint_find,
+    found_checkpoint,
+    is_page_free,
+    version_checkpoint,
+    version_find,
+)
 from statelog.log.view import View
 from statelog.storage.checks import read_live_meta
 
@@ -71,7 +78,8 @@ def test_it_finds_what_is_found_by_key(filled):
                     own = find_version(transaction, row.lsn, branch.number, version)
                     if own is not None:
                         found += 1
-                        assert found_checkpoint(own) == known
+                        place = (*transaction.mapped(), row.lsn, branch.number, version)
+                        assert found_checkpoint(own) == known == version_checkpoint(*place)
                         assert found_checkpoint(checkpoint_find(*transaction.mapped(), known[0].lsn)) == known
         assert not is_mapped(transaction) or found == VERSIONS + 4, "but for one of 30 KB"
 
