@@ -314,11 +314,21 @@ uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction)
     return load_u64(meta + META_TRANSACTION_AT) == transaction ? load_u64(meta + META_LAST_PAGE_AT) : UINT64_MAX;
 }
 
+/* The number that a page bears. Where LMDB has made a page in memory of its own, `page` may lie before that: in the same
+ * page of the system's, so that it can be read, and what is read is only compared. */
+#ifdef __GNUC__
+__attribute__((noinline, no_sanitize("address")))
+#endif
+static uint64_t number_borne(const uint8_t *page)
+{
+    return load_u64(page);
+}
+
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known)
 {
     const uint8_t *page = page_of(at, size);
-    uint64_t borne = load_u64(page);
+    uint64_t borne = number_borne(page);
     if (map == 0) {
         return may_be_own || borne > INT64_MAX ? SL_LMDB_OWN : (int64_t)borne;
     }

@@ -3,8 +3,9 @@
  * Why beside the bindings that cffi makes: half of such a commit is the interpreter, taking numbers out of named tuples
  * for a kernel and putting its results into others. Here both are done in C, around the same kernels.
  *
- * Trust: see objects.h. Invariants: nothing is changed but by the last lines, after which nothing fails; between
- * `sl_step_begin` and the last byte copied out of `room` nothing is called that may run Python code.
+ * Trust: see objects.h. Invariants: what is remembered changes in the last lines alone, which only a want of memory can cut
+ * short (then all of it is forgotten: log/engine.py); between `sl_step_begin` and the last byte copied out of `room` nothing
+ * is called that may run Python code.
  */
 #include "objects.h"
 
@@ -186,7 +187,10 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
     size_t page_size = out->size - (size_t)step->record_end;
     size_t rows_size = (size_t)step->row_count * SL_ROW_SIZE;
     uint8_t keyed[PAGE_KEY_SIZE + 8 + 16 * VERSIONS_PER_PAGE + CHECKSUM_SIZE];
-    assert(page_size <= sizeof keyed - PAGE_KEY_SIZE - CHECKSUM_SIZE);
+    if (page_size > sizeof keyed - PAGE_KEY_SIZE - CHECKSUM_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "a version page has 32 entries at most");
+        return false;
+    }
     all->row_count = step->row_count;
     all->digest = bytes_of(out->bytes, SL_DIGEST_SIZE);
     all->chain = bytes_of(out->bytes + SL_DIGEST_SIZE, SL_DIGEST_SIZE);
@@ -291,7 +295,10 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
     } else {
         node = shared(is_rollback ? Py_None : args[STATE]);
     }
-    PyObject *lists = is_rollback ? shared(state->no_lists) : lists_of(state, args, all, places, appends, lsn_object);
+    PyObject *lists = NULL;
+    if (event != NULL && node != NULL) {
+        lists = is_rollback ? shared(state->no_lists) : lists_of(state, args, all, places, appends, lsn_object);
+    }
     PyObject *head_fields[] = {event, shared(all->digest), shared(all->page), node, lists};
     Py_DECREF(lsn_object);
     return named(state, state->head_type, head_fields, 5);
@@ -308,22 +315,19 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
     PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
     PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
     PyObject *key = PyTuple_Pack(2, args[THREAD], args[BRANCH]);
-    bool is_done = end != NULL && heads != NULL && jumps != NULL && branches != NULL && key != NULL;
+    PyObject *at = Py_BuildValue("OOK", args[THREAD], args[BRANCH], (unsigned long long)numbers[SL_NUMBER_VERSION]);
+    PyObject *jumped = Py_BuildValue("KKK", (unsigned long long)numbers[SL_NUMBER_JUMP_BRANCH],
+                                     (unsigned long long)numbers[SL_NUMBER_JUMP_VERSION],
+                                     (unsigned long long)numbers[SL_NUMBER_JUMP_DEPTH]);
+    bool is_done = end && heads && jumps && branches && key && at && jumped;
+    PyObject *is_one = is_done ? PyDict_GetItemWithError(branches, args[THREAD]) : NULL;
     if (is_done && (PyDict_Size(heads) > state->heads_max || PyDict_Size(jumps) > state->jumps_max)) {
         PyDict_Clear(heads);
         PyDict_Clear(jumps);
     }
     is_done = is_done && PyDict_SetItem(heads, key, head) == 0;
-    PyObject *is_one = is_done ? PyDict_GetItemWithError(branches, args[THREAD]) : NULL;
     if (is_done && (numbers[SL_NUMBER_VERSION] != numbers[SL_NUMBER_DEPTH] || is_one != Py_True)) {
-        /* elsewhere nobody asks: see read_jump */
-        PyObject *at = Py_BuildValue("OOK", args[THREAD], args[BRANCH], (unsigned long long)numbers[SL_NUMBER_VERSION]);
-        PyObject *jumped = Py_BuildValue("KKK", (unsigned long long)numbers[SL_NUMBER_JUMP_BRANCH],
-                                         (unsigned long long)numbers[SL_NUMBER_JUMP_VERSION],
-                                         (unsigned long long)numbers[SL_NUMBER_JUMP_DEPTH]);
-        is_done = at != NULL && jumped != NULL && PyDict_SetItem(jumps, at, jumped) == 0;
-        Py_XDECREF(at);
-        Py_XDECREF(jumped);
+        is_done = PyDict_SetItem(jumps, at, jumped) == 0; /* elsewhere nobody asks: see read_jump */
     }
     is_done = is_done && PyObject_SetAttr(memory, state->end, end) == 0;
     Py_XDECREF(end);
@@ -331,6 +335,8 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
     Py_XDECREF(jumps);
     Py_XDECREF(branches);
     Py_XDECREF(key);
+    Py_XDECREF(at);
+    Py_XDECREF(jumped);
     return is_done;
 }
 
@@ -376,6 +382,14 @@ static bool read_end(const module_state *state, PyObject *memory, uint64_t *lsn,
     return is_read;
 }
 
+/* A clock may say a time before 1970. */
+static bool read_time(PyObject *object, uint64_t *time_us)
+{
+    long long now = PyLong_AsLongLong(object);
+    *time_us = now > 0 ? (uint64_t)now : 0;
+    return !(now == -1 && PyErr_Occurred());
+}
+
 /* Fill the room with all that the checkpoint brings to the disk. */
 static outcome make(const module_state *state, PyObject *const *args, uint64_t *numbers, uint64_t *lsn, place *places,
                     size_t *appends, sl_output *out)
@@ -398,7 +412,7 @@ static outcome make(const module_state *state, PyObject *const *args, uint64_t *
         return found;
     }
     PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
-    if (!read_end(state, args[MEMORY], lsn, chain, &time_us) || !read_number(args[NOW], &numbers[SL_NUMBER_TIME]) ||
+    if (!read_end(state, args[MEMORY], lsn, chain, &time_us) || !read_time(args[NOW], &numbers[SL_NUMBER_TIME]) ||
         !read_digest_at(parent, EVENT_ROOT_DIGEST, &root_digest) ||
         !read_digest_at(args[PARENT], HEAD_DIGEST, &parent_digest) || !read_bytes_at(args[HEAD], HEAD_PAGE, &page) ||
         !read_bytes_at(args[STATE], 0, &root) || !read_number_at(args[STATE], 1, &content_size) ||

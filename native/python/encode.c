@@ -17,6 +17,7 @@ enum {
     ITEM_TRUE = 0xF5,
     ITEM_NULL = 0xF6,
     KEYS_MAX = 32,      /* of one map */
+    LEVELS_MAX = 32,    /* of one call: a thread's stack may be small */
     KEPT_TEXT_MAX = 256 /* characters; a text beyond ASCII keeps its bytes once they were asked for: not of large ones */
 };
 
@@ -73,9 +74,9 @@ static bool stands_before(const member *a, const member *b)
     return a->size != b->size ? a->size < b->size : memcmp(a->bytes, b->bytes, a->size) < 0;
 }
 
-static bool put_value(sl_writer *out, PyObject *value, unsigned depth);
+static bool put_value(sl_writer *out, PyObject *value, unsigned levels);
 
-static bool put_map(sl_writer *out, PyObject *map, unsigned depth)
+static bool put_map(sl_writer *out, PyObject *map, unsigned levels)
 {
     member members[KEYS_MAX];
     size_t count = 0;
@@ -105,27 +106,27 @@ static bool put_map(sl_writer *out, PyObject *map, unsigned depth)
     for (size_t i = 0; i < count; i++) {
         sl_put_head(out, MAJOR_TEXT, members[i].size);
         sl_put(out, members[i].bytes, members[i].size);
-        if (!put_value(out, members[i].value, depth)) {
+        if (!put_value(out, members[i].value, levels)) {
             return false;
         }
     }
     return true;
 }
 
-static bool put_list(sl_writer *out, PyObject *list, unsigned depth)
+static bool put_list(sl_writer *out, PyObject *list, unsigned levels)
 {
     Py_ssize_t count = PyList_Size(list);
     sl_put_head(out, MAJOR_LIST, (uint64_t)count);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!put_value(out, PyList_GetItem(list, i), depth)) {
+        if (!put_value(out, PyList_GetItem(list, i), levels)) {
             return false;
         }
     }
     return true;
 }
 
-/* Recursion is bounded by the depth a value may have. */
-static bool put_value(sl_writer *out, PyObject *value, unsigned depth)
+/* Recursion is bounded by the levels that may be left below a value. */
+static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
 {
     if (out->full) {
         return false;
@@ -154,10 +155,10 @@ static bool put_value(sl_writer *out, PyObject *value, unsigned depth)
         return true;
     }
     bool is_map = PyDict_CheckExact(value);
-    if (depth >= SL_DEPTH_MAX || (!is_map && !PyList_CheckExact(value))) {
+    if (levels == 0 || (!is_map && !PyList_CheckExact(value))) {
         return false;
     }
-    return is_map ? put_map(out, value, depth + 1) : put_list(out, value, depth + 1);
+    return is_map ? put_map(out, value, levels - 1) : put_list(out, value, levels - 1);
 }
 
 /* encode_plain(value, depth): the item of a plain value, or None. */
@@ -170,7 +171,8 @@ PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t co
         return NULL;
     }
     sl_writer out = {state->room->output, SL_ROOM_SIZE, 0, false};
-    if (depth > SL_DEPTH_MAX || !put_value(&out, args[0], (unsigned)depth) || out.full) {
+    unsigned left = depth < SL_DEPTH_MAX ? SL_DEPTH_MAX - (unsigned)depth : 0;
+    if (!put_value(&out, args[0], left < LEVELS_MAX ? left : LEVELS_MAX) || out.full) {
         return shared(Py_None);
     }
     return bytes_of(out.bytes, out.at);

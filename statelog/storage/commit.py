@@ -17,11 +17,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import threading
 from collections import deque
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import lmdb
 
@@ -69,9 +70,8 @@ class _Request:
     to_wake: list[Any] = _NONE
     """Of a leader that has passed on: gates still to be released."""
 
-    def __init__(self, work: Callable[[WriteTransaction], Any], thread: int, *, is_flushed: bool = True) -> None:
+    def __init__(self, work: Callable[[WriteTransaction], Any], *, is_flushed: bool = True) -> None:
         self.work = work
-        self.thread = thread
         self.is_flushed = is_flushed
 
 
@@ -87,8 +87,9 @@ class Committer:
         self.groups = 0
         self.commits = 0
         self._environment = environment
-        self._mutex = threading.RLock()
-        """One that its thread may take again: a finalizer may commit wherever an object is made."""
+        self._mutex = threading.Lock()
+        self._inside: set[int] = set()
+        """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
         self._leader: _Request | None = None
         self._group: list[_Request] = _NONE
         """Whose works the leader runs, itself first."""
@@ -122,16 +123,15 @@ class Committer:
         if os.getpid() != environment.process_id:
             raise environment.forked_error()
         thread = get_ident()
-        if environment.writer_thread == thread:
-            self._refuse_nested()
-        request = _Request(work, thread, is_flushed=is_flushed)
+        if environment.writer_thread == thread or (thread in self._inside and self._is_within()):
+            message = "a commit cannot be made from within another commit"
+            raise UsageError(message, path=str(environment.path))
+        request = _Request(work, is_flushed=is_flushed)
         try:
+            self._inside.add(thread)
             with self._mutex:
-                leader = self._leader
-                if leader is None:
+                if self._leader is None:
                     self._leader = request
-                elif leader.thread == thread:  # it would wait for itself
-                    self._refuse_nested()
                 else:
                     self._enqueue(request)
             if self._leader is not request:
@@ -141,6 +141,8 @@ class Committer:
         except BaseException:
             self._leave(request)
             raise
+        finally:
+            self._inside.discard(thread)
         if request.error is not None:
             error, request.error = request.error, None
             try:
@@ -150,9 +152,12 @@ class Committer:
         result: T = request.result
         return result
 
-    def _refuse_nested(self) -> NoReturn:
-        message = "a commit cannot be made from within another commit"
-        raise UsageError(message, path=str(self._environment.path))
+    def _is_within(self) -> bool:
+        """Tell whether `submit` was called from within itself: its mark stays where an interrupt comes as it ends."""
+        frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to the callers
+        while frame is not None and not (frame.f_code is _SUBMIT and frame.f_locals.get("self") is self):
+            frame = frame.f_back
+        return frame is not None
 
     # --- leaders and followers --------------------------------------------------
 
@@ -364,7 +369,7 @@ class Committer:
         if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
             return False
         with contextlib.suppress(StatelogError), environment.headroom.reserve():
-            requests = [_Request(WriteTransaction.write_header_again, 0) for _ in range(_TRANSACTIONS_TO_REUSE)]
+            requests = [_Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
                 self._execute([request], 0)
             environment.headroom.note_ripe()
@@ -434,6 +439,9 @@ class Committer:
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
         return is_short and self._environment.headroom.is_refused_a_page()
+
+
+_SUBMIT = Committer.submit.__code__
 
 
 def _wake(gates: list[threading.Lock]) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 from unittest import mock
 
 import pytest
@@ -66,19 +67,38 @@ def test_what_is_plain_is_encoded_by_the_kernel():
         assert kernels.encode_plain(value, 0) is None
 
 
-def test_depth_counts_where_the_value_stands():
-    value = []
-    for _ in range(DEPTH_MAX - 1):
-        value = [value]
-    assert kernels.encode_plain(value, 0) == encode_in_python(value)
-    assert kernels.encode_plain(value, 1) is None
-    cbor.encode(value)
-    for deeper in ([value], {"k": value}, (value,)):
-        with pytest.raises(LimitError):
-            cbor.encode(deeper)
+def nested(levels, wrap):
+    value = wrap(None)
+    for _ in range(levels - 1):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"k": value}])
+def test_depth_counts_where_the_value_stands(wrap):
+    for levels in (20, 32):
+        value = nested(levels, wrap)
+        assert kernels.encode_plain(value, 0) == kernels.encode_plain(value, DEPTH_MAX - levels) == cbor.encode(value)
+        assert kernels.encode_plain(value, DEPTH_MAX - levels + 1) is None
+    assert kernels.encode_plain(nested(33, wrap), 0) is None, "a thread's stack may be small"
+    assert cbor.encode(nested(DEPTH_MAX, wrap)) == encode_in_python(nested(DEPTH_MAX, wrap))
+    with pytest.raises(LimitError):
+        cbor.encode(nested(DEPTH_MAX + 1, wrap))
     cycle = []
-    cycle.append(cycle)
+    cycle.append(wrap(cycle))
     assert kernels.encode_plain(cycle, 0) is None
+
+
+def test_a_deep_value_in_a_thread_with_a_small_stack():
+    before = threading.stack_size(64 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: made.append(cbor.encode(deep)))
+        made, deep = [], nested(DEPTH_MAX, lambda value: {"k": value, **{f"k{number}": number for number in range(30)}})
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert cbor.decode(made[0])
 
 
 def test_a_kept_text_does_not_grow():
@@ -129,6 +149,17 @@ def test_a_wrong_argument_of_checkpoint_is_refused_and_changes_nothing(tmp_path,
             assert index in {6, 7, 8, 9, 10, 11}
     with pytest.raises(TypeError):
         kernels.checkpoint(*arguments[:11])
+
+
+def test_a_clock_before_1970(tmp_path):
+    """Then time is that of the last record, and a microsecond."""
+    with statelog.open(tmp_path / "a", durability="interval") as store:
+        thread = store.thread("t")
+        before = [thread.commit({"x": number}) for number in range(3)][-1]
+        with mock.patch("time.time_ns", return_value=-1):
+            after = [thread.commit({"x": number}) for number in range(3)][-1]
+        assert (after.time - before.time).microseconds == 3
+        assert store.verify().ok
 
 
 def test_many_appends_in_one_commit_take_the_batch(tmp_path):

@@ -1,0 +1,93 @@
+"""A commit from within another of the same thread is refused wherever it comes from: it would wait for itself."""
+
+import gc
+import signal
+import sys
+import threading
+
+import pytest
+
+from statelog.errors import UsageError
+from statelog.storage import commit as module
+
+WAIT_S = 20
+
+
+def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(committer, append):
+    """Its commit and the interrupted one would both be in the queue, and the first one waits for the second."""
+    may_go, refused = threading.Event(), []
+
+    def slow(transaction):
+        assert may_go.wait(WAIT_S)
+        return append(transaction)
+
+    def handler(_number, _frame):
+        try:
+            committer.submit(append)
+        except UsageError:
+            refused.append(1)
+        may_go.set()
+
+    leader = threading.Thread(target=committer.submit, args=(slow,), daemon=True)
+    leader.start()
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        while committer._leader is None:
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        assert committer.submit(append) == 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        may_go.set()
+    leader.join(WAIT_S)
+    assert refused == [1]
+    assert committer.submit(append) == 3
+
+
+@pytest.mark.parametrize("name", ["submit", "_lead", "_assemble", "_execute", "_pass_on", "_wake"])
+def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name):
+    """Finalizers run where objects are made: also where a thread has yet to wake the leader that it would wait for."""
+    outcomes = []
+    stop = False
+
+    class Late:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            frame = sys._getframe(1)
+            if frame.f_code.co_name == name and frame.f_code.co_filename == module.__file__:
+                try:
+                    outcomes.append(committer.submit(append))
+                except UsageError:
+                    outcomes.append(None)
+            if not stop:
+                Late()
+
+    def run():
+        for _ in range(150):
+            committer.submit(append)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(6)]
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        Late()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        stop = True
+    finally:
+        gc.set_threshold(*threshold)
+    assert not any(thread.is_alive() for thread in threads)
+    assert committer.submit(append) == 6 * 150 + sum(made is not None for made in outcomes) + 1
+
+
+def test_a_mark_that_an_interrupt_has_left_refuses_nothing(committer, append):
+    committer._inside.add(threading.get_ident())
+    assert committer.submit(append) == 1
+    committer._inside.add(threading.get_ident())
+    with pytest.raises(UsageError, match="within another commit"):
+        committer.submit(lambda _: committer.submit(append))
+    assert committer.submit(append) == 2
