@@ -56,6 +56,31 @@ def test_deleted_thread_is_gone_and_late_writes_do_not_bring_it_back(store: stat
     assert list(store.threads()) == []
 
 
+@pytest.mark.parametrize("update", [None, {"value": 1}])
+def test_a_branch_goes_with_its_thread(store: statelog.Store, update: dict[str, Any] | None) -> None:
+    """Also one that has no version of its own, and is known by its thread alone."""
+    thread = store.thread("t", schema=SCHEMA)
+    fill(thread, 3)
+    branch = thread.fork("side", update=update)
+    store.delete_thread("t")
+    acts: list[Any] = [
+        lambda: branch.commit({"value": 1}),
+        lambda: branch.commit({"value": 1}, {"log": ["x"]}, id="again", expected_version=2),
+        lambda: branch.edit(lambda state: state.update(value=2)),
+        lambda: branch.rollback(0),
+        lambda: branch.fork("again"),
+        lambda: branch.tag("again"),
+        lambda: branch.at(0),
+    ]
+    for act in acts:
+        with pytest.raises(ThreadDeletedError):
+            act()
+    assert branch.head is None
+    assert branch.version == -1
+    assert not branch.state
+    assert list(branch.history()) == []
+
+
 def test_a_deletion_tells_how_many_versions_went(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 10)

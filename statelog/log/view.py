@@ -171,6 +171,8 @@ class View:
         """Return the last checkpoint of a branch and its digest, by one look at its last page."""
         found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
         if found is None:
+            if branch and not self.is_alive(thread):  # deleted: so is the branch
+                return None
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
         version = kernels.page_range(found[1])[1]
