@@ -86,7 +86,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "statelog._objects",
-    .m_doc = "The record of the common checkpoint, made from Python's objects.",
+    .m_doc = "Kernels that take and make objects of Python's.",
     .m_size = sizeof(module_state),
     .m_methods = methods,
     .m_slots = slots,

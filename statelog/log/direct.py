@@ -108,11 +108,11 @@ class DirectRollback(NamedTuple):
         head = memory.heads.get((thread, branch))
         if head is None or head.page is None or head.event.branch != branch:
             return None
-        version = head.event.version + 1
-        if not _is_as_expected(expected_version, version - 1):
+        version = head.event.version
+        if not _is_as_expected(expected_version, version):
             return None
         read = None
-        if type(named) is int and 0 <= named < version:  # mostly: and what `find` does first
+        if type(named) is int and 0 <= named <= version:  # mostly: and what `find` does first
             read = kernels.version_checkpoint(*transaction.mapped(), thread, branch, named)
         if read is not None:
             target = _new(Head, (*read, None, None, NO_LISTS))
