@@ -45,6 +45,9 @@ class Thread(Located):
     threads, tasks and processes at once.
     """
 
+    _head_seen: tuple[int | None, Head | None] = (None, None)
+    """The store's last commit when the head was read last, and that head: until the next commit it stays the head."""
+
     @property
     def id(self) -> str:
         """The caller's stable id."""
@@ -64,11 +67,15 @@ class Thread(Located):
     def head(self) -> Checkpoint | None:
         """The branch's last checkpoint, None before the first commit."""
         with self._session.read() as view:
-            if not self._resolve(view):
-                return None
-            thread, branch = self._ids(view)
-            found = view.head_checkpoint(thread, branch)
-        return None if found is None else self._wrap(Head(*found))
+            snapshot = view.snapshot_id()
+            seen, head = self._head_seen
+            if snapshot is None or snapshot != seen:
+                if not self._resolve(view):
+                    return None
+                found = view.head_checkpoint(*self._ids(view))
+                head = None if found is None else Head(*found)
+                self._head_seen = (snapshot, head)
+        return None if head is None else self._wrap(head)
 
     @property
     def state(self) -> MapView:

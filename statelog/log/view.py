@@ -295,6 +295,10 @@ class View:
         entry = self._own_entry(thread, branch, version)
         return None if entry is None else self.checkpoint_at(thread, version, entry)
 
+    def snapshot_id(self) -> int | None:
+        """Return the number of the store's last commit, if what is read is what that has left; None in a batch."""
+        return self.transaction.id if type(self.transaction) is ReadTransaction else None
+
     def _find(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint of a branch's own version in one call, None where it must be looked up by its keys."""
         if not isinstance(self.transaction, ReadTransaction):
