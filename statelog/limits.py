@@ -66,18 +66,25 @@ INTERVAL_MAX_MS = 60_000
 JOURNAL_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """A journal this long ends an epoch: reading it again after a crash takes a fraction of a second."""
 
-JOURNALED_RECORDS_MAX = 3072
+JOURNALED_RECORDS_MAX = 2048
 """So many records in the journal end an epoch, too: of small ones, each takes 80 to 140 us to be put back."""
 
 JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
+DEFERRED_RECORDS_MAX = 64
+DEFERRED_SIZE_BYTES_MAX = 256 * 1024
+DEFERRED_GROUP_BYTES_MAX = 16 * 1024
+"""What may wait for LMDB's transaction: of more, its share in a commit is a few per cent; and who reads, or opens the
+store, waits for all of it to be put, half a millisecond."""
+
 HELD_PAGES_MAX = 144
 INTERVAL_HELD_PAGES_MAX = 2048
 """When commits have taken about so many pages (half a megabyte; eight, where none waits for a flush) the next snapshot
-is made steady: the file grows by as much for those that are held. It takes some 15 commits. Where more are held LMDB's
-list of free pages is longer, which every commit writes: at 256 a late commit wrote 1.34 times the bytes of an early
-one, at 144 1.30 times, and from some 300 on a page more (300 B appended, 20,000 times)."""
+is made steady: the file grows by as much for those that are held. It takes some 15 commits, hundreds of those that
+LMDB gets together. Where more are held LMDB's list of free pages is longer, which each of its transactions writes: at
+256 a late commit wrote 1.34 times the bytes of an early one, at 144 1.30 times, and from some 300 on a page more (300 B
+appended, 20,000 times)."""
 
 HEADROOM_PAGES_MAX = 32
 HEADROOM_SHARE = 128

@@ -14,7 +14,7 @@ from statelog.bench import sqlite_peer
 from statelog.bench.corpus import Corpus
 from statelog.bench.measure import Samples, interleave
 from statelog.bench.result import Result, at_least, at_most
-from statelog.bench.stores import WITHOUT_FLUSH, opened
+from statelog.bench.stores import opened
 from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ def _measure_interval(bench: Bench) -> Result:
 
 @contextmanager
 def _without_flush(bench: Bench) -> Iterator[dict[str, Operation]]:
-    """Yield commits whose pages are handed to the system and not flushed."""
+    """Yield commits that leave their flush to the interval."""
     corpus = Corpus()
     numbers = itertools.count()
     count = bench.repeats * _COMMITS_PER_REPEAT
     messages = _made_before(corpus.endless(_MESSAGE_BYTES), count + bench.size(20_000, at_least=1000))
     keyed = _made_before(corpus.endless(_MESSAGE_BYTES, start=bench.size(10_000, at_least=500)), count)
-    with opened(bench.directory / "processor.state", flush=False) as store:
+    with opened(bench.directory / "processor.state", durability="interval") as store:
         small = store.thread("small")
         growing = store.thread("growing", schema={"messages": operator.add})
         long = store.thread("long", schema={"messages": reducers.upsert("id")})
@@ -143,7 +143,7 @@ INTERVAL = Workload(
 PROCESSOR = Workload(
     "commit-without-flush",
     "Python and C time of a commit without the flush",
-    WITHOUT_FLUSH,
+    "interval",
     _measure_processor,
     ("write an int", _APPEND, "upsert 300 B into 10,000"),
     _without_flush,

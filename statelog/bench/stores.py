@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from statelog.storage.options import Durability
 
-WITHOUT_FLUSH = "no flush"
-"""What the tables call a store whose commits are handed to the system and not flushed: for measuring only."""
-
 
 class Opened(Store):
     """A store whose engine can be reached."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import statelog
 from statelog.bench.journals import Journaled, look_into
 from statelog.limits import JOURNALED_RECORDS_MAX
-from statelog.storage import steady
+from statelog.storage import held
 
 _COMMITS_BEFORE = 3
 _COMMITS_BETWEEN = 500
@@ -32,7 +32,7 @@ def fill(path: str, size_bytes: int) -> None:
 
     Pages may be held without end here: else an epoch ended long before the journal of a small store is full.
     """
-    vars(steady).update(INTERVAL_HELD_PAGES_MAX=1 << 30)
+    vars(held).update(INTERVAL_HELD_PAGES_MAX=1 << 30)
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("victim")
         step = last = 0

@@ -11,6 +11,7 @@ from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
 from statelog.log.view import View
+from statelog.storage.deferred import NotDeferrableError
 from statelog.storage.environment import Environment
 
 if TYPE_CHECKING:
@@ -122,7 +123,9 @@ class Engine:
         if self.is_closed:
             self._check_open()
         run = partial(self._run, work, direct)
-        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run, is_flushed=is_flushed)
+        if may_use_reserve:
+            return self._submit_with_reserve(run)
+        return self._committer.submit(run, is_flushed=is_flushed, may_wait=True)
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
@@ -165,7 +168,11 @@ class Engine:
         memory = last.memory
         if direct is not None:
             self._last = None  # until all of it is in
-            made = direct.run(transaction, memory, self.cache)
+            try:
+                made = direct.run(transaction, memory, self.cache)
+            except NotDeferrableError:  # raised by a look-up: nothing was done
+                self._last = last
+                raise
             last.transaction, last.changes = transaction, transaction.changes
             self._last = last
             if made is not None:

@@ -28,6 +28,7 @@ import lmdb
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
+from statelog.storage.deferred import NotDeferrableError
 from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import armed, point
 from statelog.storage.headroom import NoHeadroomError
@@ -70,9 +71,16 @@ class _Request:
     to_wake: list[Any] = _NONE
     """Of a leader that has passed on: gates still to be released."""
 
-    def __init__(self, work: Callable[[WriteTransaction], Any], *, is_flushed: bool = True) -> None:
+    def __init__(
+        self,
+        work: Callable[[WriteTransaction], Any],
+        *,
+        is_flushed: bool = True,
+        may_wait: bool = False,
+    ) -> None:
         self.work = work
         self.is_flushed = is_flushed
+        self.may_wait = may_wait
 
 
 class Committer:
@@ -103,7 +111,13 @@ class Committer:
         self._flush_s = 0.0
         """How long groups of several take, of late."""
 
-    def submit(self, work: Callable[[WriteTransaction], T], *, is_flushed: bool = True) -> T:
+    def submit(
+        self,
+        work: Callable[[WriteTransaction], T],
+        *,
+        is_flushed: bool = True,
+        may_wait: bool = False,
+    ) -> T:
         """Run `work` in a write transaction, and return its result once that is durable.
 
         Args:
@@ -111,6 +125,8 @@ class Committer:
                 transaction fails for someone else's reason. It must raise before it writes;
                 what it raises reaches its own caller alone.
             is_flushed: False leaves the flush to the next commit, or to the keeper, whatever `durability` says.
+            may_wait: it may be in the journal before it is in LMDB: see `deferred`. `work` raises NotDeferrableError
+                before it writes if that cannot be, and is run again.
 
         Raises:
             UsageError: called from within a work.
@@ -126,7 +142,7 @@ class Committer:
         if environment.writer_thread == thread or (thread in self._inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        request = _Request(work, is_flushed=is_flushed)
+        request = _Request(work, is_flushed=is_flushed, may_wait=may_wait)
         try:
             self._inside.add(thread)
             with self._mutex:
@@ -178,7 +194,8 @@ class Committer:
                 self._assemble(group)
             started_s = perf_counter()
             with self._environment.write_lock:
-                self._execute(group)
+                if not self._defer(group):
+                    self._execute(group)
             self.groups += 1
             self.commits += len(group)
             if len(group) > 1:
@@ -273,6 +290,37 @@ class Committer:
 
     # --- one transaction ----------------------------------------------------------
 
+    def _defer(self, group: list[_Request]) -> bool:
+        """Commit the works of `group` to the journal, let them wait for LMDB's transaction, and settle every one.
+
+        False, and nothing was done, if they cannot be committed so.
+        """
+        if not (group[0].may_wait and (len(group) == 1 or all(request.may_wait for request in group))):
+            return False
+        transaction = self._environment.deferred.begin(is_flushed=group[0].is_flushed or len(group) > 1)
+        if transaction is None:
+            return False
+        try:
+            for request in group:
+                self._run(request, transaction)
+            if armed:
+                point("deferred.before_journal")
+            self._environment.deferred.commit(transaction)
+        except BaseException as error:
+            if isinstance(error, Exception) and not (transaction.may_be_committed or self._environment.is_forked):
+                self._environment.deferred.give_up(transaction)
+                return False
+            self._after_failure(transaction, group, error, 0)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for request in group:
+                request.settled = True
+            transaction.appended.clear()  # who remembers the transaction need not keep what it put
+            transaction.rows.clear()
+        self._environment.wake.notify()
+        return True
+
     def _execute(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
         """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
@@ -314,7 +362,7 @@ class Committer:
         try:
             request.result = request.work(transaction)
         except Exception as error:
-            if transaction.changes != changes or isinstance(error, lmdb.Error):
+            if transaction.changes != changes or isinstance(error, lmdb.Error | NotDeferrableError):
                 raise  # its writes cannot be told from the others': the transaction is lost
             request.error = error
         if armed:

@@ -143,6 +143,7 @@ def compact_file(
     """
     temporary = _temporary_path(environment.path)
     with environment.write_lock:
+        environment.deferred.settle()
         try:
             environment.steady.retire()
             descriptor = _create(temporary, environment)
@@ -371,7 +372,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
     environment ends on the file that has the store's name.
     """
     locks = FileLocks(descriptor, environment.path)
-    with registry._lock, environment._gate:  # noqa: SLF001 - of this room: order as in a fork
+    with registry._lock, environment.gate:  # noqa: SLF001 - of this room: order as in a fork
         environment._check_open()  # noqa: SLF001
         environment._shut_gate(_DRAIN_TIMEOUT_S)  # noqa: SLF001
         locks.acquire_presence(0)  # before anybody else can know the file

@@ -28,6 +28,7 @@ from statelog.errors import (
 )
 from statelog.storage import registry
 from statelog.storage.commit import Committer
+from statelog.storage.deferred import Deferred
 from statelog.storage.failures import error_code, translate_lmdb
 from statelog.storage.flushing import make_name_durable
 from statelog.storage.headroom import Headroom
@@ -82,8 +83,9 @@ class Environment:
         """Device and inode, by which the registry knows the file."""
         self.locks = FileLocks(descriptor, path)
         self.active_transactions: set[ReadTransaction] = set()
-        self.gated = True
-        """Nobody may begin: the environment is being reopened or resized, or is closed."""
+        self.gated = self.is_shut = True
+        """Shut: nobody may begin; the environment is being reopened or resized, or is closed. Gated: who begins is to
+        pass the gate, because it is shut or because commits wait for LMDB."""
         self.closed = False
         self.is_name_durable = False
         """Whether the directory was flushed since the file took its name. Its creation or compaction may have
@@ -101,12 +103,14 @@ class Environment:
         self.headroom = Headroom(self)
         self.steady = Steady(self)
         self.keeper = Keeper(self)
-        self._gate = threading.RLock()
+        self.deferred = Deferred(self)
+        self.gate = threading.RLock()
+        """Held by who shuts the gate, or puts into LMDB what waits; taken after `write_lock`."""
         self.writer_thread = 0
         """Identity of the thread that is inside a write transaction; 0: none is."""
         self.header: dict[str, Any] = {}
         self.store_id = b""
-        with self._gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
+        with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
             recover(self, replay)
         self.committer = Committer(self)
         self.wake = Wake(self)
@@ -179,6 +183,8 @@ class Environment:
         """Return the id of the last commit, of whichever process."""
         if os.getpid() != self.process_id:
             raise self.forked_error()
+        if self.deferred.is_on:
+            self.deferred.settle()
         try:
             number: int = self.handles.raw.info()["last_txnid"]
         except (lmdb.Error, AttributeError):
@@ -240,9 +246,10 @@ class Environment:
         Raises:
             StorageError, CorruptionError, ...: as for `open`. The next transaction tries again.
         """
-        with self._gate:
+        with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
+            self.deferred.settle()
             self.steady.unpin()
             if self.handles is not None:
                 self.handles.raw.close()
@@ -274,17 +281,19 @@ class Environment:
 
         Raises:
             ClosedError: the store is closed.
-            StorageError: an earlier `reopen` failed, and so does the new try.
+            StorageError: an earlier `reopen` failed, and so does the new try; or LMDB refuses commits that wait for it.
         """
         active = self.active_transactions
         while True:
             active.discard(transaction)
-            with self._gate:
+            with self.gate:
                 self._check_open()
                 if self.handles is None:
                     self.open_handles()
+            if self.deferred.is_on:
+                self.deferred.settle()
             active.add(transaction)
-            if not self.gated:
+            if not self.is_shut:
                 return
 
     def translate(self, error: lmdb.Error) -> StatelogError:
@@ -309,7 +318,9 @@ class Environment:
             self.write_lock.release()
 
     def _shut(self) -> None:
-        with self._gate:
+        with contextlib.suppress(StatelogError):  # what still waits is in the journal, which stays then
+            self.deferred.settle()
+        with self.gate:
             self._shut_gate(_DRAIN_TIMEOUT_S)
             self.closed = True
             self.keeper.stop()
@@ -326,19 +337,21 @@ class Environment:
         if self.read_only:
             return
         with self.locks.closing() as is_alone:
-            if is_alone:
+            if is_alone and self.deferred.waiting.last is None:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
                     self.steady.retire()
         self.steady.leave()
 
     def rest_for_fork(self) -> None:
         """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""
-        self._gate.acquire()
+        is_writer = self.write_lock.acquire(timeout=_FORK_TIMEOUT_S)
+        self.gate.acquire()
         self._is_at_rest = False
-        if not self.write_lock.acquire(timeout=_FORK_TIMEOUT_S):
+        if not is_writer:
             return
         try:
-            with contextlib.suppress(UsageError):
+            with contextlib.suppress(StatelogError):
+                self.deferred.settle()
                 self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
                 self.steady.unpin()  # else the child, closing its copy, would free the parent's slot
                 self._is_at_rest = True
@@ -347,8 +360,8 @@ class Environment:
 
     def go_on_after_fork(self) -> None:
         """After a fork, in the parent: all as before."""
-        self.gated = self.handles is None
-        self._gate.release()
+        self._set_shut(is_shut=self.handles is None)
+        self.gate.release()
 
     def abandon_after_fork(self) -> bool:
         """After a fork, in the child: let go of what is shared with the parent. False if LMDB had to be kept.
@@ -361,7 +374,7 @@ class Environment:
         self.is_forked = True
         self.locks.supported = False
         os.close(self.locks.descriptor)
-        self._gate.release()
+        self.gate.release()
         self.steady.leave_after_fork()
         if self._is_at_rest:
             if self.handles is not None:
@@ -380,26 +393,31 @@ class Environment:
             UsageError: a transaction of this process stays open.
         """
         page_size_bytes = 4096
-        with self._gate:
+        with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
             if self.handles is not None:
                 self.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes // page_size_bytes * page_size_bytes)
-                self.gated = False
+                self._set_shut(is_shut=False)
 
     def _check_open(self) -> None:
         if self.closed:
             message = f"{self.path} is closed"
             raise ClosedError(message, path=str(self.path))
 
+    def _set_shut(self, *, is_shut: bool) -> None:
+        """Shut the gate, or open it. Holds under `gate`."""
+        self.is_shut = is_shut
+        self.gated = is_shut or self.deferred.is_on
+
     def _shut_gate(self, timeout_s: float) -> None:
-        """Let nobody begin, and wait until nobody is inside. Holds under `_gate`."""
-        self.gated = True
+        """Let nobody begin, and wait until nobody is inside. Holds under `gate`."""
+        self._set_shut(is_shut=True)
         deadline = time.monotonic() + timeout_s
         while self.active_transactions:
             if time.monotonic() >= deadline:
-                self.gated = self.handles is None
+                self._set_shut(is_shut=self.handles is None)
                 message = f"{self.path}: a transaction is still open"
                 raise UsageError(message, path=str(self.path))
             time.sleep(0.0001)
@@ -428,15 +446,15 @@ class Environment:
 
     def _adopt_map_size(self) -> None:
         """Take over the map size of the process that made the file grow beyond ours."""
-        with self._gate:
+        with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
             self.map_address = 0
             self.handles.raw.set_mapsize(0)
-            self.gated = False
+            self._set_shut(is_shut=False)
 
     def open_handles(self) -> None:
-        """Open LMDB's environment, and the gate. Holds under `_gate`."""
+        """Open LMDB's environment, and the gate. Holds under `gate`."""
         if not self.read_only:
             from statelog.storage.compaction import finish_leftovers
 
@@ -459,4 +477,4 @@ class Environment:
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
-        self.gated = False
+        self._set_shut(is_shut=False)

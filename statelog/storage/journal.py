@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
+from statelog.errors import JournalMissingError
 from statelog.storage.disk import flush_file, write_all
 from statelog.storage.faults import armed, point
 
@@ -68,6 +69,16 @@ class Slot(NamedTuple):
 def journal_path(path: Path) -> Path:
     """Return where the journal of a store lies."""
     return path.with_name(f"{path.name}-journal")
+
+
+def missing_error(path: Path) -> JournalMissingError:
+    """Return the error of a store that was not closed and has no journal."""
+    journal = journal_path(path)
+    message = (
+        f"{path} was not closed, and its journal {journal.name} is missing: what was committed last, up to some seconds"
+        " or megabytes, may be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
+    )
+    return JournalMissingError(message, path=str(path), journal=str(journal))
 
 
 def encode_slot(slot: Slot) -> bytes:
@@ -197,6 +208,20 @@ class Groups:
         if self.at + size_bytes > self._size_bytes:
             return None
         return _decode_group(os.pread(self._descriptor, size_bytes, self.at), 0, self._slot.session, self._slot.epoch)
+
+
+def find_end(descriptor: int, epoch: int, lsn: int) -> tuple[int, int] | None:
+    """Return the last record before the groups of an epoch, and where the next goes behind record `lsn`.
+
+    None if `lsn` is not the last of a group, nor the one before the first.
+    """
+    slot = next((slot for slot in read_slots(descriptor) if slot.epoch == epoch), None)
+    if lsn < 0 or slot is None:
+        return None
+    groups = Groups(descriptor, slot)
+    while groups.lsn < lsn and next(groups, None) is not None:
+        pass
+    return (slot.lsn, groups.at) if groups.lsn == lsn else None
 
 
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int) -> Iterator[Group]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 IDLE_S = 1.0
 """So long without a commit, and everything is flushed where it lies, and no page is held any more."""
 
+_SETTLE_S = 0.02
+"""So long without a commit, and nothing waits for LMDB's transaction any more: see `deferred`."""
+
 
 class Keeper:
     """Looks after an environment that was written to."""
@@ -60,17 +63,21 @@ class Keeper:
     def _run(self, alarm: threading.Event) -> None:
         environment = self._environment
         interval_s = min(environment.options.interval_ms / 1000, IDLE_S)
-        seen, idle_s = -1, 0.0
+        seen, idle_s, unflushed_s = -1, 0.0, 0.0
         while self._alarm is alarm:
-            pause_s = interval_s if self.flushes else IDLE_S
+            pause_s = min(interval_s, _SETTLE_S) if self.flushes else _SETTLE_S
             if alarm.wait(pause_s):  # to end, or to look sooner
                 alarm.clear()
                 continue
-            with contextlib.suppress(StatelogError, lmdb.Error, OSError):  # whoever writes next meets it, too
-                if self.flushes:
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # who writes next meets it, too
+                unflushed_s += pause_s
+                if self.flushes and unflushed_s >= interval_s:
+                    unflushed_s = 0.0
                     environment.steady.flush()
                 idle_s = idle_s + pause_s if seen == self.commits else 0.0
                 seen = self.commits
+                if idle_s and environment.deferred.is_on:
+                    environment.deferred.settle()
                 if idle_s >= IDLE_S and self._rest(alarm, seen):
                     return
 
@@ -82,6 +89,7 @@ class Keeper:
                 return True
             if seen != self.commits:
                 return False
+            environment.deferred.settle()
             environment.locks.acquire_writer(0.0)
             try:
                 environment.steady.rest()

@@ -62,6 +62,7 @@ _WRITABLE_SHARED = _range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
 _WRITABLE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
 _WRITER_TAKEN = _range_lock(fcntl.F_WRLCK, _WRITER_AT)
 _WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
+_WRITER_SHARED = _range_lock(fcntl.F_RDLCK, _WRITER_AT)
 _WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
 _WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
 _WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
@@ -159,22 +160,33 @@ class FileLocks:
         """
         if not self.supported:
             return
-        now_s = time.monotonic()
-        if now_s >= self._look_at_s:
-            self._look_at_s = now_s + _TURN_S
-            if self._is_awaited():
-                time.sleep(_YIELD_S)
+        if self.is_awaited():
+            time.sleep(_YIELD_S)
         try:
             fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_TAKEN)
         except OSError:
-            self._await_writer(timeout_s)
+            self._await_writer(_WRITER_TAKEN, timeout_s)
 
-    def _await_writer(self, timeout_s: float) -> None:
-        if self._try(_WRITER_TAKEN):
+    def try_writer(self) -> bool:
+        """Become the one process that writes, if none does."""
+        return self._try(_WRITER_TAKEN)
+
+    def pass_writer(self, timeout_s: float) -> None:
+        """Wait until nobody writes for a moment: who had the store alone has put everything where it is looked for.
+
+        Raises:
+            StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
+        """
+        if self.supported:
+            self._await_writer(_WRITER_SHARED, timeout_s)
+            self.release_writer()
+
+    def _await_writer(self, lock: bytes, timeout_s: float) -> None:
+        if self._try(lock):
             return
         self._try(_WAITING_SHARED)
         try:
-            self._acquire(_WRITER_TAKEN, timeout_s)
+            self._acquire(lock, timeout_s)
         finally:
             self._try(_WAITING_FREE)
 
@@ -201,7 +213,12 @@ class FileLocks:
             return False
         return True
 
-    def _is_awaited(self) -> bool:
+    def is_awaited(self) -> bool:
+        """Tell whether another process waits to write, or to open the store; asked often, it looks once a turn."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + _TURN_S
         return self._is_held(_WAITING_ANY)
 
     def _is_held(self, lock: bytes) -> bool:

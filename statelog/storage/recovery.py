@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
+import lmdb
+
 from statelog.errors import CorruptionError, StoreLockedError
 from statelog.storage.checks import check_file, restore_meta
 from statelog.storage.creation import sync_directory
@@ -17,10 +19,17 @@ from statelog.storage.disk import flush_file
 from statelog.storage.failures import translate_os
 from statelog.storage.faults import point
 from statelog.storage.flushing import make_name_durable
-from statelog.storage.journal import RECORDS_AT, Groups, Slot, find_groups, journal_path, read_slots
+from statelog.storage.journal import (
+    RECORDS_AT,
+    Groups,
+    Slot,
+    find_groups,
+    journal_path,
+    missing_error,
+    read_slots,
+)
 from statelog.storage.locks import FileLocks
 from statelog.storage.marker import clear_marker, read_marker
-from statelog.storage.steady import missing_error
 from statelog.storage.writing import WriteTransaction
 
 if TYPE_CHECKING:
@@ -63,8 +72,10 @@ def recover(environment: Environment, replay: Replay) -> None:
         UnrecoveredError: it is open read-only, and who was about to recover it is gone.
     """
     locks, path = environment.locks, environment.path
-    if environment.read_only and read_marker(locks.descriptor) is not None and not locks.is_open_elsewhere():
-        raise UnrecoveredError
+    if read_marker(locks.descriptor) is not None:
+        locks.pass_writer(environment.lock_timeout_s)  # D2: whoever was alone knows by now that it is not
+        if environment.read_only and not locks.is_open_for_writing():
+            raise UnrecoveredError
     if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
         environment.open_handles()
         return
@@ -84,6 +95,8 @@ def recover(environment: Environment, replay: Replay) -> None:
                 os.close(source[0])
     except OSError as error:
         raise translate_os(error, path=path) from error
+    except lmdb.Error as error:
+        raise environment.translate(error) from error
     finally:
         locks.acquire_presence(0)
 

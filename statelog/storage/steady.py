@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import JournalMissingError, StorageError
+from statelog.errors import StorageError
 from statelog.limits import (
-    HELD_PAGES_MAX,
-    INTERVAL_HELD_PAGES_MAX,
     JOURNAL_SIZE_BYTES_MAX,
     JOURNALED_RECORDS_MAX,
     JOURNALED_SIZE_BYTES_MAX,
@@ -35,15 +33,17 @@ from statelog.storage.creation import sync_directory
 from statelog.storage.disk import flush_file, write_all
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
+from statelog.storage.held import HeldPages
 from statelog.storage.journal import (
     RECORDS_AT,
     STATE,
-    Groups,
     Slot,
     encode_group,
     fill,
+    find_end,
     is_broken,
     journal_path,
+    missing_error,
     newest_epoch,
     read_slots,
     write_broken,
@@ -52,8 +52,6 @@ from statelog.storage.journal import (
 from statelog.storage.marker import clear_marker, read_marker, set_marker
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from statelog.storage.environment import Environment
     from statelog.storage.writing import WriteTransaction
 
@@ -61,9 +59,6 @@ _SESSION_SIZE_BYTES = 16
 _PAGE_SIZE_BYTES = 4096
 _UNKNOWN = -1
 """Where an LSN should be: others wrote, or a failure left it open."""
-
-_OWN_PAGES = 2
-"""What a commit takes of LMDB's list of tables, and of its list of free pages."""
 
 _EPOCHS_BEHIND_MAX = 1
 """A pin may be so many epochs older than the steady snapshot: it holds the pages freed in them."""
@@ -76,11 +71,14 @@ class Steady:
         is_dirty: whether something in the journal is not flushed.
         is_unsteady: whether anything was committed since the last advance.
         pins: read transactions held: one, for a moment two, or none.
+        held: the pages that are held for it.
+        is_broken: whether a flush failed: what the page cache holds is not to be believed.
     """
 
     def __init__(self, environment: Environment) -> None:
         self.is_dirty = False
         self.pins = 0
+        self.held = HeldPages()
         self.is_off = not environment.options.flush
         """Nothing is journaled or flushed: for measuring, and while a journal is replayed."""
         self._environment = environment
@@ -99,16 +97,10 @@ class Steady:
         self._size_bytes = 0
         self._pin: lmdb.Transaction | None = None
         self._pin_epoch = 0
-        self._taken_pages = 0
-        """About so many pages were taken since the last advance: as many are held, or were free."""
-        self._taken_pages_max = 0
-        self._path_pages = 0
-        """What a commit takes but for the leaves that it changes: the paths to them, and those of LMDB's own trees."""
         self.is_unsteady = False
         self._flushing = threading.Lock()
         """Held during a flush: who comes meanwhile waits, and knows what it was for."""
-        self._is_broken = False
-        """A flush failed: what the page cache holds is not to be believed."""
+        self.is_broken = False
 
     @property
     def is_pinned(self) -> bool:
@@ -126,9 +118,9 @@ class Steady:
         """
         if self.is_off:
             return
-        if self._descriptor < 0 and not self._is_broken:
+        if self._descriptor < 0 and not self.is_broken:
             self._join()
-        if self._is_broken or self._slots is None:
+        if self.is_broken or self._slots is None:
             raise self._broken_error()
         even, is_broken_elsewhere, odd = STATE.unpack_from(self._slots)
         if is_broken_elsewhere:
@@ -136,14 +128,27 @@ class Steady:
         epoch = odd if odd > even else even  # noqa: FURB136 - max takes five times as long
         if epoch != self._epoch:
             self._follow(epoch)
-        if (
-            self._pin is None
-            or epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX
-            or self._taken_pages > self._taken_pages_max  # so many pages are held that the file would grow for it
-            or self._at > JOURNAL_SIZE_BYTES_MAX
-            or self._lsn - self._lsn_before > JOURNALED_RECORDS_MAX
-        ):
+        if epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self.is_due():
             self.advance()
+
+    def is_due(self) -> bool:
+        """Tell whether an advance is."""
+        return self._pin is None or self.held.left() < 0 or min(self.left()) < 0
+
+    def left(self) -> tuple[int, int]:
+        """Return how many records, and how many bytes, the journal takes before an advance is due."""
+        return JOURNALED_RECORDS_MAX - self._lsn + self._lsn_before, JOURNAL_SIZE_BYTES_MAX - self._at
+
+    def follows(self, lsn: int) -> bool:
+        """Tell whether a record is the next one, as far as this process knows."""
+        return self._lsn + 1 == lsn > 0
+
+    def is_at_hand(self) -> bool:
+        """Tell whether a commit finds the journal as this process has left it."""
+        if self.is_off or self.is_broken or self._slots is None or self._lsn < 0:
+            return False
+        even, is_broken_elsewhere, odd = STATE.unpack_from(self._slots)
+        return not is_broken_elsewhere and max(even, odd) == self._epoch
 
     def commit(self, transaction: WriteTransaction, raw: lmdb.Transaction) -> None:
         """Commit `raw`, durably (J1) if the transaction says so; else so that `flush` makes it durable.
@@ -157,43 +162,34 @@ class Steady:
         if self.is_off or not transaction.changes:
             raw.commit()
             return
+        if not self.journal(transaction):
+            raw.commit()
+            self.advance()
+            return
+        raw.commit()
+        self.take_over(transaction)
+        self.held.count(transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES)
+
+    def journal(self, transaction: WriteTransaction) -> bool:
+        """Put a transaction's records into the journal, flushed if it says so; False if there is no place for them.
+
+        Raises:
+            StorageError: the journal refuses.
+        """
         is_flushed = transaction.is_flushed
         keeper = self._environment.keeper
         keeper.commits += 1
         if not keeper.is_at_work or not (is_flushed or keeper.flushes):
             keeper.start(is_flushed=is_flushed)
         self.is_unsteady = True
-        records, lsn = transaction.appended, transaction.first_lsn
-        is_journaled = (
-            not transaction.is_steady
-            and transaction.size_bytes <= JOURNALED_SIZE_BYTES_MAX
-            and (self._lsn + 1 == lsn > 0 or self._catch_up(lsn))
-            and self._append(lsn, records)
-        )
-        if not is_journaled:
-            raw.commit()
-            self.advance()
-            return
-        if is_flushed:
-            self._flush_group()
-        else:
-            self.is_dirty = True
-        raw.commit()
-        self._at = self._end
-        self._lsn = lsn + len(records) - 1
-        if is_flushed:
-            self._flushed = self._lsn
-        self._taken_pages += self._path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
-
-    def _append(self, lsn: int, records: list[bytes]) -> bool:
-        """Write a group behind the last one; False if the disk has no room for it.
-
-        Raises:
-            StorageError: the system refuses.
-        """
-        group = encode_group(self._session, self._epoch, lsn, records, flushed=self._flushed)
+        lsn, size_bytes = transaction.first_lsn, transaction.size_bytes
+        if transaction.is_steady or size_bytes > JOURNALED_SIZE_BYTES_MAX:
+            return False
+        if not (self._lsn + 1 == lsn > 0 or self._catch_up(lsn)):
+            return False
+        group = encode_group(self._session, self._epoch, lsn, transaction.appended, flushed=self._flushed)
         self._end = self._at + len(group)
-        # From here on, whatever happens, there may be a group that LMDB never committed: the next commit looks for its
+        # From here on, whatever happens, there may be a group that is not committed: the next commit looks for its
         # place, and who looks at what became of this one advances first.
         self._lsn = _UNKNOWN
         try:
@@ -204,11 +200,22 @@ class Steady:
             write_all(self._descriptor, group, self._at)
             if armed:
                 point("journal.after_append")
+            if not is_flushed:
+                self.is_dirty = True
+                return True
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 return False
             raise translate_os(error, path=journal_path(self._environment.path)) from error
+        self._flush_group()
         return True
+
+    def take_over(self, transaction: WriteTransaction) -> None:
+        """Go on behind a transaction that is in the journal, and committed."""
+        self._at = self._end
+        self._lsn = transaction.first_lsn + len(transaction.appended) - 1
+        if transaction.is_flushed:
+            self._flushed = self._lsn
 
     def _flush_group(self) -> None:
         try:
@@ -226,7 +233,7 @@ class Steady:
             StorageError: it cannot be done; as for `advance`.
         """
         with self._flushing:
-            if self._is_broken:
+            if self.is_broken:
                 raise self._broken_error()
             if self.is_dirty and self._descriptor >= 0:
                 self.is_dirty = False  # before: what is committed meanwhile is for the next time
@@ -234,7 +241,7 @@ class Steady:
                 try:
                     flush_file(self._descriptor)
                 except OSError as error:
-                    raise self._break() from error
+                    raise self.break_off() from error
                 self._flushed = max(self._flushed, lsn)
 
     # --- steady snapshots -------------------------------------------------------------
@@ -251,7 +258,7 @@ class Steady:
         environment = self._environment
         handles = environment.handles
         if not os.fstat(self._descriptor).st_nlink:
-            self._is_broken = True
+            self.is_broken = True
             raise missing_error(environment.path)
         pin = handles.begin(None, None, False, False)
         self.pins += 1
@@ -272,7 +279,7 @@ class Steady:
             self.pins -= 1
             if not isinstance(error, OSError | lmdb.Error):
                 raise
-            raise self._break() from error
+            raise self.break_off() from error
         self.unpin()
         self._pin, self._pin_epoch = pin, epoch
         if armed:
@@ -283,11 +290,11 @@ class Steady:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, JOURNAL_SIZE_BYTES_MAX)
                 self._size_bytes = JOURNAL_SIZE_BYTES_MAX
-        self._measure()
+        self.held.begin(environment)
 
     def rest(self) -> None:
         """Make everything steady, and give the pin back; the next commit takes a new one."""
-        if self._slots is None or self._is_broken or is_broken(self._slots):
+        if self._slots is None or self.is_broken or is_broken(self._slots):
             return
         if self.is_unsteady and newest_epoch(self._slots) == self._epoch:  # else another process goes on, and advances
             self.advance()
@@ -299,18 +306,6 @@ class Steady:
         if pin is not None:
             pin.abort()
             self.pins -= 1
-
-    def _measure(self) -> None:
-        """Note how many pages may be taken before the next advance: so many, or half of those that are free anyway.
-
-        What one epoch takes the next but one takes again, so that the file does not grow by more than that.
-        """
-        found = self._environment.statistics()
-        is_interval = self._environment.options.durability == "interval"
-        held_max = INTERVAL_HELD_PAGES_MAX if is_interval else HELD_PAGES_MAX
-        self._taken_pages_max = max(held_max, found.pages_free // 2)
-        self._taken_pages = 0
-        self._path_pages = _OWN_PAGES + sum(table.depth for table in found.tables.values())
 
     # --- joining and leaving ------------------------------------------------------------
 
@@ -377,7 +372,7 @@ class Steady:
         try:
             flush_file(self._descriptor)
         except OSError as error:
-            raise self._break() from error
+            raise self.break_off() from error
         self._epoch, self._at, self._lsn, self._lsn_before = epoch, RECORDS_AT, _UNKNOWN, _UNKNOWN
         self._size_bytes = os.fstat(self._descriptor).st_size
         self.is_unsteady = True
@@ -387,17 +382,11 @@ class Steady:
 
         There is none for 0: a commit that appends nothing.
         """
-        lsn = next_lsn - 1
-        slot = next((slot for slot in read_slots(self._descriptor) if slot.epoch == self._epoch), None)
-        if lsn < 0 or slot is None:
+        place = find_end(self._descriptor, self._epoch, next_lsn - 1)
+        if place is None:
             return False
-        groups = Groups(self._descriptor, slot)
-        self._lsn_before = groups.lsn
-        while groups.lsn < lsn and next(groups, None) is not None:
-            pass
-        if groups.lsn != lsn:
-            return False
-        self._lsn, self._at = lsn, groups.at
+        self._lsn_before, self._at = place
+        self._lsn = next_lsn - 1
         self._size_bytes = os.fstat(self._descriptor).st_size
         return True
 
@@ -408,7 +397,7 @@ class Steady:
             OSError, lmdb.Error, StorageError: it cannot be done; the journal stays, and the next opening reads it.
         """
         environment = self._environment
-        if self.is_off or self._is_broken:
+        if self.is_off or self.is_broken:
             return
         journal = journal_path(environment.path)
         if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
@@ -441,7 +430,7 @@ class Steady:
         try:
             set_marker(self._environment.locks.descriptor, session)
         except OSError as error:
-            raise self._break() from error
+            raise self.break_off() from error
 
     def leave(self) -> None:
         """Close what is open; what is committed stays in the journal."""
@@ -465,15 +454,15 @@ class Steady:
                 os.close(descriptor)
         self.is_unsteady = self.is_dirty = False
 
-    def _break(self) -> StorageError:
+    def break_off(self) -> StorageError:
         """Write no more after a failed flush, and let nobody: another process's flush need not tell of it again."""
-        self._is_broken = True
+        self.is_broken = True
         with contextlib.suppress(OSError):
             write_broken(self._descriptor)
         return self._broken_error()
 
     def _refuse_if_broken(self) -> None:
-        if self._is_broken or self._slots is None or is_broken(self._slots):
+        if self.is_broken or self._slots is None or is_broken(self._slots):
             raise self._broken_error()
 
     def _broken_error(self) -> StorageError:
@@ -483,16 +472,6 @@ class Steady:
             " has it open, and open it again"
         )
         return StorageError(message, path=str(path))
-
-
-def missing_error(path: Path) -> JournalMissingError:
-    """Return the error of a store that was not closed and has no journal."""
-    journal = journal_path(path)
-    message = (
-        f"{path} was not closed, and its journal {journal.name} is missing: what was committed last, up to some seconds"
-        " or megabytes, may be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
-    )
-    return JournalMissingError(message, path=str(path), journal=str(journal))
 
 
 def _last_lsn(transaction: lmdb.Transaction, log: Any) -> int:

@@ -98,6 +98,13 @@ class ReadTransaction:
         self._index = handles.index
         return self
 
+    def begin_ungated(self) -> None:
+        """Begin for who is inside already: see `DeferredTransaction`. `__exit__` ends it."""
+        handles = self._environment.handles
+        self._raw = handles.begin(None, None, False, True)
+        self._log = handles.log
+        self._index = handles.index
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:

@@ -22,7 +22,7 @@ import statelog
 from statelog.errors import UsageError
 from statelog.storage import faults
 from statelog.testing.comparing import assert_matches
-from statelog.testing.history import Commit, perform, perform_all
+from statelog.testing.history import Commit, Held, perform, perform_all
 from statelog.testing.model import StoreModel
 
 if TYPE_CHECKING:
@@ -226,9 +226,10 @@ def _run_child() -> None:
     path_entries, path, history, schema, durability, acknowledges_early = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
     sys.path[:] = path_entries
     with statelog.open(path, durability=durability) as store:
+        held = Held(store)
         for operation in history:
             if acknowledges_early:
                 os.write(1, b".")
-            perform(operation, store, schema=schema)
+            perform(operation, held, schema=schema)
             if not acknowledges_early:
                 os.write(1, b".")

@@ -76,6 +76,7 @@ def test_writers_that_read_what_they_write_retry_and_lose_no_update(path):
 )
 def test_one_of_two_writers_killed_takes_nothing_from_the_other(path, fault):
     with (
+        statelog.open(path),  # so that neither is alone, and lets its commits wait for LMDB
         Child(path, increments("killed"), schema=SCHEMA, fault=fault) as killed,
         Child(path, increments("survivor"), schema=SCHEMA) as survivor,
     ):

@@ -36,7 +36,7 @@ def killed(tmp_path):
 def log_of(path):
     with statelog.open(path) as store:
         assert store.verify().ok
-        return list(store.thread("t").state["log"])
+        return list(store.thread("t").state.get("log", []))
 
 
 def test_what_was_committed_since_the_last_flush_is_salvaged(killed, tmp_path):

@@ -134,8 +134,10 @@ def test_a_snapshot_that_no_meta_page_names_cannot_be_walked(store):
     with environment.read() as transaction:
         assert check_pages(environment, transaction) == []
         thread.commit({"x": 1})
+        assert environment.last_transaction_id() == transaction.id + 1  # no commit waits for LMDB
         assert check_pages(environment, transaction) == []
         thread.commit({"x": 2})
+        assert environment.last_transaction_id() == transaction.id + 2
         assert check_pages(environment, transaction) is None
 
 
@@ -148,8 +150,9 @@ def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
     def check(environment, transaction):
         calls.append(transaction.id)
         if len(calls) == 1:
-            thread.commit({"x": 1})
-            thread.commit({"x": 2})
+            for value in (1, 2):
+                thread.commit({"x": value})
+                environment.last_transaction_id()  # no commit waits for LMDB
         return check_pages(environment, transaction)
 
     monkeypatch.setattr("statelog.log.verify.check_pages", check)

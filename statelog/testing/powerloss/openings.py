@@ -17,12 +17,13 @@ from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
 from statelog.log.engine import Engine
 from statelog.portable.salvage import salvage
-from statelog.storage import keeper, steady
+from statelog.storage import deferred, held, keeper, steady
 from statelog.testing.crash import Child
 from statelog.testing.history import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from statelog.format.upgrades import Tables
     from statelog.store import Store
@@ -63,6 +64,7 @@ KILLED = "killed"
 """Thread of a process that is killed: what it committed last may be there or not."""
 
 _REST_S = 0.02
+_PATIENCE_S = 60.0
 
 
 def open_unhurried(path: Path, **options: Any) -> Store:
@@ -72,12 +74,23 @@ def open_unhurried(path: Path, **options: Any) -> Store:
 
 def be_small() -> None:
     """Let this process, a worker, advance the steady snapshot every few commits, and rest soon."""
-    for module, name, value in (
+    _set(
         (steady, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
-        (steady, "HELD_PAGES_MAX", 6),
-        (steady, "INTERVAL_HELD_PAGES_MAX", 6),
+        (held, "HELD_PAGES_MAX", 24),
+        (held, "INTERVAL_HELD_PAGES_MAX", 24),
+        (deferred, "DEFERRED_RECORDS_MAX", 5),
         (keeper, "IDLE_S", _REST_S),
-    ):
+    )
+
+
+def be_patient() -> None:
+    """The same, but let commits wait for as long as they may."""
+    be_small()
+    _set((keeper, "IDLE_S", _PATIENCE_S), (keeper, "_SETTLE_S", _PATIENCE_S), (deferred, "_COMMITS_APART", 1))
+
+
+def _set(*values: tuple[ModuleType, str, object]) -> None:
+    for module, name, value in values:
         assert hasattr(module, name)
         setattr(module, name, value)
 

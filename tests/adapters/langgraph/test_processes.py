@@ -20,18 +20,21 @@ from running import STEPS, noted, run_steps
 from statelog.adapters.langgraph import StatelogSaver
 
 FAULTS = [
-    ("commit.before_begin", 5),
-    ("commit.after_put_log", 9),
-    ("commit.after_put_index", 60),
+    ("commit.before_begin", 2),
+    ("deferred.after_journal", 9),
+    ("commit.after_put_log", 2),
+    ("commit.after_put_index", 3),
     ("commit.between_works", 30),
-    ("commit.before_lmdb_commit", 2),
-    ("commit.after_lmdb_commit", 33),
-    ("commit.before_delivery", 21),
     ("journal.before_append", 25),
+    ("commit.before_lmdb_commit", 2),
+    ("commit.after_lmdb_commit", 2),
+    ("commit.before_delivery", 21),
     ("journal.after_append", 26),
+    ("deferred.before_journal", 17),
+    ("deferred.before_lmdb_commit", 1),
     ("journal.after_flush", 20),
-    ("steady.before_sync", 2),
-    ("steady.after_slot", 2),
+    ("steady.before_sync", 1),
+    ("steady.after_slot", 1),
 ]
 
 
