@@ -1,7 +1,7 @@
 """Commits that are in the journal, and in LMDB a little later, many in one transaction.
 
 Half of a small commit is LMDB's transaction: eight pages copied, numbered and written, of which the next commit writes
-seven again. But once its record is in the journal, which every opening reads (section 9 of FORMAT.md), a commit is as
+seven again. But once its record is in the journal, which every opening reads (section 8 of FORMAT.md), a commit is as
 durable as its mode says. So while a process is alone with a store and nothing in it reads, its commits wait here,
 and LMDB gets them together: before anything reads, writes otherwise, or opens the store, and soon in any case.
 

@@ -249,7 +249,11 @@ class Environment:
         with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
-            self.deferred.settle()
+            try:
+                self.deferred.settle()
+            except BaseException:
+                self._set_shut(is_shut=False)
+                raise
             self.steady.unpin()
             if self.handles is not None:
                 self.handles.raw.close()

@@ -1,4 +1,4 @@
-"""The journal beside a store: what was committed since the steady snapshot. FORMAT.md section 9.
+"""The journal beside a store: what was committed since the steady snapshot. FORMAT.md section 8.
 
 Two slots, written in turn, each naming a steady snapshot of the data file (all of whose pages are on the disk, and are
 kept there); behind them, in order, the records of every commit since. A flush of such an append moves no metadata: the
