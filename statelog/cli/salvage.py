@@ -57,6 +57,8 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
         shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in report["lost"][:_RANGES_SHOWN]]
         more = len(report["lost"]) - len(shown)
         output.line(f"lost LSNs: {', '.join(shown)}{f', and {more:,} more ranges' if more else ''}")
+    if not report["end_is_known"]:
+        output.line("the file does not tell where its log ended: later records may be lost")
     if report["names_made_up"]:
         output.line(f"names made up for lost ones: {', '.join(report['names_made_up'])}")
     if report["versions_lost"]:
@@ -88,6 +90,7 @@ def _salvage(damaged: Path, new: Path, progress: Callable[[int, int], None]) -> 
         "losses": report.losses,
         "versions_lost": [asdict(each) for each in report.versions_lost],
         "names_made_up": report.names_made_up,
+        "end_is_known": report.end_is_known,
     }
 
 

@@ -173,7 +173,8 @@ class Engine:
             except NotDeferrableError:  # raised by a look-up: nothing was done
                 self._last = last
                 raise
-            last.transaction, last.changes = transaction, transaction.changes
+            if made is not None:
+                last.transaction, last.changes = transaction, transaction.changes
             self._last = last
             if made is not None:
                 return made

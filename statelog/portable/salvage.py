@@ -161,7 +161,7 @@ def _write(
     progress: Progress | None,
 ) -> SalvageReport:
     """Make the new store under another name, and give it its own when it is whole."""
-    report = SalvageReport(str(damaged), str(new), plan.last)
+    report = SalvageReport(str(damaged), str(new), plan.last, end_is_known=finder.committed_last is not None)
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
     try:
         engine = Engine.open(temporary, max_size_bytes=max_size_bytes)

@@ -76,6 +76,7 @@ class SalvageReport:
             found ones.
         losses: how many those are; the first `LOSSES_LISTED_MAX` are listed.
         names_made_up: threads, or branches as "thread/branch", whose names are lost.
+        end_is_known: whether the file still tells where its log ended; if not, later records may be lost, too.
 
     """
 
@@ -87,12 +88,13 @@ class SalvageReport:
     versions_lost: list[LostVersion] = field(default_factory=list)
     losses: int = 0
     names_made_up: list[str] = field(default_factory=list)
+    end_is_known: bool = True
     _losses: list[Loss] = field(default_factory=list, repr=False)
     _names: dict[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is lost."""
+        """Whether nothing is lost that is known of: see `end_is_known`."""
         return not self.lost and not self.losses
 
     def add(self, losses: Iterable[Loss], names: Mapping[int, str]) -> None:
