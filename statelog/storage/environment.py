@@ -144,9 +144,7 @@ class Environment:
             StorageError: whatever else the operating system refuses. Facts: path.
         """
         given = Options(**options).check()
-        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-            message = f"a path is a text or an os.PathLike of one, not {path!r}"
-            raise UsageError(message, argument="path", value=path)
+        _check_path(path)
 
         def make(real: Path, descriptor: int) -> Environment:
             while True:
@@ -482,3 +480,16 @@ class Environment:
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
         self._set_shut(is_shut=False)
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        message = f"a path is a text or an os.PathLike of one, not {path!r}"
+        raise UsageError(message, argument="path", value=path)
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        name = b""
+    if not name or b"\0" in name:
+        message = f"{os.fspath(path)!r} can be no file's name"
+        raise UsageError(message, argument="path", value=path)
