@@ -17,6 +17,7 @@ from statelog.format import keys
 from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.events import MAIN
+from statelog.log.retention import POLICY_STEP_VERSIONS
 from statelog.session import Outcome
 from statelog.targets import find_named, head_at
 from statelog.tree.node import ROOT
@@ -222,7 +223,8 @@ class Lineage:
         return thread, writer.fork(batch, self.id, thread, branch, (0, 0)) if number is None else number
 
     def _made(self, outcome: Outcome) -> Checkpoint:
-        self._session.after_commit(outcome.head)
+        if not (outcome.head.event.version + 1) % POLICY_STEP_VERSIONS:
+            self._session.after_commit(outcome.head)
         return Checkpoint(self._session, self.id, outcome)
 
     def _thread_for_writing(self, batch: Batch) -> int:

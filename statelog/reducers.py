@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from statelog import kernels
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT
@@ -207,6 +208,22 @@ _ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
     "merge": reduce.merge,
     "deep_merge": reduce.deep_merge,
 }
+
+
+_PLAIN_SHAPES = {
+    "replace": kernels.SHAPE_ITEM,
+    "max": kernels.SHAPE_ITEM,
+    "min": kernels.SHAPE_ITEM,
+    "add": kernels.SHAPE_ITEMS_OR_ITEM,
+    "append": kernels.SHAPE_ONE_ITEM,
+    "extend": kernels.SHAPE_ITEMS,
+}
+
+
+def plain_plan(reducer: Reducer) -> tuple[int, Reducer] | None:
+    """Return how `kernels.prepare_plain` makes the writes that `Reducer.prepare` would; None if it cannot."""
+    shape = _PLAIN_SHAPES.get(reducer.name)
+    return None if shape is None else (shape, reducer)
 
 
 _OPERATIONS = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import contextlib
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from statelog.errors import UsageError
 
@@ -30,9 +31,7 @@ class Session(Protocol):
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
 
-    def write(
-        self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct[Head] | None = None
-    ) -> Outcome:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Outcome:
         """Run `work`, or `direct` where that will do, and return what it made.
 
         Without `is_flushed` a later flush makes it durable.
@@ -42,7 +41,7 @@ class Session(Protocol):
         """Make what was written durable, where it is not yet."""
 
     def after_commit(self, head: Head) -> None:
-        """Do what a commit of a thread with a retention policy calls for."""
+        """Apply the thread's retention policy, if it has one. Called every `POLICY_STEP_VERSIONS`."""
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Run `work` that makes no checkpoint, and return its result."""
@@ -51,25 +50,26 @@ class Session(Protocol):
 class Outcome:
     """What a write made: final in a store; provisional in a transaction until its end."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("head",)
 
     def __init__(self, head: Head) -> None:
-        self._head: Head | None = head
-
-    @property
-    def head(self) -> Head:
+        self.head = head
         """The checkpoint. Raises UsageError if the transaction came to nothing."""
-        if self._head is None:
-            raise abandoned_error()
-        return self._head
 
     def settle(self, head: Head) -> None:
         """Make it final."""
-        self._head = head
+        self.head = head
 
     def abandon(self) -> None:
         """Say that it came to nothing."""
-        self._head = None
+        with contextlib.suppress(AttributeError):
+            del self.head
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say why there is no checkpoint (any more)."""
+        if name != "head":
+            raise AttributeError(name)
+        raise abandoned_error()
 
 
 def abandoned_error() -> UsageError:

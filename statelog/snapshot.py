@@ -72,7 +72,7 @@ class Snapshot:
         work: Callable[[Batch], Head],
         *,
         is_flushed: bool = True,  # noqa: ARG002 - never is
-        direct: Direct[Head] | None = None,  # noqa: ARG002 - never is
+        direct: Direct | None = None,  # noqa: ARG002 - never is
     ) -> Outcome:
         """Refuse (internal)."""
         return Outcome(self.act(work))

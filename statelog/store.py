@@ -12,7 +12,7 @@ from statelog.log import compact as compaction
 from statelog.log import rebuild, verify
 from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
-from statelog.log.retention import POLICY_STEP_VERSIONS, apply_policy
+from statelog.log.retention import apply_policy
 from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
@@ -280,10 +280,8 @@ class Store:
         self._engine.flush()
 
     def after_commit(self, head: Head) -> None:
-        """Apply the thread's retention policy if it is its turn (internal)."""
-        event = head.event
-        if not (event.version + 1) % POLICY_STEP_VERSIONS:
-            apply_policy(self._engine, event.thread, event.version)
+        """Apply the thread's retention policy (internal)."""
+        apply_policy(self._engine, head.event.thread, head.event.version)
 
     # --- care -----------------------------------------------------------------------
 
@@ -376,11 +374,9 @@ class Store:
         """Return a reader of nodes (internal)."""
         return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
 
-    def write(
-        self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct[Head] | None = None
-    ) -> Outcome:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Outcome:
         """Commit (internal)."""
-        return Outcome(self._engine.write(work, is_flushed=is_flushed, direct=direct))
+        return Outcome(self._engine.commit(work, is_flushed=is_flushed, direct=direct))
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

@@ -14,6 +14,7 @@ from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.names import check_name
+from statelog.log.retention import POLICY_STEP_VERSIONS
 from statelog.log.view import settled_view
 from statelog.mount import edit, mounted
 from statelog.mutable import Loaded, plain
@@ -173,7 +174,8 @@ class Thread(Located):
         try:
             if self._branch_number is None or self._missing_specs:
                 self._learn()
-            self._session.after_commit(outcome.head)
+            if not (outcome.head.event.version + 1) % POLICY_STEP_VERSIONS:
+                self._session.after_commit(outcome.head)
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         return Checkpoint(self._session, self._id, outcome)

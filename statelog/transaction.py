@@ -135,7 +135,7 @@ class Transaction:
         work: Callable[[Batch], Head],
         *,
         is_flushed: bool = True,  # noqa: ARG002 - the end is
-        direct: Direct[Head] | None = None,  # noqa: ARG002 - there is a batch anyway
+        direct: Direct | None = None,  # noqa: ARG002 - there is a batch anyway
     ) -> Outcome:
         """Rehearse, and do it again at the end."""
         self._check_open()

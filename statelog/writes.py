@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
+from statelog.kernels import prepare_plain
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
-from statelog.log.names import channel_key, check_name
+from statelog.log.names import channel_key, channel_keys, check_name
+from statelog.reducers import Prepared
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
@@ -45,6 +47,12 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
+        plain = prepare_plain(update, schema.plans, channel_keys, schema.plan_of_others, Prepared)
+        if plain is not None:
+            if len(writes) == 1:
+                return plain
+            prepared += plain
+            continue
         for channel, value in normalise_update(update).items():
             channel_key(channel)
             check, reducer = schema.writing(channel)
@@ -55,6 +63,8 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
 
 def written_item(prepared: Sequence[Write]) -> bytes:
     """Return the item of the channels written, sorted."""
+    if len(prepared) == 1:
+        return _encode_names((prepared[0].channel,))
     return _encode_names(tuple(map(_channel_of, prepared)))
 
 

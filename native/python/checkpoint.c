@@ -15,6 +15,7 @@ enum {
     CHECKSUM_SIZE = 8,
     LOG_KEY_SIZE = 8,
     PAGE_KEY_SIZE = 1 + 8 + 4 + 4,
+    LISTS_MAX = 8,
     VERSIONS_PER_PAGE = 32
 };
 
@@ -28,73 +29,6 @@ typedef struct {
     uint64_t content_end;
     uint64_t end;
 } place;
-
-/* --- how it goes back (log/lines.py says the same for all cases) ----------------------------------- */
-
-typedef struct {
-    uint64_t branch;
-    uint64_t version;
-    uint64_t depth;
-} jump;
-
-typedef enum { KNOWN, UNKNOWN, FAILED } outcome;
-
-static outcome read_jump(const module_state *state, PyObject *memory, PyObject *thread, PyObject *parent,
-                         uint64_t depth, jump *found)
-{
-    uint64_t parent_depth;
-    uint64_t version;
-    uint64_t jumped_depth;
-    if (!read_number_at(parent, EVENT_BRANCH, &found->branch) || !read_number_at(parent, EVENT_VERSION, &found->version) ||
-        !read_number_at(parent, EVENT_DEPTH, &parent_depth)) {
-        return FAILED;
-    }
-    found->depth = parent_depth;
-    uint64_t wanted = sl_jump_depth(depth);
-    PyObject *branch = PyTuple_GetItem(parent, EVENT_JUMP_BRANCH);
-    PyObject *version_object = PyTuple_GetItem(parent, EVENT_JUMP_VERSION);
-    if (branch == NULL || version_object == NULL) {
-        return FAILED;
-    }
-    if (wanted >= parent_depth || branch == Py_None || version_object == Py_None) {
-        return KNOWN;
-    }
-    if (!read_number(version_object, &version) || !read_number_at(parent, EVENT_JUMP_DEPTH, &jumped_depth)) {
-        return FAILED;
-    }
-    if (version == jumped_depth) { /* of one branch: equal here, they are equal in all ancestors */
-        PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
-        PyObject *is_one = branches == NULL ? NULL : PyDict_GetItemWithError(branches, thread);
-        Py_XDECREF(branches);
-        if (PyErr_Occurred()) {
-            return FAILED;
-        }
-        if (is_one == Py_True) {
-            *found = (jump){0, wanted, wanted};
-            return read_number(branch, &found->branch) ? KNOWN : FAILED;
-        }
-    }
-    PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
-    PyObject *key = PyTuple_Pack(3, thread, branch, version_object);
-    PyObject *far = jumps == NULL || key == NULL ? NULL : PyDict_GetItemWithError(jumps, key);
-    Py_XDECREF(jumps); /* the memory holds it, and with it what was found */
-    Py_XDECREF(key);
-    if (far == NULL) {
-        return PyErr_Occurred() ? FAILED : UNKNOWN;
-    }
-    jump other = {0, 0, 0};
-    PyObject *far_branch = PyTuple_GetItem(far, 0);
-    if (far_branch == NULL || !read_number_at(far, 2, &other.depth)) {
-        return FAILED;
-    }
-    if (far_branch != Py_None && other.depth == wanted) {
-        if (!read_number(far_branch, &other.branch) || !read_number_at(far, 1, &other.version)) {
-            return FAILED;
-        }
-        *found = other;
-    }
-    return KNOWN;
-}
 
 /* --- what it changes -------------------------------------------------------------------------------- */
 
@@ -217,10 +151,28 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
            (step->row_count == 0 || (all->rows && all->data && all->root));
 }
 
-/* checkpoint(memory, thread, branch, head, parent, state, changes, grown, target, metadata, written, now_us) */
-enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, GROWN, TARGET, METADATA, WRITTEN, NOW, ARGUMENTS };
+/* checkpoint(memory, thread, branch, head, parent, state, changes, target, metadata, written, now_us) */
+enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, TARGET, METADATA, WRITTEN, NOW, ARGUMENTS };
 
-/* The lists that the next step may begin with; see `lists_after` in log/step.py. */
+/* Digest and root of a list that was appended to. */
+static PyObject *list_at(const module_state *state, const made *all, const place *where, PyObject *lsn)
+{
+    view rows;
+    view data;
+    if (!read_bytes(all->rows, &rows) || !read_bytes(all->data, &data)) {
+        return NULL;
+    }
+    PyObject *node_fields[] = {bytes_of(data.bytes + where->at, (size_t)(where->end - where->at)),
+                               number_of(where->content_end - where->at), shared(lsn)};
+    PyObject *node = named(state, state->node_type, node_fields, 3);
+    PyObject *digest = bytes_of(rows.bytes + where->row * SL_ROW_SIZE + 1, SL_DIGEST_SIZE);
+    PyObject *list = node == NULL || digest == NULL ? NULL : PyTuple_Pack(2, digest, node);
+    Py_XDECREF(node);
+    Py_XDECREF(digest);
+    return list;
+}
+
+/* The lists that the next step may begin with, as `lists_after` in log/step.py. */
 static PyObject *lists_of(const module_state *state, PyObject *const *args, const made *all, const place *places,
                           size_t appends, PyObject *lsn)
 {
@@ -232,23 +184,28 @@ static PyObject *lists_of(const module_state *state, PyObject *const *args, cons
     if (all->row_count == 0 || (count == 0 && appends == 0)) {
         return shared(known);
     }
-    PyObject *fields[] = {number_of(all->row_count), shared(all->rows), shared(all->data)};
-    PyObject *nodes = named(state, state->nodes_type, fields, 3);
-    PyObject *rows = PyList_New(0);
-    PyObject *lists = NULL;
-    bool is_whole = nodes != NULL && rows != NULL;
-    for (size_t i = 0; i < appends && is_whole; i++) {
-        PyObject *one = Py_BuildValue("KKKK", (unsigned long long)places[i].row, (unsigned long long)places[i].at,
-                                      (unsigned long long)places[i].content_end, (unsigned long long)places[i].end);
-        is_whole = one != NULL && PyList_Append(rows, one) == 0;
-        Py_XDECREF(one);
+    PyObject *lists = count > 0 && count < LISTS_MAX && PyDict_CheckExact(known) ? PyDict_Copy(known) : PyDict_New();
+    bool is_list = PyList_CheckExact(args[CHANGES]);
+    Py_ssize_t changes = PyObject_Length(args[CHANGES]);
+    bool is_whole = lists != NULL && changes >= 0;
+    const place *next = places;
+    for (Py_ssize_t i = 0; i < changes && is_whole; i++) {
+        uint64_t operation;
+        PyObject *change = is_list ? PyList_GetItem(args[CHANGES], i) : PyTuple_GetItem(args[CHANGES], i);
+        PyObject *key = change == NULL ? NULL : PyTuple_GetItem(change, 1);
+        is_whole = key != NULL && read_number_at(change, 0, &operation);
+        if (is_whole && operation == CHANGE_APPEND) {
+            PyObject *list = list_at(state, all, next++, lsn);
+            is_whole = list != NULL && PyDict_SetItem(lists, key, list) == 0;
+            Py_XDECREF(list);
+        } else if (is_whole && PyDict_GetItemWithError(lists, key) != NULL) {
+            is_whole = PyDict_DelItem(lists, key) == 0;
+        }
     }
-    if (is_whole) {
-        lists = PyObject_CallFunctionObjArgs(state->lists_after, args[MEMORY], known, args[CHANGES], nodes, rows, lsn,
-                                             args[GROWN], NULL);
+    if (!is_whole || PyErr_Occurred()) {
+        Py_XDECREF(lists);
+        return NULL;
     }
-    Py_XDECREF(nodes);
-    Py_XDECREF(rows);
     return lists;
 }
 
@@ -327,7 +284,7 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
     }
     is_done = is_done && PyDict_SetItem(heads, key, head) == 0;
     if (is_done && (numbers[SL_NUMBER_VERSION] != numbers[SL_NUMBER_DEPTH] || is_one != Py_True)) {
-        is_done = PyDict_SetItem(jumps, at, jumped) == 0; /* elsewhere nobody asks: see read_jump */
+        is_done = PyDict_SetItem(jumps, at, jumped) == 0; /* elsewhere nobody asks: see jump.c */
     }
     is_done = is_done && PyObject_SetAttr(memory, state->end, end) == 0;
     Py_XDECREF(end);
@@ -362,7 +319,7 @@ static outcome number(const module_state *state, PyObject *const *args, uint64_t
     if (version + 1 > state->versions_max) {
         return UNKNOWN;
     }
-    outcome found = read_jump(state, args[MEMORY], args[THREAD], parent, numbers[SL_NUMBER_DEPTH], &to);
+    outcome found = sl_read_jump(state, args[MEMORY], args[THREAD], parent, numbers[SL_NUMBER_DEPTH], &to);
     numbers[SL_NUMBER_JUMP_BRANCH] = to.branch;
     numbers[SL_NUMBER_JUMP_VERSION] = to.version;
     numbers[SL_NUMBER_JUMP_DEPTH] = to.depth;
@@ -442,11 +399,11 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
 {
     const module_state *state = PyModule_GetState(module);
     uint64_t numbers[SL_CHECKPOINT_NUMBERS];
-    uint64_t lsn;
+    uint64_t lsn = 0;
     place places[APPENDS_MAX];
     size_t appends = 0;
     if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {
-        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 12 arguments, after bind_checkpoint()");
+        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 11 arguments, after bind_checkpoint()");
         return NULL;
     }
     sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};

@@ -4,17 +4,16 @@
 static PyObject *bind(PyObject *module, PyObject *args)
 {
     module_state *state = PyModule_GetState(module);
-    PyObject *head_type, *node_type, *nodes_type, *end_type, *no_lists, *nothing_borrowed, *lists_after;
+    PyObject *head_type, *node_type, *end_type, *no_lists, *nothing_borrowed;
     unsigned long long versions_max;
     Py_ssize_t heads_max, jumps_max;
-    if (!PyArg_ParseTuple(args, "OOOOOOOKnn", &head_type, &node_type, &nodes_type, &end_type, &no_lists,
-                          &nothing_borrowed, &lists_after, &versions_max, &heads_max, &jumps_max)) {
+    if (!PyArg_ParseTuple(args, "OOOOOKnn", &head_type, &node_type, &end_type, &no_lists,
+                          &nothing_borrowed, &versions_max, &heads_max, &jumps_max)) {
         return NULL;
     }
-    PyObject *given[] = {head_type, node_type, nodes_type, end_type, no_lists, nothing_borrowed,
-                         lists_after};
-    PyObject **kept[] = {&state->head_type, &state->node_type, &state->nodes_type, &state->end_type,
-                         &state->no_lists, &state->nothing_borrowed, &state->lists_after};
+    PyObject *given[] = {head_type, node_type, end_type, no_lists, nothing_borrowed};
+    PyObject **kept[] = {&state->head_type, &state->node_type, &state->end_type, &state->no_lists,
+                         &state->nothing_borrowed};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
         PyObject *before = *kept[i];
         *kept[i] = shared(given[i]);
@@ -57,8 +56,8 @@ static void module_free(void *module)
     if (state == NULL) {
         return;
     }
-    PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->nodes_type, state->end_type,
-                        state->no_lists, state->nothing_borrowed, state->lists_after, state->end, state->heads,
+    PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->end_type,
+                        state->no_lists, state->nothing_borrowed, state->end, state->heads,
                         state->jumps, state->one_branch};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         Py_XDECREF(kept[i]);
@@ -76,6 +75,10 @@ static PyMethodDef methods[] = {
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
     {"found_checkpoint", sl_found_checkpoint, METH_O,
      "Return the event that a look-up has found, and the checkpoint's digest; None if its id is none."},
+    {"group_of_one", (PyCFunction)(void (*)(void))sl_group_of_one, METH_FASTCALL,
+     "Return one record as a group of the journal."},
+    {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
+     "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
     {"version_checkpoint", (PyCFunction)(void (*)(void))sl_version_checkpoint, METH_FASTCALL,
      "Return the same of a version that a branch has itself; None where it must be looked up by its keys."},
     {NULL, NULL, 0, NULL},

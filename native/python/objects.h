@@ -34,11 +34,9 @@ typedef struct {
     PyObject *event_type;
     PyObject *head_type;
     PyObject *node_type;
-    PyObject *nodes_type;
     PyObject *end_type;
     PyObject *no_lists;
     PyObject *nothing_borrowed; /* as an item */
-    PyObject *lists_after;
     PyObject *end;
     PyObject *heads;
     PyObject *jumps;
@@ -52,6 +50,15 @@ typedef struct {
     const uint8_t *bytes;
     size_t size;
 } view;
+
+typedef struct {
+    uint64_t branch;
+    uint64_t version;
+    uint64_t depth;
+} jump;
+
+/* Unknown: Python must find out. Failed: there is an error. */
+typedef enum { KNOWN, UNKNOWN, FAILED } outcome;
 
 /* --- reading Python's objects -------------------------------------------------------------------- */
 
@@ -138,10 +145,19 @@ static inline PyObject *shared(PyObject *object)
     return object;
 }
 
+/* The item of a plain value that stands so deep in another; None where Python must encode it (encode.c). */
+PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned depth);
+
+/* Where a child of `parent` at that depth jumps to (jump.c). */
+outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, PyObject *parent, uint64_t depth,
+                     jump *found);
+
 /* What the module is made of (module.c). */
 PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
+PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -32,6 +32,19 @@ checkpoint: Callable[..., Any] = _module.checkpoint
 encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
 
+prepare_plain: Callable[[object, dict[str, Any], dict[str, bytes], Any, type], list[Any] | None] = _module.prepare_plain
+"""Returns the writes of an update of plain values; None where Python must make them, or refuse it.
+
+Arguments: the update; (one of `SHAPE_*`, reducer) by channel; the channels whose names were checked; the same as the
+second for any other channel, None if they are refused; the type of a write, a named tuple (`reducers.Prepared`).
+"""
+
+SHAPE_ITEM, SHAPE_ITEMS, SHAPE_ONE_ITEM, SHAPE_ITEMS_OR_ITEM = range(4)
+"""What is made of a value: its item; a list's or tuple's items; a list of its item; a list's items, or its item."""
+
+group_of_one: Callable[[bytes, int, int, int, bytes], bytes] = _module.group_of_one
+"""Returns one record as a group of the journal: (session, epoch, LSN, flushed, record). FORMAT.md section 8."""
+
 found_checkpoint: Callable[[bytes], Any] = _module.found_checkpoint
 """Returns what `version_find` has found as an event, and the checkpoint's digest; None if its id is none."""
 

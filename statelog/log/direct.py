@@ -9,22 +9,20 @@ nothing is done, and a batch is used.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.format.record import Nodes
-from statelog.kernels import checkpoint
+from statelog.kernels import KIND_LIST, STEP_APPEND, checkpoint
 from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
 from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN
 from statelog.log.names import channel_key
-from statelog.log.step import NO_ROOT, NO_TARGET, NOTHING_GROWN, PUTS, changes_of, lists_after
+from statelog.log.step import NO_ROOT, NO_TARGET, NOTHING_GROWN, PUTS, STEP_UPSERT, changes_of, remember_grown
 from statelog.log.view import View
 from statelog.tree.node import ROOT, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from statelog.kernels import Change
     from statelog.log.batch import Memory
@@ -36,9 +34,13 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 kernels.bind_checkpoint(
-    Head, Node, Nodes, LogEnd, NO_LISTS, NOTHING_BORROWED, lists_after, VERSIONS_MAX, HEADS_MAX,
-    JUMPS_MAX,
+    Head, Node, LogEnd, NO_LISTS, NOTHING_BORROWED, VERSIONS_MAX, HEADS_MAX, JUMPS_MAX,
 )  # fmt: skip
+
+
+Made = tuple[Head, int, bytes, bytes, bytes, bytes, bytes | None, bytes | None]
+"""A checkpoint: what is remembered of it; LSN, its key, record; key and sealed value of its version page; rows and data
+of the record's nodes, if it has any."""
 
 
 class DirectCommit(NamedTuple):
@@ -53,41 +55,32 @@ class DirectCommit(NamedTuple):
     is_open: bool
     """Whether the thread has no schema, as far as is known."""
 
-    def run(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> Head | None:
-        """Put the checkpoint into the transaction; None if a batch must."""
+    def make(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> Made | None:
+        """Make the checkpoint, and remember it; None, and nothing was done, if a batch must."""
         thread, branch, writes, metadata, written, expected_version, is_open = self
         head = memory.heads.get((thread, branch))
         if head is None or not writes or (is_open and thread not in memory.open_threads):
             return None
-        event, _digest, page, state, _lists = head
+        event, _digest, page, state, lists = head
         if page is None or event.branch != branch or not _is_as_expected(expected_version, event.version):
             return None
         if state is None:
             state = Batch(transaction, cache, memory).read_node(
                 ROOT, event.root_digest, event.root_lsn, event.root_node
             )
-        write = writes[0].step
         grown = NOTHING_GROWN
-        changes: Sequence[Change] | None
-        if len(writes) == 1 and write is not None and write[0] in PUTS and type(write[1]) is bytes:
-            changes = ((write[0], channel_key(writes[0].channel), write[1], 0, 0, NO_ROOT),)
-        else:
+        changes = _only_change(writes[0], lists) if len(writes) == 1 else None
+        if changes is None:
             grown = {}
             changes = changes_of(Batch(transaction, cache, memory), head, state, writes, grown)
             if changes is None:
                 return None
-        made = checkpoint(
-            memory, thread, branch, head, head, state, changes, grown, NO_TARGET, metadata, written,
-            time.time_ns() // 1000,
-        )  # fmt: skip
-        if made is None:
-            return None
-        made_head: Head
-        made_head, lsn, log_key, record, page_key, page_value, rows, data = made
-        if rows is not None:
-            transaction.callbacks += (partial(cache.put_nodes, lsn, rows, data),)
-        transaction.put_checkpoint(lsn, log_key, record, page_key, page_value)
-        return made_head
+        made: Made | None = checkpoint(
+            memory, thread, branch, head, head, state, changes, NO_TARGET, metadata, written, time.time_ns() // 1000
+        )
+        if grown and made is not None:
+            remember_grown(memory, grown, made[0].lists)
+        return made
 
 
 class DirectRollback(NamedTuple):
@@ -102,8 +95,8 @@ class DirectRollback(NamedTuple):
     metadata: bytes
     expected_version: int | None
 
-    def run(self, transaction: WriteTransaction, memory: Memory, _cache: NodeCache) -> Head | None:
-        """Put the checkpoint into the transaction; None if a batch must."""
+    def make(self, transaction: WriteTransaction, memory: Memory, _cache: NodeCache) -> Made | None:
+        """Make the checkpoint, and remember it; None, and nothing was done, if a batch must."""
         thread, branch, named, find, metadata, expected_version = self
         head = memory.heads.get((thread, branch))
         if head is None or head.page is None or head.event.branch != branch:
@@ -118,16 +111,25 @@ class DirectRollback(NamedTuple):
             target = _new(Head, (*read, None, None, NO_LISTS))
         else:
             target = find(View(transaction), thread, branch, named)
-        made = checkpoint(
-            memory, thread, branch, head, target, NO_ROOT, (), NOTHING_GROWN, target.event.lsn, metadata,
-            NOTHING_WRITTEN, time.time_ns() // 1000,
+        made: Made | None = checkpoint(
+            memory, thread, branch, head, target, NO_ROOT, (), target.event.lsn, metadata, NOTHING_WRITTEN,
+            time.time_ns() // 1000,
         )  # fmt: skip
-        if made is None:
-            return None
-        made_head: Head
-        made_head, lsn, log_key, record, page_key, page_value, _rows, _data = made
-        transaction.put_checkpoint(lsn, log_key, record, page_key, page_value)
-        return made_head
+        return made
+
+
+def _only_change(write: StepWrite, lists: Mapping[bytes, tuple[bytes, Node]]) -> Sequence[Change] | None:
+    """Return what `changes_of` would make of one write, if it can be had at once: mostly."""
+    step = write.step
+    if step is not None:
+        operation, payload, _parameter = step
+        key = channel_key(write.channel)
+        if type(payload) is bytes:
+            if operation in PUTS:
+                return ((operation, key, payload, 0, 0, NO_ROOT),)
+        elif operation != STEP_UPSERT and payload and (found := lists.get(key)) is not None:
+            return ((STEP_APPEND, key, b"".join(payload), len(payload), KIND_LIST, found[1]),)
+    return None
 
 
 def _is_as_expected(expected: int | None, version: int) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.log.batch import Head
+    from statelog.log.direct import Made
     from statelog.log.events import Digested
     from statelog.log.retention import Collector
     from statelog.log.view import Transaction
@@ -25,14 +27,13 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Direct(Protocol[T_co]):
-    """A change that needs no batch."""
+class Direct(Protocol):
+    """A checkpoint that needs no batch."""
 
-    def run(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> T_co | None:
-        """Make it; None, and nothing was done, where it must be made in a batch."""
+    def make(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> Made | None:
+        """Make it, and remember it; None, and nothing was done, where it must be made in a batch."""
 
 
 class _Last:
@@ -62,7 +63,9 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
-        self._last: _Last | None = None
+        self._fast_path = environment.fast_path
+        self.last: _Last | None = None
+        """For `_run` and the fast path alone."""
         self._large: dict[tuple[int, int], Digested] = {}
         self.is_closed = False
         self.collectors: dict[int, Collector] = {}
@@ -103,29 +106,35 @@ class Engine:
 
         return read
 
-    def write(
-        self,
-        work: Callable[[Batch], T],
-        *,
-        may_use_reserve: bool = False,
-        is_flushed: bool = True,
-        direct: Direct[T] | None = None,
-    ) -> T:
+    def write(self, work: Callable[[Batch], T], *, may_use_reserve: bool = False) -> T:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable.
 
-        With `may_use_reserve` also in a store that is full, for what helps it out of that. Without `is_flushed` it is
-        durable with the next commit that is, or as soon as with `interval`.
+        With `may_use_reserve` also in a store that is full, for what helps it out of that.
 
         `work` may run on another OS thread, and more than once; all it does to the world is
-        to stage. What it raises, the caller gets, and nothing is written. With `direct`, which does the same without a
-        batch where it can, only where it cannot.
+        to stage. What it raises, the caller gets, and nothing is written.
         """
         if self.is_closed:
             self._check_open()
-        run = partial(self._run, work, direct)
-        if may_use_reserve:
-            return self._submit_with_reserve(run)
-        return self._committer.submit(run, is_flushed=is_flushed, may_wait=True)
+        run = partial(self._run, work, None)
+        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run, may_wait=True)
+
+    def commit(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Head:
+        """Commit a checkpoint as `write` does, and return it.
+
+        Without `is_flushed` it is durable with the next commit that is, or as soon as with `interval`. With `direct`,
+        which does the same without a batch where it can, `work` runs only where it cannot.
+        """
+        if self.is_closed:
+            self._check_open()
+        if direct is not None:
+            made: Made | None = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
+            if made is not None:
+                rows, data = made[6], made[7]
+                if rows is not None and data is not None:
+                    self.cache.put_nodes(made[1], rows, data)
+                return made[0]
+        return self._committer.submit(partial(self._run, work, direct), is_flushed=is_flushed, may_wait=True)
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
@@ -137,7 +146,7 @@ class Engine:
         self._check_open()
 
         def run(transaction: WriteTransaction) -> T:
-            self._last = None
+            self.last = None
             transaction.is_steady = True
             return work(transaction)
 
@@ -161,32 +170,41 @@ class Engine:
                         self._committer.ripen()
                         return result
 
-    def _run(self, work: Callable[[Batch], T], direct: Direct[T] | None, transaction: WriteTransaction) -> T:
-        last = self._last
+    def _run(self, work: Callable[[Batch], T], direct: Direct | None, transaction: WriteTransaction) -> T:
+        last = self.last
         if last is None or not last.holds_in(transaction):
             last = _Last(Memory(read_log_end(transaction)), transaction)
         memory = last.memory
         if direct is not None:
-            self._last = None  # until all of it is in
+            self.last = None  # until all of it is in
             try:
-                made = direct.run(transaction, memory, self.cache)
+                made = direct.make(transaction, memory, self.cache)
             except NotDeferrableError:  # raised by a look-up: nothing was done
-                self._last = last
+                self.last = last
                 raise
-            if made is not None:
-                last.transaction, last.changes = transaction, transaction.changes
-            self._last = last
-            if made is not None:
-                return made
+            if made is None:
+                self.last = last
+            else:
+                head: Any = self._put(made, last, transaction)
+                return head  # type: ignore[no-any-return]  # which is what `work` would return
         batch = Batch(transaction, self.cache, memory)
         result = work(batch)
-        self._last = None
+        self.last = None
         batch.apply(transaction)
         memory.take_over(batch)
         last.transaction, last.changes = transaction, transaction.changes
-        self._last = last
+        self.last = last
         transaction.callbacks += (batch.remember_nodes,)
         return result
+
+    def _put(self, made: Made, last: _Last, transaction: WriteTransaction) -> Head:
+        head, lsn, key, record, page_key, page, rows, data = made
+        if rows is not None and data is not None:
+            transaction.callbacks += (partial(self.cache.put_nodes, lsn, rows, data),)
+        transaction.put_checkpoint(lsn, key, record, page_key, page)
+        last.transaction, last.changes = transaction, transaction.changes
+        self.last = last
+        return head
 
     def _check_open(self) -> None:
         if self.is_closed:
@@ -197,5 +215,5 @@ class Engine:
         """Give the environment back; other stores of this process may still hold it."""
         self.is_closed = True
         self.cache.clear()
-        self._last = None
+        self.last = None
         self.environment.close()

@@ -99,7 +99,8 @@ def take_step(
         root = (root_digest, lsn, number)
         state = _new(Node, (data[at:end], content_end - at, lsn))
         if lists or places:
-            lists = lists_after(batch.memory, lists, changes, nodes, places, lsn, grown)
+            lists = lists_after(lists, changes, nodes, places, lsn)
+            remember_grown(batch.memory, grown, lists)
     fields = (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, NO_TARGET, lsn, time_us)
     event = _new(CheckpointEvent, fields)
     batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
@@ -187,13 +188,11 @@ def changes_of(
 
 
 def lists_after(
-    memory: Memory,
     known: Mapping[bytes, tuple[bytes, Node]],
     changes: Sequence[Change],
     nodes: Nodes,
     places: Sequence[Sequence[int]],
     lsn: int,
-    grown: dict[bytes, Grown],
 ) -> Mapping[bytes, tuple[bytes, Node]]:
     """Return the lists that the next step may begin with: those known and left alone, and those appended to."""
     lists = dict(known) if len(known) < _LISTS_MAX else {}
@@ -204,8 +203,6 @@ def lists_after(
             number, at, content_end, end = next(appended)
             digest = nodes.digest(number)
             lists[key] = (digest, _new(Node, (nodes.data[at:end], content_end - at, lsn)))
-            if key in grown:
-                _remember(memory, grown[key], digest)
         else:
             lists.pop(key, None)
     return lists
@@ -310,10 +307,11 @@ def _prints_of_new(
     return None if len(set(added)) < len(added) else b"".join(added)  # perhaps one item twice
 
 
-def _remember(memory: Memory, grown: Grown, digest: bytes) -> None:
-    """Keep a list's fingerprints for its next upsert; whatever becomes of the commit, they are that digest's."""
+def remember_grown(memory: Memory, grown: Mapping[bytes, Grown], lists: Mapping[bytes, tuple[bytes, Node]]) -> None:
+    """Keep lists' fingerprints for their next upsert; whatever becomes of the commit, they are those of its digests."""
     known = memory.prints
-    if not grown.is_known and sum(map(len, known.values())) > _PRINTS_SIZE_BYTES_MAX // 2:
-        known.clear()
-    grown.prints.extend(grown.added)
-    known[digest] = grown.prints
+    for key, growth in grown.items():
+        if not growth.is_known and sum(map(len, known.values())) > _PRINTS_SIZE_BYTES_MAX // 2:
+            known.clear()
+        growth.prints.extend(growth.added)
+        known[lists[key][0]] = growth.prints

@@ -58,7 +58,7 @@ _MAP_ATTEMPTS = 4
 _NONE: list[Any] = []
 
 
-class _Request:
+class Request:
     """One caller's work, on its way through a group."""
 
     # What each begins with stands here, once: one is made for every commit.
@@ -95,18 +95,19 @@ class Committer:
         self.groups = 0
         self.commits = 0
         self._environment = environment
-        self._mutex = threading.Lock()
-        self._inside: set[int] = set()
+        self.mutex = threading.Lock()
+        self.entries = {Committer.submit.__code__}  # of the ways in; each has the committer among its names
+        self.inside: set[int] = set()
         """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
-        self._leader: _Request | None = None
-        self._group: list[_Request] = _NONE
+        self.leader: Request | None = None
+        self._group: list[Request] = _NONE
         """Whose works the leader runs, itself first."""
-        self._queue: deque[_Request] = deque()
+        self.queue: deque[Request] = deque()
         self._assembled = threading.Lock()
         self._assembled.acquire()
         self._awaited = 0
         """Queue length at which the leader wants to be woken; 0 when it does not wait."""
-        self._expected = 1
+        self.expected = 1
         self._delivered_at_s = 0.0
         self._flush_s = 0.0
         """How long groups of several take, of late."""
@@ -139,26 +140,26 @@ class Committer:
         if os.getpid() != environment.process_id:
             raise environment.forked_error()
         thread = get_ident()
-        if environment.writer_thread == thread or (thread in self._inside and self._is_within()):
+        if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        request = _Request(work, is_flushed=is_flushed, may_wait=may_wait)
+        request = Request(work, is_flushed=is_flushed, may_wait=may_wait)
         try:
-            self._inside.add(thread)
-            with self._mutex:
-                if self._leader is None:
-                    self._leader = request
+            self.inside.add(thread)
+            with self.mutex:
+                if self.leader is None:
+                    self.leader = request
                 else:
                     self._enqueue(request)
-            if self._leader is not request:
+            if self.leader is not request:
                 request.gate.acquire()  # type: ignore[union-attr]  # set by _enqueue
-            if self._leader is request:
+            if self.leader is request:
                 self._lead(request)
         except BaseException:
-            self._leave(request)
+            self.leave(request)
             raise
         finally:
-            self._inside.discard(thread)
+            self.inside.discard(thread)
         if request.error is not None:
             error, request.error = request.error, None
             try:
@@ -171,44 +172,41 @@ class Committer:
     def _is_within(self) -> bool:
         """Tell whether `submit` was called from within itself: its mark stays where an interrupt comes as it ends."""
         frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to the callers
-        while frame is not None and not (frame.f_code is _SUBMIT and frame.f_locals.get("self") is self):
+        while frame is not None and not (frame.f_code in self.entries and self in frame.f_locals.values()):
             frame = frame.f_back
         return frame is not None
 
     # --- leaders and followers --------------------------------------------------
 
-    def _enqueue(self, request: _Request) -> None:
+    def _enqueue(self, request: Request) -> None:
         gate = threading.Lock()
         gate.acquire()
         request.gate = gate
-        self._queue.append(request)
-        if len(self._queue) == self._awaited:
+        self.queue.append(request)
+        if len(self.queue) == self._awaited:
             self._awaited = 0
             self._assembled.release()
 
-    def _lead(self, request: _Request) -> None:
+    def _lead(self, request: Request) -> None:
         """Run one group, deliver, and pass leadership on."""
         self._group = group = [request]
         try:
-            if self._queue or self._expected > 1:
+            if self.queue or self.expected > 1:
                 self._assemble(group)
             started_s = perf_counter()
             with self._environment.write_lock:
                 if not self._defer(group):
                     self._execute(group)
-            self.groups += 1
-            self.commits += len(group)
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0
                 self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
-            if self.groups % _READER_CHECK_COMMITS == 0:
-                self._check_readers()
+            self.count(len(group))
             if armed:
                 point("commit.before_delivery")
         finally:
-            self._pass_on(request, group)
+            self.pass_on(request, group)
 
-    def _assemble(self, group: list[_Request]) -> None:
+    def _assemble(self, group: list[Request]) -> None:
         """Gather the queue into `group`.
 
         The members of the last group are on their way back, each needing the
@@ -216,72 +214,77 @@ class Committer:
         of them for ever. They are given until a flush's time after they were
         released: one who is not back by then is doing something else.
         """
-        missing = min(self._expected, GROUP_COMMITS_MAX) - 1 - len(self._queue)
+        missing = min(self.expected, GROUP_COMMITS_MAX) - 1 - len(self.queue)
         if missing > 0:
             patience_s = min(_PATIENCE_FLUSHES * self._flush_s, _PATIENCE_S_MAX)
             left_s = self._delivered_at_s + patience_s - perf_counter()
             if left_s > 0:
-                self._await_queue(len(self._queue) + missing, left_s)
-        with self._mutex:
-            if self._queue and self._queue[0] is group[0]:  # who passed on was interrupted before taking it out
-                self._queue.popleft()
-            while self._queue and len(group) < GROUP_COMMITS_MAX:
-                group.append(self._queue[0])  # first into the one, then out of the other: an interrupt loses nobody
-                self._queue.popleft()
+                self._await_queue(len(self.queue) + missing, left_s)
+        with self.mutex:
+            if self.queue and self.queue[0] is group[0]:  # who passed on was interrupted before taking it out
+                self.queue.popleft()
+            while self.queue and len(group) < GROUP_COMMITS_MAX:
+                group.append(self.queue[0])  # first into the one, then out of the other: an interrupt loses nobody
+                self.queue.popleft()
 
     def _await_queue(self, length: int, timeout_s: float) -> None:
         self._assembled.acquire(blocking=False)  # a release that came after an earlier time-out
-        with self._mutex:
-            if len(self._queue) >= length:
+        with self.mutex:
+            if len(self.queue) >= length:
                 return
             self._awaited = length
         self._assembled.acquire(timeout=timeout_s)
         self._awaited = 0
 
-    def _check_readers(self) -> None:
+    def count(self, commits: int = 1) -> None:
+        """Count a group, and look for readers that died, now and then."""
+        self.groups += 1
+        self.commits += commits
+        if self.groups % _READER_CHECK_COMMITS:
+            return
         with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
             self._environment.check_readers()
 
-    def _pass_on(self, request: _Request, group: list[_Request]) -> None:
+    def pass_on(self, request: Request, group: list[Request]) -> None:
         """Make the next in the queue the leader, and wake it and those of `group` who are settled.
 
         Written to be run again by `_leave` after an interrupt at any line.
         """
-        queue = self._queue
-        with self._mutex:
+        queue = self.queue
+        with self.mutex:
             if len(group) > 1 or queue:
                 unsettled = [member for member in group[1:] if not member.settled]
                 if unsettled:
                     queue.extendleft(member for member in reversed(unsettled) if member not in queue)
-                self._expected = len(group) + len(queue) - len(unsettled)
+                self.expected = len(group) + len(queue) - len(unsettled)
                 request.to_wake = [member.gate for member in group[1:] if member.settled]
                 self._delivered_at_s = perf_counter()
                 if queue:
                     request.to_wake.append(queue[0].gate)
-                    self._leader = queue[0]
+                    self.leader = queue[0]
                     queue.popleft()
                 else:
-                    self._leader = None
+                    self.leader = None
             else:
-                self._expected = 1
-                self._leader = None
+                self.expected = 1
+                self.leader = None
             self._group = _NONE
         if request.to_wake:
             _wake(request.to_wake)
         if armed:
             point("commit.after_delivery")
 
-    def _leave(self, request: _Request) -> None:
+    def leave(self, request: Request) -> None:
         """Take an interrupted request out, wherever it is, so that its work no longer runs."""
         while True:
-            with self._mutex:
-                is_leader = self._leader is request
-                if request in self._queue:
-                    self._queue.remove(request)
+            with self.mutex:
+                is_leader = self.leader is request
+                if request in self.queue:
+                    self.queue.remove(request)
                     request.settled = not is_leader
                 in_hands = not is_leader and not request.settled and request in self._group
             if is_leader:
-                self._pass_on(request, self._group or [request])
+                self.pass_on(request, self._group or [request])
                 return
             _wake(request.to_wake)
             if not in_hands:
@@ -290,7 +293,7 @@ class Committer:
 
     # --- one transaction ----------------------------------------------------------
 
-    def _defer(self, group: list[_Request]) -> bool:
+    def _defer(self, group: list[Request]) -> bool:
         """Commit the works of `group` to the journal, let them wait for LMDB's transaction, and settle every one.
 
         False, and nothing was done, if they cannot be committed so.
@@ -310,7 +313,7 @@ class Committer:
             if isinstance(error, Exception) and not (transaction.may_be_committed or self._environment.is_forked):
                 self._environment.deferred.give_up(transaction)
                 return False
-            self._after_failure(transaction, group, error, 0)
+            self.after_failure(transaction, group, error, 0)
             if not isinstance(error, Exception):
                 raise
         else:
@@ -321,7 +324,7 @@ class Committer:
         self._environment.wake.notify()
         return True
 
-    def _execute(self, group: list[_Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
+    def _execute(self, group: list[Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
         """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
@@ -345,7 +348,7 @@ class Committer:
             if armed:
                 point("commit.after_lmdb_commit")
         except BaseException as error:
-            self._after_failure(transaction, group, error, attempts)
+            self.after_failure(transaction, group, error, attempts)
             if not isinstance(error, Exception):
                 raise
         else:
@@ -356,7 +359,7 @@ class Committer:
             self._environment.wake.notify()
 
     @staticmethod
-    def _run(request: _Request, transaction: WriteTransaction) -> None:
+    def _run(request: Request, transaction: WriteTransaction) -> None:
         changes = transaction.changes
         request.error = None
         try:
@@ -368,8 +371,8 @@ class Committer:
         if armed:
             point("commit.between_works")
 
-    def _after_failure(
-        self, transaction: WriteTransaction, group: list[_Request], error: BaseException, attempts: int
+    def after_failure(
+        self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int
     ) -> None:
         """End a failed transaction, and settle `group` by what became of it."""
         transaction.abort()
@@ -417,14 +420,14 @@ class Committer:
         if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
             return False
         with contextlib.suppress(StatelogError), environment.headroom.reserve():
-            requests = [_Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
+            requests = [Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
             for request in requests:
                 self._execute([request], 0)
             environment.headroom.note_ripe()
             return all(request.error is None for request in requests)
         return False
 
-    def _settle_by_looking(self, transaction: WriteTransaction, group: list[_Request], error: BaseException) -> None:
+    def _settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit that neither succeeded nor surely failed."""
         outcome = self._look(transaction, reopen=isinstance(error, Exception))
         if outcome is False and not isinstance(error, Exception):
@@ -487,9 +490,6 @@ class Committer:
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
         return is_short and self._environment.headroom.is_refused_a_page()
-
-
-_SUBMIT = Committer.submit.__code__
 
 
 def _wake(gates: list[threading.Lock]) -> None:

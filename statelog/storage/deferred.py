@@ -71,7 +71,8 @@ class DeferredTransaction(WriteTransaction):
     """Commits that are to wait: what waits counts as committed. It takes nothing away."""
 
     _raw = _NOT_BEGUN
-    _reader: ReadTransaction | None = None
+    reader: ReadTransaction | None = None
+    """A look at what does not wait, where one was needed."""
     stage = Stage.BEGUN
     waiting: _Waiting
     """What waited when it began; by now LMDB may have it."""
@@ -90,11 +91,11 @@ class DeferredTransaction(WriteTransaction):
 
     def _last_of_lmdb(self) -> ReadTransaction:
         """Return a look at what does not wait."""
-        reader = self._reader
+        reader = self.reader
         if reader is None:
             reader = ReadTransaction(self._environment)
             reader.begin_ungated()
-            self._reader = reader  # not before: `abort` ends it
+            self.reader = reader  # not before: `abort` ends it
         return reader
 
     def get_log(self, lsn: int) -> memoryview | None:
@@ -157,6 +158,12 @@ class DeferredTransaction(WriteTransaction):
         self.changes += len(records)
         self.size_bytes += sum(map(len, records))
 
+    def end_reading(self) -> None:
+        """Let go of what does not wait."""
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.__exit__(None, None, None)
+
     def abort(self) -> None:
         """Drop the changes, and let go of everything; harmless after the transaction has ended."""
         deferred, environment = self._deferred, self._environment
@@ -165,9 +172,7 @@ class DeferredTransaction(WriteTransaction):
         if deferred.transaction is self:
             deferred.transaction = None
         if not environment.is_forked:
-            reader, self._reader = self._reader, None
-            if reader is not None:
-                reader.__exit__(None, None, None)
+            self.end_reading()
             if self in environment.active_transactions:
                 environment.writer_thread = 0
                 environment.active_transactions.discard(self)
@@ -191,19 +196,6 @@ class _Waiting:
         self.last: DeferredTransaction | None = None
         """None: nothing waits."""
 
-    def add(self, transaction: DeferredTransaction) -> None:
-        """Add a transaction behind the others. It may be interrupted, and is then done again from the beginning."""
-        if self.last is None:
-            self.first_lsn = transaction.first_lsn
-        elif self.last is not transaction:
-            self.last.number = 0  # of two, only the later one may be followed
-        if self.last is not transaction:
-            self.count += 1
-            self.size_bytes += transaction.size_bytes
-        self.records[transaction.first_lsn - self.first_lsn :] = transaction.appended
-        self.rows.update(transaction.rows)
-        self.last = transaction
-
 
 class Deferred:
     """The commits of an environment that wait. All but `settle` is for who holds the write lock.
@@ -223,13 +215,15 @@ class Deferred:
         self.commits = 0
         self._environment = environment
         self.transaction: DeferredTransaction | None = None
-        self._journaled: DeferredTransaction | None = None
+        self.journaled: DeferredTransaction | None = None
         """The one that is in the journal, and may not wait yet."""
         self._end = 0
         """Pages that LMDB has taken."""
         self._records_max = self._size_bytes_max = self._pages_max = 0
         """So much may wait."""
-        self._apart = 0
+        self.has_room = False
+        """Whether one more may."""
+        self.apart = 0
         """How many commits are still to be made at once."""
         self._lock = threading.RLock()
         """Held by who changes what waits, never during a flush; taken after the environment's `gate`."""
@@ -240,8 +234,8 @@ class Deferred:
         """Begin a commit that is to wait; None if it cannot: it is made at once then."""
         if self._settling_thread and self._settling_thread == get_ident():
             return None  # to be refused
-        if self._apart:
-            self._apart -= 1
+        if self.apart:
+            self.apart -= 1
             return None
         environment = self._environment
         if getpid() != environment.process_id:
@@ -281,14 +275,15 @@ class Deferred:
 
     def _can_go_on(self) -> bool:
         """Tell whether one more may wait."""
-        environment, waiting = self._environment, self.waiting
-        size_bytes = waiting.size_bytes
-        return (
+        environment = self._environment
+        return self.has_room and not environment.steady.is_broken and not environment.locks.is_awaited()
+
+    def _look_for_room(self) -> None:
+        waiting, size_bytes = self.waiting, self.waiting.size_bytes
+        self.has_room = (
             size_bytes <= self._size_bytes_max
             and _CHANGE_PAGES * len(waiting.rows) + size_bytes // _PAGE_SIZE_BYTES <= self._pages_max
             and len(waiting.records) < self._records_max
-            and not environment.steady.is_broken
-            and not environment.locks.is_awaited()
         )
 
     def _measure(self) -> None:
@@ -300,6 +295,7 @@ class Deferred:
         records, size_bytes = steady.left()
         self._records_max = min(DEFERRED_RECORDS_MAX, records)
         self._size_bytes_max = min(DEFERRED_SIZE_BYTES_MAX, size_bytes)
+        self._look_for_room()
 
     def _turn_on(self) -> bool:
         """Take the writer lock for longer than a commit, if nobody else has the store open (D2)."""
@@ -307,7 +303,7 @@ class Deferred:
         locks, steady = environment.locks, environment.steady
         if steady.is_due():  # the commit made at once begins with an advance
             return False
-        self._apart = _COMMITS_APART
+        self.apart = _COMMITS_APART
         if not (locks.supported and environment.keeper.is_at_work and steady.is_at_hand()):
             return False
         if not environment.gate.acquire(blocking=False):  # it is being shut, and waits for this to end
@@ -320,7 +316,7 @@ class Deferred:
                         self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
                         if environment.headroom.make_room(self._end, _ROOM_ROWS, _ROOM_SIZE_BYTES) >= 0:
                             self._measure()
-                            self._apart = 0
+                            self.apart = 0
                             environment.gated = True
                             self.is_on = True
                 finally:
@@ -352,8 +348,8 @@ class Deferred:
         if not environment.steady.journal(transaction):
             transaction.stage = Stage.BEGUN
             raise NotDeferrableError
-        self._journaled = transaction
-        self._take_over()
+        self.journaled = transaction
+        self.take_over()
         if armed:
             point("deferred.after_journal")
         callbacks, transaction.callbacks = transaction.callbacks, ()
@@ -361,21 +357,34 @@ class Deferred:
             callback()
         transaction.abort()
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
         """Let wait what is in the journal. It may be interrupted, and is then done again from the beginning."""
         with self._lock:
-            transaction = self._journaled
-            if transaction is not None:
-                self.waiting.add(transaction)
-                self._environment.steady.take_over(transaction)
-                transaction.stage = _COMMITTED
-                self.commits += 1
-                self._journaled = None
+            transaction, waiting = self.journaled, self.waiting
+            if transaction is None:
+                return
+            if waiting.last is None:
+                waiting.first_lsn = transaction.first_lsn
+            elif waiting.last is not transaction:
+                waiting.last.number = 0  # of two, only the later one may be followed
+            waiting.records[transaction.first_lsn - waiting.first_lsn :] = transaction.appended
+            waiting.rows.update(transaction.rows)
+            waiting.count += 1
+            waiting.size_bytes += transaction.size_bytes
+            waiting.last = transaction
+            self._look_for_room()
+            steady = self._environment.steady
+            steady.at, steady.lsn = steady.end, waiting.first_lsn + len(waiting.records) - 1
+            if transaction.is_flushed:
+                steady.flushed = steady.lsn
+            transaction.stage = _COMMITTED
+            self.commits += 1
+            self.journaled = None
 
     def give_up(self, transaction: DeferredTransaction) -> None:
         """Drop a commit that has to be made at once."""
         transaction.abort()
-        self._apart = _COMMITS_APART
+        self.apart = _COMMITS_APART
 
     def settle(self) -> None:
         """Give LMDB what waits, and the writer lock back. Called by whoever begins a transaction (D3).
@@ -400,7 +409,7 @@ class Deferred:
     def _settle(self) -> None:
         environment = self._environment
         if self.waiting.count < _COMMITS_TO_PAY:
-            self._apart = _COMMITS_APART
+            self.apart = _COMMITS_APART
         self._apply()
         if environment.is_shut:  # nobody can begin
             if self.transaction is None:
@@ -421,7 +430,7 @@ class Deferred:
 
     def _apply(self) -> None:
         """Commit what waits to LMDB, in one transaction. Holds under `gate` and `_lock`."""
-        self._take_over()  # what an interrupt came upon
+        self.take_over()  # what an interrupt came upon
         waiting, environment = self.waiting, self._environment
         if waiting.last is None:
             return

@@ -30,6 +30,7 @@ from statelog.storage import registry
 from statelog.storage.commit import Committer
 from statelog.storage.deferred import Deferred
 from statelog.storage.failures import error_code, translate_lmdb
+from statelog.storage.fast_path import FastPath
 from statelog.storage.flushing import make_name_durable
 from statelog.storage.headroom import Headroom
 from statelog.storage.keeper import Keeper
@@ -113,6 +114,7 @@ class Environment:
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
             recover(self, replay)
         self.committer = Committer(self)
+        self.fast_path = FastPath(self)
         self.wake = Wake(self)
 
     @classmethod

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
+from statelog import kernels
 from statelog.errors import JournalMissingError
 from statelog.storage.disk import flush_file, write_all
 from statelog.storage.faults import armed, point
@@ -32,7 +33,6 @@ _EPOCH_AT = 8 + 16 + 16
 
 _GROUP = struct.Struct(">8sIIQQQ")
 _GROUP_REST = struct.Struct(">IIQQQ")
-_GROUP_OF_ONE = struct.Struct(">IIQQQI")
 _GROUP_EPOCH_AT = 8 + 4 + 4
 _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
@@ -147,12 +147,9 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
     knows who writes into a store: so no text in a record can pass for a group.
     """
     if len(records) == 1:  # nearly always
-        (record,) = records
-        size_bytes = len(record)
-        rest = _GROUP_OF_ONE.pack(size_bytes + 4, 1, epoch, lsn, flushed, size_bytes) + record
-    else:
-        rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
-        rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
+        return kernels.group_of_one(session, epoch, lsn, flushed, records[0])
+    rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
+    rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
     return xxh3_64_digest(session + rest) + rest
 
 

@@ -76,13 +76,14 @@ class FileLocks:
         path: for messages.
     """
 
-    __slots__ = ("_look_at_s", "_path", "descriptor", "supported")
+    __slots__ = ("_path", "descriptor", "look_at_s", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
         self._path = path
-        self._look_at_s = 0.0
+        self.look_at_s = 0.0
+        """When to look again for another process that waits."""
 
     def acquire_presence(self, timeout_s: float) -> None:
         """Say that this process has the store open.
@@ -216,10 +217,17 @@ class FileLocks:
     def is_awaited(self) -> bool:
         """Tell whether another process waits to write, or to open the store; asked often, it looks once a turn."""
         now_s = time.monotonic()
-        if now_s < self._look_at_s:
+        if now_s < self.look_at_s:
             return False
-        self._look_at_s = now_s + _TURN_S
+        self.look_at_s = now_s + _TURN_S
         return self._is_held(_WAITING_ANY)
+
+    def is_awaited_still(self) -> bool:
+        """As `is_awaited`; if so, who asks next is told, too."""
+        is_awaited = self.is_awaited()
+        if is_awaited:
+            self.look_at_s = 0.0
+        return is_awaited
 
     def _is_held(self, lock: bytes) -> bool:
         try:

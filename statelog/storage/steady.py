@@ -52,6 +52,8 @@ from statelog.storage.journal import (
 from statelog.storage.marker import clear_marker, read_marker, set_marker
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statelog.storage.environment import Environment
     from statelog.storage.writing import WriteTransaction
 
@@ -86,13 +88,13 @@ class Steady:
         self._slots: mmap.mmap | None = None
         self._session = b""
         self._epoch = 0
-        self._lsn = 0
+        self.lsn = 0
         """Up to which record the journal, or the steady snapshot, has the log."""
-        self._flushed = 0
+        self.flushed = 0
         """Up to which record it is known to be on the disk; groups bear it."""
         self._lsn_before = 0
         """The last record before the journal's first."""
-        self._at = self._end = RECORDS_AT
+        self.at = self.end = RECORDS_AT
         """Where the next group goes, and where the one that is being committed ends."""
         self._size_bytes = 0
         self._pin: lmdb.Transaction | None = None
@@ -137,15 +139,15 @@ class Steady:
 
     def left(self) -> tuple[int, int]:
         """Return how many records, and how many bytes, the journal takes before an advance is due."""
-        return JOURNALED_RECORDS_MAX - self._lsn + self._lsn_before, JOURNAL_SIZE_BYTES_MAX - self._at
+        return JOURNALED_RECORDS_MAX - self.lsn + self._lsn_before, JOURNAL_SIZE_BYTES_MAX - self.at
 
     def follows(self, lsn: int) -> bool:
         """Tell whether a record is the next one, as far as this process knows."""
-        return self._lsn + 1 == lsn > 0
+        return self.lsn + 1 == lsn > 0
 
     def is_at_hand(self) -> bool:
         """Tell whether a commit finds the journal as this process has left it."""
-        if self.is_off or self.is_broken or self._slots is None or self._lsn < 0:
+        if self.is_off or self.is_broken or self._slots is None or self.lsn < 0:
             return False
         even, is_broken_elsewhere, odd = STATE.unpack_from(self._slots)
         return not is_broken_elsewhere and max(even, odd) == self._epoch
@@ -167,7 +169,9 @@ class Steady:
             self.advance()
             return
         raw.commit()
-        self.take_over(transaction)
+        self.at, self.lsn = self.end, transaction.first_lsn + len(transaction.appended) - 1
+        if transaction.is_flushed:
+            self.flushed = self.lsn
         self.held.count(transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES)
 
     def journal(self, transaction: WriteTransaction) -> bool:
@@ -178,26 +182,37 @@ class Steady:
         """
         is_flushed = transaction.is_flushed
         keeper = self._environment.keeper
-        keeper.commits += 1
         if not keeper.is_at_work or not (is_flushed or keeper.flushes):
             keeper.start(is_flushed=is_flushed)
         self.is_unsteady = True
+        keeper.commits += 1
         lsn, size_bytes = transaction.first_lsn, transaction.size_bytes
         if transaction.is_steady or size_bytes > JOURNALED_SIZE_BYTES_MAX:
             return False
-        if not (self._lsn + 1 == lsn > 0 or self._catch_up(lsn)):
+        if not (self.lsn + 1 == lsn > 0 or self._catch_up(lsn)):
             return False
-        group = encode_group(self._session, self._epoch, lsn, transaction.appended, flushed=self._flushed)
-        self._end = self._at + len(group)
+        return self.append(lsn, transaction.appended, is_flushed=is_flushed)
+
+    def append(self, lsn: int, records: Sequence[bytes], *, is_flushed: bool) -> bool:
+        """Put records into the journal, `lsn` the first; False if there is no place for them.
+
+        Raises:
+            StorageError: the journal refuses.
+        """
+        if self.lsn + 1 != lsn:
+            return False
+        self._environment.keeper.commits += 1
+        group = encode_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
+        self.end = self.at + len(group)
         # From here on, whatever happens, there may be a group that is not committed: the next commit looks for its
         # place, and who looks at what became of this one advances first.
-        self._lsn = _UNKNOWN
+        self.lsn = _UNKNOWN
         try:
-            if self._end > self._size_bytes:
-                self._size_bytes = fill(self._descriptor, self._end, self._size_bytes)
+            if self.end > self._size_bytes:
+                self._size_bytes = fill(self._descriptor, self.end, self._size_bytes)
             if armed:
                 point("journal.before_append")
-            write_all(self._descriptor, group, self._at)
+            write_all(self._descriptor, group, self.at)
             if armed:
                 point("journal.after_append")
             if not is_flushed:
@@ -209,13 +224,6 @@ class Steady:
             raise translate_os(error, path=journal_path(self._environment.path)) from error
         self._flush_group()
         return True
-
-    def take_over(self, transaction: WriteTransaction) -> None:
-        """Go on behind a transaction that is in the journal, and committed."""
-        self._at = self._end
-        self._lsn = transaction.first_lsn + len(transaction.appended) - 1
-        if transaction.is_flushed:
-            self._flushed = self._lsn
 
     def _flush_group(self) -> None:
         try:
@@ -237,12 +245,12 @@ class Steady:
                 raise self._broken_error()
             if self.is_dirty and self._descriptor >= 0:
                 self.is_dirty = False  # before: what is committed meanwhile is for the next time
-                lsn = self._lsn
+                lsn = self.lsn
                 try:
                     flush_file(self._descriptor)
                 except OSError as error:
                     raise self.break_off() from error
-                self._flushed = max(self._flushed, lsn)
+                self.flushed = max(self.flushed, lsn)
 
     # --- steady snapshots -------------------------------------------------------------
 
@@ -284,7 +292,7 @@ class Steady:
         self._pin, self._pin_epoch = pin, epoch
         if armed:
             point("steady.after_pin")
-        self._epoch, self._at, self._lsn, self._lsn_before, self._flushed = epoch, RECORDS_AT, lsn, lsn, lsn
+        self._epoch, self.at, self.lsn, self._lsn_before, self.flushed = epoch, RECORDS_AT, lsn, lsn, lsn
         self.is_unsteady = self.is_dirty = False
         if self._size_bytes > JOURNAL_SIZE_BYTES_MAX:
             with contextlib.suppress(OSError):
@@ -373,7 +381,7 @@ class Steady:
             flush_file(self._descriptor)
         except OSError as error:
             raise self.break_off() from error
-        self._epoch, self._at, self._lsn, self._lsn_before = epoch, RECORDS_AT, _UNKNOWN, _UNKNOWN
+        self._epoch, self.at, self.lsn, self._lsn_before = epoch, RECORDS_AT, _UNKNOWN, _UNKNOWN
         self._size_bytes = os.fstat(self._descriptor).st_size
         self.is_unsteady = True
 
@@ -385,8 +393,8 @@ class Steady:
         place = find_end(self._descriptor, self._epoch, next_lsn - 1)
         if place is None:
             return False
-        self._lsn_before, self._at = place
-        self._lsn = next_lsn - 1
+        self._lsn_before, self.at = place
+        self.lsn = next_lsn - 1
         self._size_bytes = os.fstat(self._descriptor).st_size
         return True
 

@@ -51,22 +51,22 @@ def remove_wake_file(store_id: bytes) -> None:
 class Wake:
     """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
 
-    __slots__ = ("_environment", "_look_at_s", "_word")
+    __slots__ = ("_environment", "_word", "look_at_s")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._word: mmap.mmap | None = None
-        self._look_at_s = 0.0
-        """When to look again for a word, or to try again to make one."""
+        self.look_at_s = 0.0
+        """When to look again for a word; long past where there is one."""
 
     def notify(self) -> None:
         """Tell all who wait, in any process, that there was a commit. Never raises for lack of a word."""
         word = self._word
         if word is None:
             now_s = time.monotonic()
-            if now_s < self._look_at_s:
+            if now_s < self.look_at_s:
                 return
-            self._look_at_s = now_s + _SLICE_S
+            self.look_at_s = now_s + _SLICE_S
             word = self._map(create=False)
         if word is not None:
             kernels.wake_notify(word)
@@ -99,13 +99,15 @@ class Wake:
     def close(self) -> None:
         """Let go of the word; a waiter that holds it still finds the environment closed."""
         self._word = None
-        self._look_at_s = float("inf")
+        self.look_at_s = float("inf")
 
     def _map(self, *, create: bool) -> mmap.mmap | None:
         """Map the word; None where there is none and none can be made."""
         if kernels is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._word = _map_word(wake_path(self._environment.store_id), create=create)
+                if self._word is not None:
+                    self.look_at_s = 0.0
         return self._word
 
 

@@ -52,10 +52,10 @@ def test_what_another_process_changes_after_a_transaction_that_changed_nothing_i
 def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
     thread = store.thread("t")
     thread.commit({"n": 0})
-    remembered = store._engine._last.memory
+    remembered = store._engine.last.memory
     refuse_commit(thread)
     thread.commit({"n": 1})
-    assert store._engine._last.memory is remembered
+    assert store._engine.last.memory is remembered
 
 
 @pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, lambda thread: thread.commit({"n": 6})])

@@ -130,7 +130,7 @@ def only(*, direct=True, step=True):
 
     with ExitStack() as stack:
         for owner in (DirectCommit, DirectRollback):
-            stack.enter_context(watch(owner, "run", "direct", direct))
+            stack.enter_context(watch(owner, "make", "direct", direct))
         for name in ("take_step", "take_rollback"):
             stack.enter_context(watch(writer, name, "step", step))
         yield taken

@@ -111,11 +111,11 @@ def test_what_an_interrupted_commit_remembered_is_not_believed(path):
             raise KeyboardInterrupt
 
         class Direct:
-            def run(self, *_arguments):
+            def make(self, *_arguments):
                 return None
 
         with pytest.raises(KeyboardInterrupt):
-            one._engine.write(interrupted, direct=Direct())
+            one._engine.commit(interrupted, direct=Direct())
         for number in range(100):
             made = theirs.commit({"n": number})
         mine.commit({"x": -1})

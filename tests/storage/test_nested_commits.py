@@ -32,7 +32,7 @@ def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(commi
     leader.start()
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        while committer._leader is None:
+        while committer.leader is None:
             pass
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         assert committer.submit(append) == 2
@@ -85,9 +85,9 @@ def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name)
 
 
 def test_a_mark_that_an_interrupt_has_left_refuses_nothing(committer, append):
-    committer._inside.add(threading.get_ident())
+    committer.inside.add(threading.get_ident())
     assert committer.submit(append) == 1
-    committer._inside.add(threading.get_ident())
+    committer.inside.add(threading.get_ident())
     with pytest.raises(UsageError, match="within another commit"):
         committer.submit(lambda _: committer.submit(append))
     assert committer.submit(append) == 2
