@@ -151,8 +151,8 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
            (step->row_count == 0 || (all->rows && all->data && all->root));
 }
 
-/* checkpoint(memory, thread, branch, head, parent, state, changes, target, metadata, written, now_us) */
-enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, TARGET, METADATA, WRITTEN, NOW, ARGUMENTS };
+/* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us) */
+enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ARGUMENTS };
 
 /* Digest and root of a list that was appended to. */
 static PyObject *list_at(const module_state *state, const made *all, const place *where, PyObject *lsn)
@@ -209,37 +209,34 @@ static PyObject *lists_of(const module_state *state, PyObject *const *args, cons
     return lists;
 }
 
-static PyObject *head_of(const module_state *state, PyObject *const *args, const made *all, const uint64_t *numbers,
-                         const place *places, size_t appends, uint64_t lsn)
+static PyObject *head_of(const module_state *state, PyObject *const *args, const origin *parent, const made *all,
+                         const uint64_t *numbers, const place *places, size_t appends, uint64_t lsn)
 {
-    PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
     PyObject *lsn_object = number_of(lsn);
     bool is_rollback = numbers[SL_NUMBER_TARGET] != 0;
     bool has_nodes = all->row_count > 0;
-    if (parent == NULL || lsn_object == NULL) {
-        Py_XDECREF(lsn_object);
+    if (lsn_object == NULL) {
         return NULL;
     }
-    PyObject *root_lsn = has_nodes ? lsn_object : PyTuple_GetItem(parent, EVENT_ROOT_LSN);
     PyObject *event_fields[EVENT_FIELDS] = {
         [EVENT_THREAD] = shared(args[THREAD]),
         [EVENT_BRANCH] = shared(args[BRANCH]),
         [EVENT_VERSION] = number_of(numbers[SL_NUMBER_VERSION]),
-        [EVENT_PARENT_BRANCH] = shared(PyTuple_GetItem(parent, EVENT_BRANCH)),
-        [EVENT_PARENT_VERSION] = shared(PyTuple_GetItem(parent, EVENT_VERSION)),
-        [EVENT_PARENT_DIGEST] = shared(PyTuple_GetItem(args[PARENT], HEAD_DIGEST)),
+        [EVENT_PARENT_BRANCH] = number_of(parent->branch),
+        [EVENT_PARENT_VERSION] = number_of(parent->version),
+        [EVENT_PARENT_DIGEST] = bytes_of(parent->digest, SL_DIGEST_SIZE),
         [EVENT_JUMP_BRANCH] = number_of(numbers[SL_NUMBER_JUMP_BRANCH]),
         [EVENT_JUMP_VERSION] = number_of(numbers[SL_NUMBER_JUMP_VERSION]),
         [EVENT_DEPTH] = number_of(numbers[SL_NUMBER_DEPTH]),
         [EVENT_JUMP_DEPTH] = number_of(numbers[SL_NUMBER_JUMP_DEPTH]),
         [EVENT_ROOT_DIGEST] = shared(all->root_digest),
-        [EVENT_ROOT_LSN] = shared(root_lsn),
-        [EVENT_ROOT_NODE] = has_nodes ? number_of(all->root_place.row) : shared(PyTuple_GetItem(parent, EVENT_ROOT_NODE)),
+        [EVENT_ROOT_LSN] = has_nodes ? shared(lsn_object) : number_of(parent->root_lsn),
+        [EVENT_ROOT_NODE] = number_of(has_nodes ? all->root_place.row : parent->root_node),
         [EVENT_ID] = shared(Py_None),
         [EVENT_METADATA] = shared(args[METADATA]),
         [EVENT_WRITTEN] = shared(args[WRITTEN]),
         [EVENT_BORROWED] = shared(state->nothing_borrowed),
-        [EVENT_TARGET] = shared(args[TARGET]),
+        [EVENT_TARGET] = number_of(numbers[SL_NUMBER_TARGET]),
         [EVENT_LSN] = shared(lsn_object),
         [EVENT_TIME] = number_of(numbers[SL_NUMBER_TIME]),
     };
@@ -298,24 +295,23 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
 }
 
 /* Numbers of the checkpoint as sl_checkpoint_encode takes them, but for its time. */
-static outcome number(const module_state *state, PyObject *const *args, uint64_t *numbers)
+static outcome number(const module_state *state, PyObject *const *args, const origin *parent, uint64_t *numbers)
 {
     PyObject *last = PyTuple_GetItem(args[HEAD], HEAD_EVENT);
-    PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
     uint64_t version;
     jump to = {0, 0, 0};
-    if (last == NULL || parent == NULL || !read_number_at(last, EVENT_VERSION, &version) ||
-        !read_number(args[THREAD], &numbers[SL_NUMBER_THREAD]) || !read_number(args[BRANCH], &numbers[SL_NUMBER_BRANCH]) ||
-        !read_number_at(parent, EVENT_BRANCH, &numbers[SL_NUMBER_PARENT_BRANCH]) ||
-        !read_number_at(parent, EVENT_VERSION, &numbers[SL_NUMBER_PARENT_VERSION]) ||
-        !read_number_at(parent, EVENT_DEPTH, &numbers[SL_NUMBER_DEPTH]) ||
-        !read_number_at(parent, EVENT_ROOT_LSN, &numbers[SL_NUMBER_ROOT_LSN]) ||
-        !read_number_at(parent, EVENT_ROOT_NODE, &numbers[SL_NUMBER_ROOT_NODE]) ||
-        !read_number(args[TARGET], &numbers[SL_NUMBER_TARGET])) {
+    if (last == NULL || !read_number_at(last, EVENT_VERSION, &version) ||
+        !read_number(args[THREAD], &numbers[SL_NUMBER_THREAD]) ||
+        !read_number(args[BRANCH], &numbers[SL_NUMBER_BRANCH])) {
         return FAILED;
     }
+    numbers[SL_NUMBER_PARENT_BRANCH] = parent->branch;
+    numbers[SL_NUMBER_PARENT_VERSION] = parent->version;
+    numbers[SL_NUMBER_ROOT_LSN] = parent->root_lsn;
+    numbers[SL_NUMBER_ROOT_NODE] = parent->root_node;
+    numbers[SL_NUMBER_TARGET] = args[IS_ROLLBACK] == Py_True ? parent->lsn : 0;
     numbers[SL_NUMBER_VERSION] = version + 1;
-    numbers[SL_NUMBER_DEPTH]++;
+    numbers[SL_NUMBER_DEPTH] = parent->depth + 1;
     if (version + 1 > state->versions_max) {
         return UNKNOWN;
     }
@@ -348,13 +344,11 @@ static bool read_time(PyObject *object, uint64_t *time_us)
 }
 
 /* Fill the room with all that the checkpoint brings to the disk. */
-static outcome make(const module_state *state, PyObject *const *args, uint64_t *numbers, uint64_t *lsn, place *places,
-                    size_t *appends, sl_output *out)
+static outcome make(const module_state *state, PyObject *const *args, origin *parent, uint64_t *numbers,
+                    uint64_t *lsn, place *places, size_t *appends, sl_output *out)
 {
     uint8_t encoded[8 * SL_CHECKPOINT_NUMBERS];
     uint8_t chain[SL_DIGEST_SIZE];
-    const uint8_t *root_digest;
-    const uint8_t *parent_digest;
     uint64_t time_us;
     uint64_t content_size;
     uint64_t state_lsn;
@@ -364,14 +358,12 @@ static outcome make(const module_state *state, PyObject *const *args, uint64_t *
     view page;
     static const uint8_t no_id[] = {0xF6};
     sl_step *step = &state->room->step;
-    outcome found = number(state, args, numbers);
+    outcome found = sl_read_origin(args[PARENT], parent) ? number(state, args, parent, numbers) : FAILED;
     if (found != KNOWN) {
         return found;
     }
-    PyObject *parent = PyTuple_GetItem(args[PARENT], HEAD_EVENT);
     if (!read_end(state, args[MEMORY], lsn, chain, &time_us) || !read_time(args[NOW], &numbers[SL_NUMBER_TIME]) ||
-        !read_digest_at(parent, EVENT_ROOT_DIGEST, &root_digest) ||
-        !read_digest_at(args[PARENT], HEAD_DIGEST, &parent_digest) || !read_bytes_at(args[HEAD], HEAD_PAGE, &page) ||
+        !read_bytes_at(args[HEAD], HEAD_PAGE, &page) ||
         !read_bytes_at(args[STATE], 0, &root) || !read_number_at(args[STATE], 1, &content_size) ||
         !read_number_at(args[STATE], 2, &state_lsn) || !read_bytes(args[METADATA], &metadata) ||
         !read_bytes(args[WRITTEN], &written)) {
@@ -389,8 +381,8 @@ static outcome make(const module_state *state, PyObject *const *args, uint64_t *
         return found;
     }
     bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
-    int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, root_digest, encoded,
-                                parent_digest, no_id, sizeof no_id, metadata.bytes, metadata.size, written.bytes,
+    int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, parent->root_digest, encoded,
+                                parent->digest, no_id, sizeof no_id, metadata.bytes, metadata.size, written.bytes,
                                 written.size, *lsn, chain, page.bytes, is_new_page ? 0 : page.size, out);
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
@@ -402,12 +394,13 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     uint64_t lsn = 0;
     place places[APPENDS_MAX];
     size_t appends = 0;
+    origin parent;
     if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {
         PyErr_SetString(PyExc_TypeError, "checkpoint() takes 11 arguments, after bind_checkpoint()");
         return NULL;
     }
     sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};
-    outcome found = make(state, args, numbers, &lsn, places, &appends, &out);
+    outcome found = make(state, args, &parent, numbers, &lsn, places, &appends, &out);
     if (found == FAILED) {
         return NULL;
     }
@@ -424,7 +417,7 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     PyObject *head = NULL;
     PyObject *result = NULL;
     if (copy_out(&state->room->step, &out, page_key, &all)) {
-        head = head_of(state, args, &all, numbers, places, appends, lsn);
+        head = head_of(state, args, &parent, &all, numbers, places, appends, lsn);
     }
     if (head != NULL) {
         result = Py_BuildValue("OKy#Oy#OOO", head, (unsigned long long)lsn, log_key, (Py_ssize_t)LOG_KEY_SIZE,

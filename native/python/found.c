@@ -76,26 +76,44 @@ PyObject *sl_found_checkpoint(PyObject *module, PyObject *found)
     return read_bytes(found, &bytes) ? event_of(PyModule_GetState(module), bytes) : NULL;
 }
 
+/* Look up a version; false where there is none, it is larger than most, or there is an error. */
+static bool find_version(PyObject *const *args, Py_ssize_t count, sl_output *found)
+{
+    uint64_t given[6];
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError, "it takes 6 numbers");
+        return false;
+    }
+    for (size_t i = 0; i < 6; i++) {
+        if (!read_number(args[i], &given[i])) {
+            return false;
+        }
+    }
+    return given[4] <= UINT32_MAX && given[5] <= UINT32_MAX &&
+           sl_version_find(given[0], (size_t)given[1], given[2], given[3], (uint32_t)given[4], (uint32_t)given[5],
+                           found) == SL_OK;
+}
+
 /* version_checkpoint(address, page size, transaction, thread, branch, version): the same of what is looked up; None
  * where there is none, or it is larger than most. */
 PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t given[6];
     uint8_t buffer[FOUND_SIZE_MAX];
     sl_output found = {buffer, sizeof buffer, 0, 0};
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError, "version_checkpoint() takes 6 numbers");
-        return NULL;
+    if (find_version(args, count, &found)) {
+        return event_of(PyModule_GetState(module), (view){buffer, found.size});
     }
-    for (size_t i = 0; i < 6; i++) {
-        if (!read_number(args[i], &given[i])) {
-            return NULL;
-        }
+    return PyErr_Occurred() ? NULL : shared(Py_None);
+}
+
+/* version_found(...): what is looked up, as sl_version_find gives it out. */
+PyObject *sl_version_found(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    uint8_t buffer[FOUND_SIZE_MAX];
+    sl_output found = {buffer, sizeof buffer, 0, 0};
+    if (find_version(args, count, &found)) {
+        return bytes_of(buffer, found.size);
     }
-    if (given[4] > UINT32_MAX || given[5] > UINT32_MAX ||
-        sl_version_find(given[0], (size_t)given[1], given[2], given[3], (uint32_t)given[4], (uint32_t)given[5],
-                        &found) != SL_OK) {
-        return shared(Py_None);
-    }
-    return event_of(PyModule_GetState(module), (view){buffer, found.size});
+    return PyErr_Occurred() ? NULL : shared(Py_None);
 }

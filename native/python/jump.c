@@ -1,30 +1,15 @@
 /* How a checkpoint goes back, from what is remembered (log/lines.py says the same for all cases). Trust: objects.h. */
 #include "objects.h"
 
-outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, PyObject *parent, uint64_t depth,
-                     jump *found)
+outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, const origin *parent,
+                     uint64_t depth, jump *found)
 {
-    uint64_t parent_depth;
-    uint64_t version;
-    uint64_t jumped_depth;
-    if (!read_number_at(parent, EVENT_BRANCH, &found->branch) || !read_number_at(parent, EVENT_VERSION, &found->version) ||
-        !read_number_at(parent, EVENT_DEPTH, &parent_depth)) {
-        return FAILED;
-    }
-    found->depth = parent_depth;
     uint64_t wanted = sl_jump_depth(depth);
-    PyObject *branch = PyTuple_GetItem(parent, EVENT_JUMP_BRANCH);
-    PyObject *version_object = PyTuple_GetItem(parent, EVENT_JUMP_VERSION);
-    if (branch == NULL || version_object == NULL) {
-        return FAILED;
-    }
-    if (wanted >= parent_depth || branch == Py_None || version_object == Py_None) {
+    *found = (jump){parent->branch, parent->version, parent->depth};
+    if (wanted >= parent->depth || parent->jump_branch == UINT64_MAX || parent->jump_version == UINT64_MAX) {
         return KNOWN;
     }
-    if (!read_number(version_object, &version) || !read_number_at(parent, EVENT_JUMP_DEPTH, &jumped_depth)) {
-        return FAILED;
-    }
-    if (version == jumped_depth) { /* of one branch: equal here, they are equal in all ancestors */
+    if (parent->jump_version == parent->jump_depth) { /* of one branch: equal here, they are equal in all ancestors */
         PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
         PyObject *is_one = branches == NULL ? NULL : PyDict_GetItemWithError(branches, thread);
         Py_XDECREF(branches);
@@ -32,12 +17,13 @@ outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thre
             return FAILED;
         }
         if (is_one == Py_True) {
-            *found = (jump){0, wanted, wanted};
-            return read_number(branch, &found->branch) ? KNOWN : FAILED;
+            *found = (jump){parent->jump_branch, wanted, wanted};
+            return KNOWN;
         }
     }
     PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
-    PyObject *key = PyTuple_Pack(3, thread, branch, version_object);
+    PyObject *key = Py_BuildValue("OKK", thread, (unsigned long long)parent->jump_branch,
+                                  (unsigned long long)parent->jump_version);
     PyObject *far = jumps == NULL || key == NULL ? NULL : PyDict_GetItemWithError(jumps, key);
     Py_XDECREF(jumps); /* the memory holds it, and with it what was found */
     Py_XDECREF(key);

@@ -81,6 +81,8 @@ static PyMethodDef methods[] = {
      "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
     {"version_checkpoint", (PyCFunction)(void (*)(void))sl_version_checkpoint, METH_FASTCALL,
      "Return the same of a version that a branch has itself; None where it must be looked up by its keys."},
+    {"version_found", (PyCFunction)(void (*)(void))sl_version_found, METH_FASTCALL,
+     "Return what that has found, to go back to."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -57,6 +57,21 @@ typedef struct {
     uint64_t depth;
 } jump;
 
+/* What a checkpoint takes of the one it is made from. */
+typedef struct {
+    uint64_t lsn;
+    uint64_t branch;
+    uint64_t version;
+    uint64_t depth;
+    uint64_t jump_branch; /* these two UINT64_MAX where it jumps nowhere */
+    uint64_t jump_version;
+    uint64_t jump_depth;
+    uint64_t root_lsn;
+    uint64_t root_node;
+    uint8_t root_digest[SL_DIGEST_SIZE];
+    uint8_t digest[SL_DIGEST_SIZE];
+} origin;
+
 /* Unknown: Python must find out. Failed: there is an error. */
 typedef enum { KNOWN, UNKNOWN, FAILED } outcome;
 
@@ -148,9 +163,12 @@ static inline PyObject *shared(PyObject *object)
 /* The item of a plain value that stands so deep in another; None where Python must encode it (encode.c). */
 PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned depth);
 
+/* Read the origin from a Head, or from the bytes that sl_version_found gives out (origin.c). */
+bool sl_read_origin(PyObject *object, origin *read);
+
 /* Where a child of `parent` at that depth jumps to (jump.c). */
-outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, PyObject *parent, uint64_t depth,
-                     jump *found);
+outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, const origin *parent,
+                     uint64_t depth, jump *found);
 
 /* What the module is made of (module.c). */
 PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
@@ -158,6 +176,7 @@ PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t co
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_version_found(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -71,6 +71,7 @@ from statelog.kernels.objects import (
     group_of_one,
     prepare_plain,
     version_checkpoint,
+    version_found,
 )
 from statelog.kernels.record import (
     VACUUMED,
@@ -194,6 +195,7 @@ __all__ = [
     "unpack_found",
     "version_checkpoint",
     "version_find",
+    "version_found",
     "wake_notify",
     "wake_read",
     "wake_wait",

@@ -50,3 +50,6 @@ found_checkpoint: Callable[[bytes], Any] = _module.found_checkpoint
 
 version_checkpoint: Callable[[int, int, int, int, int, int], Any] = _module.version_checkpoint
 """Returns the same of what it looks up itself; None where it must be looked up by keys. Arguments as `version_find`."""
+
+version_found: Callable[[int, int, int, int, int, int], bytes | None] = _module.version_found
+"""Returns what it has found as `checkpoint` takes it for a parent."""

@@ -17,7 +17,7 @@ from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
 from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN
 from statelog.log.names import channel_key
-from statelog.log.step import NO_ROOT, NO_TARGET, NOTHING_GROWN, PUTS, STEP_UPSERT, changes_of, remember_grown
+from statelog.log.step import NO_ROOT, NOTHING_GROWN, PUTS, STEP_UPSERT, changes_of, remember_grown
 from statelog.log.view import View
 from statelog.tree.node import ROOT, Node
 
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from statelog.log.step import StepWrite
     from statelog.storage.writing import WriteTransaction
 
-_new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
-
 kernels.bind_checkpoint(
     Head, Node, LogEnd, NO_LISTS, NOTHING_BORROWED, VERSIONS_MAX, HEADS_MAX, JUMPS_MAX,
 )  # fmt: skip
 
+
+_GOES_ON, _GOES_BACK = False, True
 
 Made = tuple[Head, int, bytes, bytes, bytes, bytes, bytes | None, bytes | None]
 """A checkpoint: what is remembered of it; LSN, its key, record; key and sealed value of its version page; rows and data
@@ -62,7 +61,9 @@ class DirectCommit(NamedTuple):
         if head is None or not writes or (is_open and thread not in memory.open_threads):
             return None
         event, _digest, page, state, lists = head
-        if page is None or event.branch != branch or not _is_as_expected(expected_version, event.version):
+        if page is None or event.branch != branch:
+            return None
+        if expected_version is not None and not _is_as_expected(expected_version, event.version):
             return None
         if state is None:
             state = Batch(transaction, cache, memory).read_node(
@@ -76,7 +77,7 @@ class DirectCommit(NamedTuple):
             if changes is None:
                 return None
         made: Made | None = checkpoint(
-            memory, thread, branch, head, head, state, changes, NO_TARGET, metadata, written, time.time_ns() // 1000
+            memory, thread, branch, head, head, state, changes, _GOES_ON, metadata, written, time.time_ns() // 1000
         )
         if grown and made is not None:
             remember_grown(memory, grown, made[0].lists)
@@ -102,17 +103,15 @@ class DirectRollback(NamedTuple):
         if head is None or head.page is None or head.event.branch != branch:
             return None
         version = head.event.version
-        if not _is_as_expected(expected_version, version):
+        if expected_version is not None and not _is_as_expected(expected_version, version):
             return None
-        read = None
+        target: bytes | Head | None = None
         if type(named) is int and 0 <= named <= version:  # mostly: and what `find` does first
-            read = kernels.version_checkpoint(*transaction.mapped(), thread, branch, named)
-        if read is not None:
-            target = _new(Head, (*read, None, None, NO_LISTS))
-        else:
+            target = kernels.version_found(*transaction.mapped(), thread, branch, named)
+        if target is None:
             target = find(View(transaction), thread, branch, named)
         made: Made | None = checkpoint(
-            memory, thread, branch, head, target, NO_ROOT, (), target.event.lsn, metadata, NOTHING_WRITTEN,
+            memory, thread, branch, head, target, NO_ROOT, (), _GOES_BACK, metadata, NOTHING_WRITTEN,
             time.time_ns() // 1000,
         )  # fmt: skip
         return made
@@ -132,6 +131,6 @@ def _only_change(write: StepWrite, lists: Mapping[bytes, tuple[bytes, Node]]) ->
     return None
 
 
-def _is_as_expected(expected: int | None, version: int) -> bool:
+def _is_as_expected(expected: object, version: int) -> bool:
     """Tell whether nothing is to be refused of a commit on that head; what is no number is."""
-    return expected is None or (type(expected) is int and expected == version)
+    return type(expected) is int and expected == version

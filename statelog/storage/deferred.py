@@ -89,6 +89,11 @@ class DeferredTransaction(WriteTransaction):
     def _snapshot_id(self) -> int:
         return self._deferred.number
 
+    def mapped(self) -> tuple[int, int, int]:
+        """Return where LMDB's map lies, and which commit is read in it; see `ReadTransaction.mapped`."""
+        environment = self._environment
+        return environment.map_address, environment.handles.page_size_bytes, self._deferred.number
+
     def _last_of_lmdb(self) -> ReadTransaction:
         """Return a look at what does not wait."""
         reader = self.reader
