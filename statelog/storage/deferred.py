@@ -48,6 +48,9 @@ _ROOM_ROWS = _ROWS_MAX + 16
 _ROOM_SIZE_BYTES = DEFERRED_GROUP_BYTES_MAX + 64 * 1024
 """What the file is made long enough for, where it is not: one transaction at the most, after some common ones."""
 
+_ROOM_A_COMMITTER_BYTES = 32 * 1024
+"""And so much more for each OS thread that commits together with others."""
+
 _CHANGE_PAGES = 2
 _PAGE_SIZE_BYTES = 4096
 _COMMITTING, _COMMITTED = Stage.COMMITTING, Stage.COMMITTED
@@ -319,7 +322,8 @@ class Deferred:
                     if not locks.is_open_elsewhere() and steady.is_at_hand():
                         info = environment.handles.raw.info()
                         self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
-                        if environment.headroom.make_room(self._end, _ROOM_ROWS, _ROOM_SIZE_BYTES) >= 0:
+                        size_bytes = _ROOM_SIZE_BYTES + _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
+                        if environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0:
                             self._measure()
                             self.apart = 0
                             environment.gated = True

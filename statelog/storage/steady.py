@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import StorageError
+from statelog.kernels import group_of_one
 from statelog.limits import (
     JOURNAL_SIZE_BYTES_MAX,
     JOURNALED_RECORDS_MAX,
@@ -193,7 +194,7 @@ class Steady:
             return False
         return self.append(lsn, transaction.appended, is_flushed=is_flushed)
 
-    def append(self, lsn: int, records: Sequence[bytes], *, is_flushed: bool) -> bool:
+    def append(self, lsn: int, records: Sequence[bytes], *, is_flushed: bool) -> bool:  # noqa: C901 - one frame
         """Put records into the journal, `lsn` the first; False if there is no place for them.
 
         Raises:
@@ -202,8 +203,12 @@ class Steady:
         if self.lsn + 1 != lsn:
             return False
         self._environment.keeper.commits += 1
-        group = encode_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
-        self.end = self.at + len(group)
+        if len(records) == 1:  # nearly always
+            group = group_of_one(self._session, self._epoch, lsn, self.flushed, records[0])
+        else:
+            group = encode_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
+        size_bytes = len(group)
+        self.end = self.at + size_bytes
         # From here on, whatever happens, there may be a group that is not committed: the next commit looks for its
         # place, and who looks at what became of this one advances first.
         self.lsn = _UNKNOWN
@@ -212,20 +217,18 @@ class Steady:
                 self._size_bytes = fill(self._descriptor, self.end, self._size_bytes)
             if armed:
                 point("journal.before_append")
-            write_all(self._descriptor, group, self.at)
+            written = os.pwrite(self._descriptor, group, self.at)
+            if written < size_bytes:
+                write_all(self._descriptor, group[written:], self.at + written)
             if armed:
                 point("journal.after_append")
-            if not is_flushed:
-                self.is_dirty = True
-                return True
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 return False
             raise translate_os(error, path=journal_path(self._environment.path)) from error
-        self._flush_group()
-        return True
-
-    def _flush_group(self) -> None:
+        if not is_flushed:
+            self.is_dirty = True
+            return True
         try:
             flush_file(self._descriptor)
         except OSError as error:
@@ -233,6 +236,7 @@ class Steady:
         self.is_dirty = False
         if armed:
             point("journal.after_flush")
+        return True
 
     def flush(self) -> None:
         """Make durable what was committed without a flush; needs no lock.

@@ -14,6 +14,7 @@ from statelog.errors import StatelogError
 from statelog.log.names import channel_keys
 from statelog.reducers import Overwrite, Prepared
 from statelog.schema import Schema
+from statelog.storage.journal import encode_group
 from statelog.testing import strategies as own
 
 SCHEMA = Schema.of(
@@ -110,7 +111,9 @@ def test_an_update_that_changes_as_it_is_prepared():
 @given(st.binary(min_size=16, max_size=16), *[st.integers(0, 2**64 - 1)] * 3, st.binary(max_size=3000))
 def test_a_group_of_one_is_as_format_md_draws_it(session, epoch, lsn, flushed, record):
     rest = struct.pack(">IIQQQI", len(record) + 4, 1, epoch, lsn, flushed, len(record)) + record
-    assert kernels.group_of_one(session, epoch, lsn, flushed, record) == xxh3_64_digest(session + rest) + rest
+    made = kernels.group_of_one(session, epoch, lsn, flushed, record)
+    assert made == xxh3_64_digest(session + rest) + rest
+    assert made == encode_group(session, epoch, lsn, [record], flushed=flushed)
 
 
 @pytest.mark.parametrize(
