@@ -102,9 +102,9 @@ def test_values_that_cannot_be_stored(refused, store, thread, value, kind, facts
 
 
 def test_a_value_too_large(refused, store, thread, monkeypatch):
-    monkeypatch.setattr("statelog.format.cbor.VALUE_SIZE_BYTES_MAX", 10_000)
-    with refused(store, LimitError, path="any", limit=10_000, actual=20_003):
-        thread.commit({"any": "x" * 20_000})
+    monkeypatch.setattr("statelog.format.cbor.VALUE_SIZE_BYTES_MAX", 200_000)
+    with refused(store, LimitError, path="any", limit=200_000, actual=300_005):
+        thread.commit({"any": "x" * 300_000})
 
 
 def test_a_record_too_large(refused, store, thread, monkeypatch):

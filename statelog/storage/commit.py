@@ -4,8 +4,7 @@ There is no background thread. Of those who want to commit at one time one is th
 leader: it takes what the others have queued, runs all their works in one
 transaction, commits, and gives each its own result. Whoever comes meanwhile
 queues, and the first of them leads next. So under load a flush is shared by as
-many as came during the one before; alone, a commit is its own leader and pays two
-uncontended locks.
+many as came during the one before; alone, a commit is its own leader.
 
 What a commit must survive, and does: a work that fails (it fails alone), a full
 map or disk, a commit of unknown outcome (the store is reopened and looked at), an

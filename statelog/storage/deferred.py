@@ -347,6 +347,9 @@ class Deferred:
         environment = self._environment
         if environment.is_forked:  # a work that forked goes on in the child, too
             raise environment.forked_error()
+        if not transaction.changes:  # all that was to be done was refused
+            transaction.abort()
+            return
         if not self.is_on or not (
             environment.steady.follows(transaction.first_lsn)
             and 0 < transaction.size_bytes <= DEFERRED_GROUP_BYTES_MAX

@@ -12,7 +12,7 @@ from deferring import commit_until_waiting
 
 import statelog
 from statelog import reducers
-from statelog.errors import ReducerTypeError, StatelogError, StorageError, StoreFullError
+from statelog.errors import ConflictError, ReducerTypeError, StatelogError, StorageError, StoreFullError
 from statelog.storage import commit, deferred, fast_path, keeper, steady, writing
 from statelog.storage.fast_path import FastPath
 
@@ -299,3 +299,20 @@ def test_a_disk_that_refuses_once(path, taken, monkeypatch, call, code):
         assert (thread.state["x"], store.verify().ok) == (-2, True)
     with statelog.open(path) as again:
         assert again.thread("t").state["x"] == -2
+
+
+def test_commits_go_on_waiting_behind_one_that_is_refused(store, taken):
+    thread = store.thread("t", schema=SCHEMA)
+    thread.commit({"sum": 1})
+    commit_until_waiting(thread, store)
+    taken.clear()
+    for number in range(40):
+        with pytest.raises(ConflictError):
+            thread.commit({"x": -1}, expected_version=0)
+        with pytest.raises(ReducerTypeError):
+            thread.commit({"sum": "text"})
+        thread.commit({"x": number})
+    assert len(taken) > 30
+    check_at_rest(store._engine.environment)
+    assert (thread.state["x"], thread.state["sum"]) == (39, 1)
+    assert store.verify().ok
