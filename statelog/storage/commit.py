@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
@@ -31,11 +31,13 @@ from statelog.storage.deferred import NotDeferrableError
 from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import armed, point
 from statelog.storage.headroom import NoHeadroomError
+from statelog.storage.requests import NONE, Request, wake_all
 from statelog.storage.writing import Stage, WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.storage.deferred import DeferredTransaction
     from statelog.storage.environment import Environment
 
 T = TypeVar("T")
@@ -52,34 +54,6 @@ _EMA_WEIGHT = 0.125
 _TRANSACTIONS_TO_REUSE = 2
 _MAP_ATTEMPTS = 4
 """How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
-
-
-_NONE: list[Any] = []
-
-
-class Request:
-    """One caller's work, on its way through a group."""
-
-    # What each begins with stands here, once: one is made for every commit.
-    result: Any = None
-    error: BaseException | None = None
-    settled = False
-    """Result or error is final. Not yet so, the work has no effect and may be run again."""
-    gate: threading.Lock | None = None
-    """Held while its follower sleeps; released when it is settled, or leads."""
-    to_wake: list[Any] = _NONE
-    """Of a leader that has passed on: gates still to be released."""
-
-    def __init__(
-        self,
-        work: Callable[[WriteTransaction], Any],
-        *,
-        is_flushed: bool = True,
-        may_wait: bool = False,
-    ) -> None:
-        self.work = work
-        self.is_flushed = is_flushed
-        self.may_wait = may_wait
 
 
 class Committer:
@@ -99,7 +73,7 @@ class Committer:
         self.inside: set[int] = set()
         """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
         self.leader: Request | None = None
-        self._group: list[Request] = _NONE
+        self._group: list[Request] = NONE
         """Whose works the leader runs, itself first."""
         self.queue: deque[Request] = deque()
         self._assembled = threading.Lock()
@@ -142,6 +116,8 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
+        if environment.deferred.settling_thread == thread:
+            raise environment.deferred.settling_error()
         request = Request(work, is_flushed=is_flushed, may_wait=may_wait)
         try:
             self.inside.add(thread)
@@ -267,9 +243,9 @@ class Committer:
             else:
                 self.expected = 1
                 self.leader = None
-            self._group = _NONE
+            self._group = NONE
         if request.to_wake:
-            _wake(request.to_wake)
+            wake_all(request.to_wake)
         if armed:
             point("commit.after_delivery")
 
@@ -285,7 +261,7 @@ class Committer:
             if is_leader:
                 self.pass_on(request, self._group or [request])
                 return
-            _wake(request.to_wake)
+            wake_all(request.to_wake)
             if not in_hands:
                 return
             request.gate.acquire()  # type: ignore[union-attr]  # released when it is settled, or leads
@@ -302,6 +278,13 @@ class Committer:
         transaction = self._environment.deferred.begin(is_flushed=group[0].is_flushed or len(group) > 1)
         if transaction is None:
             return False
+        try:
+            return self._defer_in(transaction, group)
+        except BaseException:
+            transaction.abort()  # once more: an interrupt may come as a failure is dealt with
+            raise
+
+    def _defer_in(self, transaction: DeferredTransaction, group: list[Request]) -> bool:
         try:
             for request in group:
                 self._run(request, transaction)
@@ -489,11 +472,3 @@ class Committer:
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
         return is_short and self._environment.headroom.is_refused_a_page()
-
-
-def _wake(gates: list[threading.Lock]) -> None:
-    """Release every gate; one that was released before an interrupt, once more."""
-    while gates:
-        with contextlib.suppress(RuntimeError):
-            gates[-1].release()
-        gates.pop()

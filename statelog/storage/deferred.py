@@ -27,6 +27,7 @@ from statelog.errors import StatelogError, StorageError, UsageError
 from statelog.format.seal import seal, unseal
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX, DEFERRED_RECORDS_MAX, DEFERRED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
+from statelog.storage.locks import call_if_free
 from statelog.storage.transactions import ReadTransaction, encode_lsn
 from statelog.storage.writing import Stage, WriteTransaction
 
@@ -235,12 +236,12 @@ class Deferred:
         """How many commits are still to be made at once."""
         self._lock = threading.RLock()
         """Held by who changes what waits, never during a flush; taken after the environment's `gate`."""
-        self._settling_thread = 0
+        self.settling_thread = 0
         """Identity of the thread that puts what waits into LMDB."""
 
     def begin(self, *, is_flushed: bool) -> DeferredTransaction | None:
         """Begin a commit that is to wait; None if it cannot: it is made at once then."""
-        if self._settling_thread and self._settling_thread == get_ident():
+        if self.settling_thread and self.settling_thread == get_ident():
             return None  # to be refused
         if self.apart:
             self.apart -= 1
@@ -276,10 +277,10 @@ class Deferred:
         """Give LMDB what waits, and go on."""
         with self._environment.gate, self._lock:
             try:
-                self._settling_thread = get_ident()
+                self.settling_thread = get_ident()
                 self._apply()
             finally:
-                self._settling_thread = 0
+                self.settling_thread = 0
 
     def _can_go_on(self) -> bool:
         """Tell whether one more may wait."""
@@ -314,28 +315,29 @@ class Deferred:
         self.apart = _COMMITS_APART
         if not (locks.supported and environment.keeper.is_at_work and steady.is_at_hand()):
             return False
-        if not environment.gate.acquire(blocking=False):  # it is being shut, and waits for this to end
-            return False
-        try:
-            if not environment.is_shut and locks.try_writer():
-                try:
-                    if not locks.is_open_elsewhere() and steady.is_at_hand():
-                        info = environment.handles.raw.info()
-                        self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
-                        size_bytes = _ROOM_SIZE_BYTES + _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
-                        if environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0:
-                            self._measure()
-                            self.apart = 0
-                            environment.gated = True
-                            self.is_on = True
-                finally:
-                    if not self.is_on:
-                        locks.release_writer()
-        except lmdb.Error:
-            return False
-        finally:
-            environment.gate.release()
+        call_if_free(environment.gate, self._turn_on_alone)  # else it is being shut, and waits for this to end
         return self.is_on
+
+    def _turn_on_alone(self) -> None:
+        environment = self._environment
+        locks, steady = environment.locks, environment.steady
+        if environment.is_shut or not locks.try_writer():
+            return
+        try:
+            if not locks.is_open_elsewhere() and steady.is_at_hand():
+                info = environment.handles.raw.info()
+                self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
+                size_bytes = _ROOM_SIZE_BYTES + _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
+                if environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0:
+                    self._measure()
+                    self.apart = 0
+                    environment.gated = True
+                    self.is_on = True
+        except lmdb.Error:
+            return
+        finally:
+            if not self.is_on:
+                locks.release_writer()
 
     def commit(self, transaction: DeferredTransaction) -> None:
         """Put the commit into the journal, durably if it says so, and let it wait. On failure, `abort` follows.
@@ -408,15 +410,19 @@ class Deferred:
             UsageError: called by what has interrupted it.
         """
         with self._environment.gate, self._lock:
-            if self._settling_thread:  # it is this one, by a signal handler or a finalizer: LMDB cannot have it twice
-                message = "a store cannot be used by what interrupts it as it puts commits into LMDB"
-                raise UsageError(message, path=str(self._environment.path))
+            if self.settling_thread:  # it is this one, by a signal handler or a finalizer: LMDB cannot have it twice
+                raise self.settling_error()
             try:
-                self._settling_thread = get_ident()
+                self.settling_thread = get_ident()
                 if self.is_on:
                     self._settle()
             finally:
-                self._settling_thread = 0
+                self.settling_thread = 0
+
+    def settling_error(self) -> UsageError:
+        """Return the error of what interrupts the thread that puts commits into LMDB."""
+        message = "a store cannot be used by what interrupts it as it puts commits into LMDB"
+        return UsageError(message, path=str(self._environment.path))
 
     def _settle(self) -> None:
         environment = self._environment
@@ -424,14 +430,13 @@ class Deferred:
             self.apart = _COMMITS_APART
         self._apply()
         if environment.is_shut:  # nobody can begin
-            if self.transaction is None:
-                self._turn_off()
-        elif environment.write_lock.acquire(blocking=False):
-            try:
-                if self.transaction is None:
-                    self._turn_off()
-            finally:
-                environment.write_lock.release()
+            self._turn_off_if_idle()
+            return
+        call_if_free(environment.write_lock, self._turn_off_if_idle)
+
+    def _turn_off_if_idle(self) -> None:
+        if self.transaction is None:
+            self._turn_off()
 
     def _turn_off(self) -> None:
         environment = self._environment

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX
-from statelog.storage.commit import Request
 from statelog.storage.deferred import DeferredTransaction, NotDeferrableError
 from statelog.storage.faults import armed, point
+from statelog.storage.requests import Request
 from statelog.storage.writing import Stage
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class FastPath:
             or transaction is None
             or (now_s >= environment.locks.look_at_s and environment.locks.is_awaited_still())
             or getpid() != environment.process_id
-            or environment.writer_thread == thread
+            or thread in (environment.writer_thread, environment.deferred.settling_thread)
             or thread in committer.inside
         ):
             return None

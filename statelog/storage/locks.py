@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 from statelog.errors import StoreLockedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import threading
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _PRESENCE_AT = 2**62
@@ -258,3 +259,16 @@ def is_same_file(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError:
         return False
+
+
+def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
+    """Call `work` with a lock that can be had at once; wherever an interrupt comes, it is let go, even as it is taken."""
+    is_mine = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+    is_taken = False
+    try:
+        is_taken = lock.acquire(blocking=False)
+        if is_taken:
+            work()
+    finally:
+        if is_taken or not (is_mine or not lock._is_owned()):  # type: ignore[attr-defined]  # noqa: SLF001
+            lock.release()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from contextlib import ExitStack, suppress
 
@@ -59,6 +60,83 @@ def test_a_signal_handler_that_commits_as_commits_are_settled_loses_nothing(stor
     with statelog.open(path) as again:
         assert again.thread("u").version == (1 if answer == 1 else 0)
         assert again.verify().ok
+
+
+@pytest.mark.parametrize("place", ["deferred.before_lmdb_commit", "deferred.after_settling"])
+def test_a_signal_handler_that_commits_right_behind_what_is_settled_loses_nothing(store, path, on_signal, place):
+    """As the test above; but what it goes on from is remembered, so that nothing has to be looked up."""
+    thread, other = store.thread("t"), store.thread("u")
+    other.commit({"n": 0})
+    commit_until_waiting(thread, store)
+    for number in range(3):
+        other.commit({"n": number})
+        thread.commit({"x": number})
+    assert waits(store)
+    answers = on_signal(lambda: other.commit({"n": "mine"}).version)
+    faults.arm(place, action=lambda: signal.raise_signal(signal.SIGUSR1))
+    assert thread.state["x"] == 2
+    (answer,) = answers
+    assert isinstance(answer, UsageError) or answer == 4
+    expected = 4 if answer == 4 else 3
+    assert other.version == expected
+    thread.commit({"x": -1})
+    assert store.verify().ok
+    store.close()
+    with statelog.open(path) as again:
+        assert again.thread("u").version == expected
+        assert again.verify().ok
+
+
+def test_a_signal_handler_that_commits_does_not_wait_for_a_leader_that_waits_for_its_thread(store, on_signal):
+    thread, other = store.thread("t"), store.thread("u")
+    other.commit({"n": 0})
+    commit_until_waiting(thread, store)
+    beside = threading.Thread(target=thread.commit, args=({"x": "beside"},), daemon=True)
+
+    def handle():
+        beside.start()
+        beside.join(0.3)  # it leads now, and is to let its commit wait
+        return other.commit({"n": 1})
+
+    answers = on_signal(handle)
+    faults.arm("deferred.before_lmdb_commit", action=lambda: signal.raise_signal(signal.SIGUSR1))
+    reader = store.thread("t")
+    beside.join(20) if beside.ident else None
+    assert isinstance(answers[0], UsageError)
+    beside.join(20)
+    assert not beside.is_alive()
+    assert reader.state["x"] == "beside"
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("caller", ["_turn_on", "_settle"])
+def test_an_interrupt_as_a_lock_is_taken_leaves_it_free(store, caller):
+    thread, other = store.thread("t"), store.thread("u")
+    struck = []
+
+    def watch(frame, event, function):
+        names = frame.f_code.co_name, frame.f_back and frame.f_back.f_code.co_name
+        if not struck and event == "c_return" and names == ("call_if_free", caller) and function.__name__ == "acquire":
+            struck.append(names)
+            raise KeyboardInterrupt
+
+    for number in range(200):
+        sys.setprofile(watch)
+        try:
+            thread.commit({"x": number})
+            if number > 60:
+                thread.version  # noqa: B018
+        except KeyboardInterrupt:
+            break
+        finally:
+            sys.setprofile(None)
+    assert struck
+    beside = threading.Thread(target=other.commit, args=({"n": 1},), daemon=True)
+    beside.start()
+    beside.join(20)
+    assert not beside.is_alive()
+    assert other.state["n"] == 1
+    assert store.verify().ok
 
 
 def test_a_signal_handler_that_reads_as_commits_are_settled_is_not_told_what_was(store, on_signal):
