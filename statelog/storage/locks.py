@@ -262,7 +262,7 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
-    """Call `work` with a lock that can be had at once; wherever an interrupt comes, it is let go, even as it is taken."""
+    """Call `work` with a lock that can be had at once; it is let go wherever an interrupt comes."""
     is_mine = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
     is_taken = False
     try:
