@@ -22,7 +22,7 @@ from statelog.reducers import Overwrite
 from statelog.session import Outcome
 from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
-from statelog.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
+from statelog.writes import NO_METADATA, encode_metadata, encode_names, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -146,7 +146,12 @@ class Thread(Located):
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
-        written = b"" if callable(prepared) else written_item(prepared)
+        if callable(prepared):
+            written = b""
+        elif len(prepared) == 1:  # mostly
+            written = encode_names((prepared[0].channel,))
+        else:
+            written = written_item(prepared)
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids_for_writing(batch)

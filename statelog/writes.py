@@ -63,14 +63,13 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
 
 def written_item(prepared: Sequence[Write]) -> bytes:
     """Return the item of the channels written, sorted."""
-    if len(prepared) == 1:
-        return _encode_names((prepared[0].channel,))
-    return _encode_names(tuple(map(_channel_of, prepared)))
+    return encode_names(tuple(map(_channel_of, prepared)))
 
 
 _channel_of = attrgetter("channel")
 
 
 @lru_cache(maxsize=1024)
-def _encode_names(names: tuple[str, ...]) -> bytes:
+def encode_names(names: tuple[str, ...]) -> bytes:
+    """Return the item of some channels, sorted."""
     return cbor.encode(sorted(set(names)))
