@@ -18,6 +18,7 @@ from statelog.errors import (
 )
 from statelog.storage import faults
 from statelog.storage.deferred import Deferred
+from statelog.storage.fast_path import FastPath
 from statelog.testing import identical
 
 SCHEMA = {"any": reducers.replace, "total": reducers.add, "names": reducers.append}
@@ -188,6 +189,7 @@ def test_space_that_retention_frees_is_usable_again(path):
 @pytest.mark.parametrize("errno", [28, 5])
 def test_a_disk_that_refuses_writes_leaves_the_store_as_it_was(thread, errno, monkeypatch):
     monkeypatch.setattr(Deferred, "begin", lambda *_, **__: None)  # what LMDB gets later has its pages already: D4
+    monkeypatch.setattr(FastPath, "commit", lambda *_, **__: None)
 
     def fail():
         raise OSError(errno, os.strerror(errno))
