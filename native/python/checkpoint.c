@@ -21,8 +21,6 @@ enum {
 
 enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
 
-enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
-
 typedef struct {
     uint64_t row;
     uint64_t at;

@@ -22,6 +22,9 @@ enum {
     EVENT_FIELDS
 };
 
+/* Places in Head. */
+enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
+
 /* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
     sl_step step;

@@ -1,8 +1,6 @@
 /* What a checkpoint is made from: the head of its line, or one that it goes back to. Trust: objects.h. */
 #include "objects.h"
 
-enum { HEAD_EVENT, HEAD_DIGEST };
-
 static bool read_number_or_none_at(PyObject *tuple, Py_ssize_t index, uint64_t *found)
 {
     *found = UINT64_MAX;

@@ -50,7 +50,7 @@ static PyObject *payload_of(const module_state *state, uint64_t shape, PyObject 
     return is_list || PyTuple_CheckExact(value) ? items_of(state, value) : shared(Py_None);
 }
 
-/* One write as (channel, reducer, payload, operation); None where Python must make it. */
+/* One write, a `Prepared` of statelog/reducers.py; None where Python must make it. */
 static PyObject *write_of(const module_state *state, PyObject *const *args, PyObject *channel, PyObject *value)
 {
     uint64_t shape;
