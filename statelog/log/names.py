@@ -7,7 +7,7 @@ from statelog.format import cbor
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 _CHANNELS_MAX = 4096
-"""Channels whose key items are remembered."""
+"""Channels whose key items are remembered: all are forgotten when there are more."""
 
 
 def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MAX) -> None:
@@ -35,6 +35,7 @@ def channel_key(channel: str) -> bytes:
     if key is None:
         check_name("channel", channel)
         key = cbor.encode(channel)
-        if len(channel_keys) < _CHANNELS_MAX:
-            channel_keys[channel] = key
+        if len(channel_keys) >= _CHANNELS_MAX:
+            channel_keys.clear()
+        channel_keys[channel] = key
     return key

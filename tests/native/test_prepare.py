@@ -11,7 +11,7 @@ from xxhash import xxh3_64_digest
 
 from statelog import kernels, reducers, writes
 from statelog.errors import StatelogError
-from statelog.log.names import channel_keys
+from statelog.log.names import channel_key, channel_keys
 from statelog.reducers import Overwrite, Prepared
 from statelog.schema import Schema
 from statelog.storage.journal import encode_group
@@ -69,6 +69,13 @@ def test_plain_writes_are_prepared_by_the_kernel():
     assert [type(write) for write in made] == [Prepared] * 5
     for refused in ({"put": object()}, {"keyed": []}, {"notes": {}}, {Text("put"): 1}, {"unseen": 1}, [], None):
         assert kernels.prepare_plain(refused, SCHEMA.plans, channel_keys, SCHEMA.plan_of_others, Prepared) is None
+
+
+def test_channels_are_remembered_however_many_there_were_before():
+    for number in range(10_000):
+        channel_key(f"channel {number}")
+        assert f"channel {number}" in channel_keys
+    assert len(channel_keys) < 5_000
 
 
 @pytest.mark.parametrize(
