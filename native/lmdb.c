@@ -363,8 +363,83 @@ static bool value_read(const sl_lmdb_map *map, uint64_t number, const sl_lmdb_no
     return true;
 }
 
+/* A key on a page of the map, or none. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+} lmdb_key;
+
+static lmdb_key key_of(const uint8_t *page, const sl_lmdb_node *node)
+{
+    return (lmdb_key){page + node->key_at, (size_t)node->key_size};
+}
+
+static uint64_t node_at(const sl_lmdb_map *map, const uint8_t *page, size_t index, bool is_branch, sl_lmdb_node *node)
+{
+    size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
+    return node_read(page, map->page_size, at, is_branch, node);
+}
+
+/* Up to eight bytes of a key as a number, as if zeros followed it. */
+static uint64_t number_at(lmdb_key key, size_t at)
+{
+    uint64_t number = 0;
+    for (size_t i = at; i < at + 8; i++) {
+        number = number << 8 | (i < key.size ? key.bytes[i] : 0);
+    }
+    return number;
+}
+
+/* Where in `low` to `high` a key may be, by what is known to surround it: each further guess at a node may be a miss of
+ * the caches, and keys are mostly numbers without gaps. */
+static size_t guess_of(lmdb_key below, lmdb_key above, lmdb_key key, size_t low, size_t high)
+{
+    size_t middle = low + (high - low) / 2;
+    if (below.bytes == NULL || above.bytes == NULL) {
+        return middle;
+    }
+    size_t same = 0;
+    while (same < below.size && same < above.size && below.bytes[same] == above.bytes[same]) {
+        same++;
+    }
+    uint64_t from = number_at(below, same);
+    uint64_t to = number_at(above, same);
+    uint64_t at = number_at(key, same);
+    if (at < from || at >= to) {
+        return middle;
+    }
+    size_t guess = low + (size_t)((double)(at - from) / (double)(to - from) * (double)(high - low));
+    return guess < high ? guess : high - 1;
+}
+
+/* Look for a key from `low` to `high`: `low` becomes the first whose key is above it. `order` is 0 where `node` has the
+ * key itself. */
+static int node_search(const sl_lmdb_map *map, const uint8_t *page, bool is_branch, lmdb_key key, size_t guess,
+                       size_t *low, size_t high, sl_lmdb_node *node, int *order)
+{
+    size_t step = 1;
+    *order = 1;
+    while (*low < high && *order != 0) {
+        size_t probe = guess >= *low && guess < high ? guess : *low + (high - *low) / 2;
+        SL_REQUIRE(node_at(map, page, probe, is_branch, node) == SL_PAGE_SOUND);
+        *order = sl_bytes_compare(page + node->key_at, (size_t)node->key_size, key.bytes, key.size);
+        if (*order <= 0) {
+            *low = probe + 1;
+            guess = probe + step;
+        } else {
+            high = probe;
+            guess = probe - step; /* below zero, it is no guess */
+        }
+        step *= 2;
+    }
+    return SL_OK;
+}
+
 int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_t key_size, sl_lmdb_value *value)
 {
+    lmdb_key wanted = {key, key_size};
+    lmdb_key below = {NULL, 0};
+    lmdb_key above = {NULL, 0};
     uint64_t number = root;
     for (unsigned depth = 0; depth < TREE_DEPTH_MAX; depth++) {
         const uint8_t *page = map_page(map, number);
@@ -378,25 +453,22 @@ int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_
             return SL_MALFORMED;
         }
         sl_lmdb_node node;
+        size_t count = (lower - PAGE_HEADER_SIZE) / POINTER_SIZE;
         size_t low = is_branch ? 1 : 0; /* the first key of a branch page is never looked at */
-        size_t high = (lower - PAGE_HEADER_SIZE) / POINTER_SIZE;
-        int order = 1;
-        while (low < high && order != 0) {
-            size_t middle = low + (high - low) / 2;
-            size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + middle * POINTER_SIZE);
-            SL_REQUIRE(node_read(page, map->page_size, at, is_branch, &node) == SL_PAGE_SOUND);
-            order = sl_bytes_compare(page + node.key_at, (size_t)node.key_size, key, key_size);
-            if (order <= 0) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
+        int order;
+        size_t guess = guess_of(below, above, wanted, 0, count);
+        SL_REQUIRE(node_search(map, page, is_branch, wanted, guess, &low, count, &node, &order) == SL_OK);
         if (!is_branch) {
             return order != 0 ? SL_ABSENT : value_read(map, number, &node, value) ? SL_OK : SL_MALFORMED;
         }
-        size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + (low - 1) * POINTER_SIZE);
-        SL_REQUIRE(node_read(page, map->page_size, at, true, &node) == SL_PAGE_SOUND);
+        if (low < count) {
+            SL_REQUIRE(node_at(map, page, low, true, &node) == SL_PAGE_SOUND);
+            above = key_of(page, &node);
+        }
+        SL_REQUIRE(node_at(map, page, low - 1, true, &node) == SL_PAGE_SOUND);
+        if (low > 1) {
+            below = key_of(page, &node);
+        }
         number = node.value;
     }
     return SL_MALFORMED;

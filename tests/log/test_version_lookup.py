@@ -108,6 +108,31 @@ def test_expired_versions_are_not_found(store):
         assert sum(view.checkpoint_in_use(each) is not None for each in lsns) in (0, 5)
 
 
+def test_keys_far_apart_and_side_by_side_are_found_in_trees_of_several_pages(tmp_path):
+    """Where a key may lie is guessed from its neighbours: that must hold for any."""
+    rng = random.Random(3)
+    made = {}
+    with statelog.open(tmp_path / "agent.state", durability="interval") as store:
+        threads = [store.thread(f"thread {number}") for number in range(30)]
+        for _ in range(4000):
+            thread = threads[int(30 * rng.random() ** 4)]
+            checkpoint = thread.commit({"n": "x" * rng.choice((1, 1, 1, 300, 3000))})
+            made[checkpoint.place, checkpoint.version] = checkpoint.lsn
+        store.retain(threads="thread 0", keep_last=3)  # the thread of most: its records go from among the others
+        with store.read() as view:
+            transaction = view.transaction
+            kept, oldest = (view.thread_lsn("thread 0"), 0), threads[0].version - 2
+            for (place, version), lsn in made.items():
+                known = View(ByKey(transaction)).checkpoint_of(*place, version)
+                assert (known is None) == (place == kept and version < oldest)
+                assert view.checkpoint_of(*place, version) == known
+                own = find_version(transaction, *place, version)
+                assert own == checkpoint_find(*transaction.mapped(), lsn)
+                assert (own is not None) == (known is not None and is_mapped(transaction))
+            for lsn in set(range(store.last_lsn + 50)) - set(made.values()):
+                assert checkpoint_find(*transaction.mapped(), lsn) is None
+
+
 def test_a_snapshot_that_is_not_the_last_is_left_alone(store):
     thread = store.thread("t")
     for number in range(4):
