@@ -71,7 +71,7 @@ def test_a_kill_at_any_point_of_the_journal_loses_nothing_acknowledged(path, poi
 
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-@pytest.mark.parametrize("occurrence", [1, 2, 6])
+@pytest.mark.parametrize("occurrence", [1, 2, pytest.param(6, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("point", DEFERRED_POINTS)
 def test_a_kill_while_commits_wait_for_lmdb_loses_nothing_acknowledged(path, point, occurrence, durability):
     mine = [Commit("mine", (step(number),)) for number in range(90)]
@@ -98,7 +98,7 @@ def test_a_kill_in_a_recovery_of_a_killed_recovery_loses_nothing(path, point, ag
     assert assert_recovered(path, HISTORY, child.acknowledged, schema=SCHEMA) == child.acknowledged + 1
 
 
-@pytest.mark.parametrize("count", [1, 4, *(pytest.param(count, marks=pytest.mark.soak) for count in (2, 3, 7))])
+@pytest.mark.parametrize("count", [1, *(pytest.param(count, marks=pytest.mark.soak) for count in (2, 3, 4, 7))])
 @pytest.mark.parametrize("point", ["commit.before_begin", "commit.before_lmdb_commit", *JOURNAL_POINTS])
 def test_a_pin_holder_killed_anywhere_disturbs_nobody(path, point, count):
     """Two processes commit in turn; one dies, and its pin with it; the other goes on, and is killed, too."""
