@@ -190,9 +190,18 @@ typedef struct {
 
 /* A node of a record in the making, as its row stands in the node table (FORMAT.md 3), and what one step
  * has gathered so far. Rows and nodes go into the record as they are. */
-enum { SL_ROW_SIZE = 29, SL_STEP_ROWS_MAX = 256, SL_STEP_NODES_SIZE = 65536, SL_STEP_BATCH_SIZE = 8192 };
+enum {
+    SL_ROW_SIZE = 29,
+    SL_STEP_ROWS_MAX = 256,
+    SL_STEP_NODES_SIZE = 65536,
+    SL_STEP_BATCH_SIZE = 8192,
+    SL_STEP_SCRATCH_SIZE = 32768
+};
 
 typedef struct {
+    uint64_t open_at; /* of the list appended to last, where the open first level stands, if it was made: else zeros */
+    uint64_t open_content_end;
+    uint64_t open_end;
     uint64_t row; /* of the node made last, and where it stands in `nodes` */
     uint64_t at;
     uint64_t content_end;
@@ -208,6 +217,7 @@ typedef struct {
     uint8_t nodes[SL_STEP_NODES_SIZE];
     uint8_t batch[SL_STEP_BATCH_SIZE];
     uint8_t locators[SL_STEP_BATCH_SIZE];
+    uint8_t scratch[SL_STEP_SCRATCH_SIZE]; /* a thread's stack may be small */
 } sl_step;
 
 /* cbor.c: the profile of FORMAT.md 7 */
@@ -289,10 +299,11 @@ int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_
 /* SL_FALLBACK where the channel has a value: it stays, or both are joined. */
 int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
                      const uint8_t *state, size_t state_size, size_t state_content_size);
+/* open: the root's open first level; empty if there is none, or it is not known */
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
                    uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,
-                   uint64_t root_lsn);
-/* Fingerprints of items that a keyed list gets. SL_FALLBACK: one is among its `prints`, or twice among them. */
+                   uint64_t root_lsn, const uint8_t *open, size_t open_size, size_t open_content_size,
+                   uint64_t open_lsn);
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
                    const uint8_t *prints, size_t prints_size, sl_output *out);
 

@@ -1,6 +1,6 @@
 /* A step of two changes, and its record: sizes of the state and its content, of a list's root and its content, of the
- * items; how many items, which operation, which kind; then these one after another, and a version page. The key items
- * are fixed. */
+ * items, of the list's open first level and its content; how many items, which operation, which kind; then these one after
+ * another, and a version page. The key items are fixed. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99 };
@@ -62,12 +62,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t root_size = fuzz_size(&in);
     size_t root_content_size = fuzz_size(&in);
     size_t items_size = fuzz_size(&in);
+    size_t open_size = fuzz_size(&in);
+    size_t open_content_size = fuzz_size(&in);
     uint64_t count = fuzz_byte(&in);
     unsigned operation = fuzz_byte(&in);
     int kind = (int)fuzz_byte(&in) - 1;
     fuzz_block state = fuzz_take(&in, state_size);
     fuzz_block root = fuzz_take(&in, root_size);
     fuzz_block items = fuzz_take(&in, items_size);
+    fuzz_block open = fuzz_take(&in, open_size);
     fuzz_block page = fuzz_take(&in, in.left);
     sl_step *step = fuzz_allocate(sizeof *step);
     static const uint8_t no_digest[20] = {0};
@@ -89,7 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (status == SL_OK && (operation & 4)) {
         status = sl_step_append(step, second, sizeof second, items.bytes, items.size, count, kind, root.bytes,
-                                root.size, root_content_size, HOME_LSN);
+                                root.size, root_content_size, HOME_LSN, open.bytes, open.size, open_content_size,
+                                HOME_LSN);
     }
     if (status == SL_OK) {
         status = sl_step_record(step, state.bytes, state.size, state_content_size, HOME_LSN, no_digest, numbers,
@@ -119,6 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(step);
     free(record.bytes);
     free(page.bytes);
+    free(open.bytes);
     free(state.bytes);
     free(root.bytes);
     free(items.bytes);

@@ -179,12 +179,21 @@ def change_input(node: tuple[int, bytes, bytes], entries: bytes, locators: bytes
     return sizes + bytes([count]) + content + own + entries + locators
 
 
-def step_input(root: tuple[int, bytes, bytes], items: bytes, count: int, operation: int, page: bytes = b"") -> bytes:
+def step_input(
+    root: tuple[int, bytes, bytes],
+    items: bytes,
+    count: int,
+    operation: int,
+    page: bytes = b"",
+    opened: tuple[bytes, bytes] = (b"", b""),
+) -> bytes:
     """Bytes as fuzz_step.c reads them: changes of a state whose channel "b" is the list with that root."""
     kind, content, locators = root
     state = b"\x02\x02\x00\x02\x61a\x05\x61b\xfd" + DIGEST
-    sizes = u16(len(state) + 2) + u16(len(state)) + u16(len(content + locators)) + u16(len(content)) + u16(len(items))
-    return sizes + bytes([count, operation, kind + 1]) + state + LOCATOR + content + locators + items + page
+    sizes = (len(state) + 2, len(state), len(content + locators), len(content), len(items))
+    sizes += (len(b"".join(opened)), len(opened[0]))
+    head = b"".join(map(u16, sizes)) + bytes([count, operation, kind + 1])
+    return head + state + LOCATOR + content + locators + items + b"".join(opened) + page
 
 
 TEXT = b"\x78\x64" + b"t" * 100
@@ -197,6 +206,15 @@ STEPS = {
     "put_and_append": (ROOTS["list"], b"\x03", 1, 5),
     "page": (ROOTS["list"], b"\xa0", 1, 1, struct.pack(">IIQQQQ", 33, 2, 7, 1, 8, 2)),
     "little_room": (ROOTS["list"], TEXT, 1, 9),
+    "first_to_close": ((0, b"\x00\x7f\x00\x7f" + b"\x01" * 127, b""), b"\x02", 1, 4),
+    "closes": (
+        (0, b"\x00\x87\x01\x01\x08" + DIGEST + b"\x7f" + b"\x01" * 127, LOCATOR),
+        b"\x02" * 20,
+        20,
+        4,
+        b"",
+        (b"\x00\x01\x01\x08" + DIGEST, LOCATOR),
+    ),
 }
 
 

@@ -19,6 +19,7 @@ enum {
     VERSIONS_PER_PAGE = 32
 };
 
+enum { OPEN_AT = 6 }; /* in a change */
 enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
 
 typedef struct {
@@ -28,9 +29,23 @@ typedef struct {
     uint64_t end;
 } place;
 
+/* Of a list that was appended to: its root, and its open first level if that was made, too. */
+typedef struct {
+    place root;
+    place open;
+} appended;
+
 /* --- what it changes -------------------------------------------------------------------------------- */
 
-static outcome gather_one(sl_step *step, PyObject *change, view state, size_t content_size, place *places,
+/* The bytes, the content's size and the LSN of a node. */
+static bool read_node_at(PyObject *change, Py_ssize_t index, view *data, uint64_t *content_size, uint64_t *lsn)
+{
+    PyObject *node = PyTuple_GetItem(change, index);
+    return node != NULL && read_bytes_at(node, 0, data) && read_number_at(node, 1, content_size) &&
+           read_number_at(node, 2, lsn);
+}
+
+static outcome gather_one(sl_step *step, PyObject *change, view state, size_t content_size, appended *places,
                           size_t *appends)
 {
     uint64_t operation;
@@ -46,19 +61,23 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
         uint64_t kind;
         uint64_t root_content_size;
         uint64_t root_lsn;
+        uint64_t open_content_size;
+        uint64_t open_lsn;
         view root;
-        PyObject *node = PyTuple_GetItem(change, 5);
-        if (node == NULL || !read_number_at(change, 3, &count) || !read_number_at(change, 4, &kind) ||
-            !read_bytes_at(node, 0, &root) || !read_number_at(node, 1, &root_content_size) ||
-            !read_number_at(node, 2, &root_lsn)) {
+        view open;
+        if (!read_number_at(change, 3, &count) || !read_number_at(change, 4, &kind) ||
+            !read_node_at(change, 5, &root, &root_content_size, &root_lsn) ||
+            !read_node_at(change, OPEN_AT, &open, &open_content_size, &open_lsn)) {
             return FAILED;
         }
         if (*appends == APPENDS_MAX || kind > SL_KIND_KEYED) {
             return UNKNOWN;
         }
         status = sl_step_append(step, key.bytes, key.size, payload.bytes, payload.size, count, (int)kind, root.bytes,
-                                root.size, (size_t)root_content_size, root_lsn);
-        places[(*appends)++] = (place){step->row, step->at, step->content_end, step->end};
+                                root.size, (size_t)root_content_size, root_lsn, open.bytes, open.size,
+                                (size_t)open_content_size, open_lsn);
+        places[(*appends)++] = (appended){{step->row, step->at, step->content_end, step->end},
+                                          {0, step->open_at, step->open_content_end, step->open_end}};
     } else if (operation == CHANGE_PUT) {
         status = sl_step_put(step, key.bytes, key.size, payload.bytes, payload.size);
     } else if (operation == CHANGE_ADD) {
@@ -71,7 +90,8 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
 
-static outcome gather(sl_step *step, PyObject *changes, view state, size_t content_size, place *places, size_t *appends)
+static outcome gather(sl_step *step, PyObject *changes, view state, size_t content_size, appended *places,
+                      size_t *appends)
 {
     bool is_list = PyList_Check(changes);
     Py_ssize_t count = PyObject_Length(changes);
@@ -152,26 +172,34 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
 /* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us) */
 enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ARGUMENTS };
 
-/* Digest and root of a list that was appended to. */
-static PyObject *list_at(const module_state *state, const made *all, const place *where, PyObject *lsn)
+static PyObject *node_of(const module_state *state, view data, const place *where, PyObject *lsn)
+{
+    PyObject *fields[] = {bytes_of(data.bytes + where->at, (size_t)(where->end - where->at)),
+                          number_of(where->content_end - where->at), shared(lsn)};
+    return named(state, state->node_type, fields, 3);
+}
+
+/* A list that was appended to, as it is remembered; `open`: its open first level before. */
+static PyObject *list_at(const module_state *state, const made *all, const appended *where, PyObject *open,
+                         PyObject *lsn)
 {
     view rows;
     view data;
-    if (!read_bytes(all->rows, &rows) || !read_bytes(all->data, &data)) {
+    if (open == NULL || !read_bytes(all->rows, &rows) || !read_bytes(all->data, &data)) {
         return NULL;
     }
-    PyObject *node_fields[] = {bytes_of(data.bytes + where->at, (size_t)(where->end - where->at)),
-                               number_of(where->content_end - where->at), shared(lsn)};
-    PyObject *node = named(state, state->node_type, node_fields, 3);
-    PyObject *digest = bytes_of(rows.bytes + where->row * SL_ROW_SIZE + 1, SL_DIGEST_SIZE);
-    PyObject *list = node == NULL || digest == NULL ? NULL : PyTuple_Pack(2, digest, node);
-    Py_XDECREF(node);
+    PyObject *root = node_of(state, data, &where->root, lsn);
+    PyObject *level = where->open.end > 0 ? node_of(state, data, &where->open, lsn) : shared(open);
+    PyObject *digest = bytes_of(rows.bytes + where->root.row * SL_ROW_SIZE + 1, SL_DIGEST_SIZE);
+    PyObject *list = root && level && digest ? PyTuple_Pack(3, digest, root, level) : NULL;
+    Py_XDECREF(root);
+    Py_XDECREF(level);
     Py_XDECREF(digest);
     return list;
 }
 
 /* The lists that the next step may begin with, as `lists_after` in log/step.py. */
-static PyObject *lists_of(const module_state *state, PyObject *const *args, const made *all, const place *places,
+static PyObject *lists_of(const module_state *state, PyObject *const *args, const made *all, const appended *places,
                           size_t appends, PyObject *lsn)
 {
     PyObject *known = PyTuple_GetItem(args[HEAD], HEAD_LISTS);
@@ -186,14 +214,14 @@ static PyObject *lists_of(const module_state *state, PyObject *const *args, cons
     bool is_list = PyList_CheckExact(args[CHANGES]);
     Py_ssize_t changes = PyObject_Length(args[CHANGES]);
     bool is_whole = lists != NULL && changes >= 0;
-    const place *next = places;
+    const appended *next = places;
     for (Py_ssize_t i = 0; i < changes && is_whole; i++) {
         uint64_t operation;
         PyObject *change = is_list ? PyList_GetItem(args[CHANGES], i) : PyTuple_GetItem(args[CHANGES], i);
         PyObject *key = change == NULL ? NULL : PyTuple_GetItem(change, 1);
         is_whole = key != NULL && read_number_at(change, 0, &operation);
         if (is_whole && operation == CHANGE_APPEND) {
-            PyObject *list = list_at(state, all, next++, lsn);
+            PyObject *list = list_at(state, all, next++, PyTuple_GetItem(change, OPEN_AT), lsn);
             is_whole = list != NULL && PyDict_SetItem(lists, key, list) == 0;
             Py_XDECREF(list);
         } else if (is_whole && PyDict_GetItemWithError(lists, key) != NULL) {
@@ -208,7 +236,7 @@ static PyObject *lists_of(const module_state *state, PyObject *const *args, cons
 }
 
 static PyObject *head_of(const module_state *state, PyObject *const *args, const origin *parent, const made *all,
-                         const uint64_t *numbers, const place *places, size_t appends, uint64_t lsn)
+                         const uint64_t *numbers, const appended *places, size_t appends, uint64_t lsn)
 {
     PyObject *lsn_object = number_of(lsn);
     bool is_rollback = numbers[SL_NUMBER_TARGET] != 0;
@@ -343,7 +371,7 @@ static bool read_time(PyObject *object, uint64_t *time_us)
 
 /* Fill the room with all that the checkpoint brings to the disk. */
 static outcome make(const module_state *state, PyObject *const *args, origin *parent, uint64_t *numbers,
-                    uint64_t *lsn, place *places, size_t *appends, sl_output *out)
+                    uint64_t *lsn, appended *places, size_t *appends, sl_output *out)
 {
     uint8_t encoded[8 * SL_CHECKPOINT_NUMBERS];
     uint8_t chain[SL_DIGEST_SIZE];
@@ -390,7 +418,7 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     const module_state *state = PyModule_GetState(module);
     uint64_t numbers[SL_CHECKPOINT_NUMBERS];
     uint64_t lsn = 0;
-    place places[APPENDS_MAX];
+    appended places[APPENDS_MAX];
     size_t appends = 0;
     origin parent;
     if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {

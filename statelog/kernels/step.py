@@ -1,4 +1,4 @@
-"""What one commit changes in a state whose trees close no chunk: the common commit, in a few calls."""
+"""What one commit changes in a state, where no chunk closes but at a list's end: the common commit, in a few calls."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _OUTPUT_SIZE_BYTES: Final = 128 * 1024
 """Above what rows and nodes of a step take, and metadata mostly."""
 
 
-Change = tuple[int, bytes, bytes, int, int, tuple[bytes, int, int]]
+Change = tuple[int, bytes, bytes, int, int, tuple[bytes, int, int], tuple[bytes, int, int]]
 """What a step does to one channel: operation, key item, payload; of `STEP_APPEND` also the number of items, the
-kind of the list, and its root: data, content size, LSN. A bare tuple, since every commit makes one."""
+kind of the list, its root (data, content size, LSN), and the same of its open first level, empty if there is none. A
+bare tuple, since every commit makes one."""
 
 
 class Stepped(NamedTuple):
@@ -65,18 +66,20 @@ class Stepped(NamedTuple):
     nodes_at: int
     """Where the nodes begin."""
     places: list[Sequence[int]]
-    """Of each append, then of the state's root: number of the node made, and where it begins, where its content
-    ends, and where it ends behind `nodes_at`."""
+    """Of the state's root, last: number of the node made, and where it begins, where its content ends, and where it
+    ends behind `nodes_at`. Of each append before that, the same of the list's root; and before these numbers, the last
+    three of the list's open first level, zeros if that stays what it was."""
 
 
 class _Room:
     """What one step at a time is gathered in, and put out to."""
 
-    __slots__ = ("characters", "output", "place", "step")
+    __slots__ = ("appended", "characters", "output", "place", "step")
 
     def __init__(self) -> None:
         self.step = new("sl_step *")
         self.place = ffi.addressof(self.step, "row")
+        self.appended = ffi.addressof(self.step, "open_at")
         self.characters = new("char[]", _OUTPUT_SIZE_BYTES)
         self.output = new("sl_output *")
         self.output.bytes = ffi.cast("uint8_t *", self.characters)
@@ -116,8 +119,8 @@ def step(
         page: the version page that the checkpoint belongs on; empty for a new one.
 
     Returns:
-        None where the general path must be taken: a chunk closes, a value becomes a tree, types do not go
-        together, there is too much of it, bytes are damaged.
+        None where the general path must be taken: a chunk closes of a map, or of a list's first level, or the open one
+        is not known; a value becomes a tree, types do not go together, there is too much of it, bytes are damaged.
     """
     try:
         room = _idle.pop()
@@ -127,9 +130,10 @@ def step(
     places: list[Sequence[int]] = []
     data, content_size, state_lsn = state
     _begin(gathered)
-    for operation, key, payload, count, kind, root in changes:
+    for operation, key, payload, count, kind, root, opened in changes:
         if operation == STEP_APPEND:
             node, root_content_size, root_lsn = root
+            level, level_content_size, level_lsn = opened
             status = _append(
                 gathered,
                 key,
@@ -142,8 +146,12 @@ def step(
                 len(node),
                 root_content_size,
                 root_lsn,
+                level,
+                len(level),
+                level_content_size,
+                level_lsn,
             )
-            places.append(unpack_numbers(room.place, 4))
+            places.append(unpack_numbers(room.appended, 7))
         elif operation == STEP_PUT:
             status = _put(gathered, key, len(key), payload, len(payload))
         else:

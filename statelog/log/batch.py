@@ -60,7 +60,11 @@ class LogEnd(NamedTuple):
     time_us: int
 
 
-NO_LISTS: Mapping[bytes, tuple[bytes, Node]] = MappingProxyType({})
+Held = tuple[bytes, Node, tuple[bytes, int, int]]
+"""A list in memory: its digest, its root, and the node of its open first level, as a bare tuple and empty if there is
+none."""
+
+NO_LISTS: Mapping[bytes, Held] = MappingProxyType({})
 
 
 class Head(NamedTuple):
@@ -72,8 +76,8 @@ class Head(NamedTuple):
     """The version page it stands on, if this process has just written it."""
     state: Node | None = None
     """The state's root, if a step has made it."""
-    lists: Mapping[bytes, tuple[bytes, Node]] = NO_LISTS
-    """Digest and root of lists that steps have made, by the key item of their channel."""
+    lists: Mapping[bytes, Held] = NO_LISTS
+    """Lists that steps have made, by the key item of their channel."""
 
     def page_before(self, branch: int, version: int) -> bytes | None:
         """Return the version page that the next checkpoint is entered on, empty for a new one; None if not known."""

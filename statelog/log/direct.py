@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from statelog.kernels import Change
-    from statelog.log.batch import Memory
+    from statelog.log.batch import Held, Memory
     from statelog.log.nodes import NodeCache
     from statelog.log.step import StepWrite
     from statelog.storage.writing import WriteTransaction
@@ -117,7 +117,7 @@ class DirectRollback(NamedTuple):
         return made
 
 
-def _only_change(write: StepWrite, lists: Mapping[bytes, tuple[bytes, Node]]) -> Sequence[Change] | None:
+def _only_change(write: StepWrite, lists: Mapping[bytes, Held]) -> Sequence[Change] | None:
     """Return what `changes_of` would make of one write, if it can be had at once: mostly."""
     step = write.step
     if step is not None:
@@ -125,9 +125,9 @@ def _only_change(write: StepWrite, lists: Mapping[bytes, tuple[bytes, Node]]) ->
         key = channel_key(write.channel)
         if type(payload) is bytes:
             if operation in PUTS:
-                return ((operation, key, payload, 0, 0, NO_ROOT),)
+                return ((operation, key, payload, 0, 0, NO_ROOT, NO_ROOT),)
         elif operation != STEP_UPSERT and payload and (found := lists.get(key)) is not None:
-            return ((STEP_APPEND, key, b"".join(payload), len(payload), KIND_LIST, found[1]),)
+            return ((STEP_APPEND, key, b"".join(payload), len(payload), KIND_LIST, found[1], found[2]),)
     return None
 
 

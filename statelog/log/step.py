@@ -1,4 +1,4 @@
-"""The common commit: writes that put, add or append, and close no chunk, in a few kernel calls.
+"""The common commit: writes that put, add or append, and close a list's last chunk at most, in a few kernel calls.
 
 Invariant T6: what a step makes of writes is what the general path (`writer`) makes of them, node for node, and its
 record is, byte for byte, what the general encoders make of these.
@@ -20,16 +20,16 @@ from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pac
 from statelog.log.batch import NO_LISTS, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.names import channel_key
-from statelog.tree.node import REF_ROOT, ROOT, Node
+from statelog.tree.node import CHUNK, REF_ROOT, ROOT, Node
 from statelog.tree.sequence import Identities
-from statelog.tree.tree import Tree
+from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import fingerprint, identity_of, text_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from statelog.kernels import Change, Stepped
-    from statelog.log.batch import Batch, Memory
+    from statelog.log.batch import Batch, Held, Memory
     from statelog.log.lines import Line
 
 STEP_UPSERT = -1
@@ -178,7 +178,7 @@ def changes_of(
         if key in changes:
             change = _append_more(changes[key], write)
         elif write[0] in PUTS and type(write[1]) is bytes:
-            change = (write[0], key, write[1], 0, 0, NO_ROOT)
+            change = (write[0], key, write[1], 0, 0, NO_ROOT, NO_ROOT)
         else:
             change = _append(batch, head, state, key, write, grown)
         if change is None:
@@ -188,21 +188,24 @@ def changes_of(
 
 
 def lists_after(
-    known: Mapping[bytes, tuple[bytes, Node]],
+    known: Mapping[bytes, Held],
     changes: Sequence[Change],
     nodes: Nodes,
     places: Sequence[Sequence[int]],
     lsn: int,
-) -> Mapping[bytes, tuple[bytes, Node]]:
+) -> Mapping[bytes, Held]:
     """Return the lists that the next step may begin with: those known and left alone, and those appended to."""
     lists = dict(known) if len(known) < _LISTS_MAX else {}
     appended = iter(places)
     for change in changes:
         key = change[1]
         if change[0] == STEP_APPEND:
-            number, at, content_end, end = next(appended)
-            digest = nodes.digest(number)
-            lists[key] = (digest, _new(Node, (nodes.data[at:end], content_end - at, lsn)))
+            open_at, open_content_end, open_end, number, at, content_end, end = next(appended)
+            root = _new(Node, (nodes.data[at:end], content_end - at, lsn))
+            opened = change[6]
+            if open_end:
+                opened = _new(Node, (nodes.data[open_at:open_end], open_content_end - open_at, lsn))
+            lists[key] = (nodes.digest(number), root, opened)
         else:
             lists.pop(key, None)
     return lists
@@ -222,7 +225,7 @@ def _append(
     found = head.lists.get(key) or _find_list(batch, state, key)
     if found is None or not payload:
         return None
-    digest, root = found
+    digest, root, opened = found
     kind = kernels.KIND_LIST
     if operation == STEP_UPSERT:
         kind = kernels.KIND_KEYED
@@ -233,27 +236,33 @@ def _append(
         if growth is None:
             return None
         grown[key] = growth
-    return STEP_APPEND, key, b"".join(payload), len(payload), kind, root
+    return STEP_APPEND, key, b"".join(payload), len(payload), kind, root, opened
 
 
 def _append_more(change: Change, write: StepChange) -> Change | None:
     """Return an append of what an earlier write of the same commit appends, and of more."""
-    operation, key, payload, count, kind, root = change
+    operation, key, payload, count, kind, root, opened = change
     wanted, items, _parameter = write
     if operation != STEP_APPEND or kind != kernels.KIND_LIST or wanted == STEP_UPSERT or type(items) is not list:
         return None
-    return STEP_APPEND, key, payload + b"".join(items), count + len(items), kind, root
+    return STEP_APPEND, key, payload + b"".join(items), count + len(items), kind, root, opened
 
 
-def _find_list(batch: Batch, state: Node, key: bytes) -> tuple[bytes, Node] | None:
-    """Return digest and root of a channel's value, if the state's root says that it is a tree."""
+def _find_list(batch: Batch, state: Node, key: bytes) -> Held | None:
+    """Return a channel's value, if the state's root says that it is a tree."""
     _index, found, slot_at, end, lsn, number, _passed = kernels.find_key(
         *state, is_root=True, kind=kernels.KIND_DICT, key_item=key
     )
     if not found or state.data[slot_at] != _REF_ROOT:
         return None
     digest = state.data[slot_at + 1 : end]
-    return digest, batch.read_node(ROOT, digest, lsn, number)
+    root = batch.read_node(ROOT, digest, lsn, number)
+    levels = kernels.root_read(*root).levels if root.data[0] in LISTS else ()
+    opened: tuple[bytes, int, int] = NO_ROOT
+    if levels:
+        _covered, open_digest, open_lsn, open_number = levels[-1]
+        opened = NO_ROOT if open_digest is None else batch.read_node(CHUNK, open_digest, open_lsn, open_number)
+    return digest, root, opened
 
 
 # --- keyed lists ------------------------------------------------------------------
@@ -307,7 +316,7 @@ def _prints_of_new(
     return None if len(set(added)) < len(added) else b"".join(added)  # perhaps one item twice
 
 
-def remember_grown(memory: Memory, grown: Mapping[bytes, Grown], lists: Mapping[bytes, tuple[bytes, Node]]) -> None:
+def remember_grown(memory: Memory, grown: Mapping[bytes, Grown], lists: Mapping[bytes, Held]) -> None:
     """Keep lists' fingerprints for their next upsert; whatever becomes of the commit, they are those of its digests."""
     known = memory.prints
     for key, growth in grown.items():

@@ -262,5 +262,5 @@ def test_what_is_remembered_is_what_a_batch_remembers(tmp_path):
 def strip(head):
     """Return a head without what follows from the clock, which the two ways may ask unequally often."""
     event = head.event._replace(time_us=0, parent_digest=b"")
-    lists = {key: (digest, bytes(node.data)) for key, (digest, node) in head.lists.items()}
+    lists = {key: (digest, bytes(node.data), opened[:2]) for key, (digest, node, opened) in head.lists.items()}
     return event, head.page[:24], head.state and head.state.data, lists

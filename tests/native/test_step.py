@@ -53,7 +53,7 @@ def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update
     state_digest, parent_digest, chain = given_digests
     lsn, time_us = place
     changes = sorted(
-        (STEP_PUT, cbor.encode(key), cbor.encode(value), 0, 0, (b"", 0, 0)) for key, value in update.items()
+        (STEP_PUT, cbor.encode(key), cbor.encode(value), 0, 0, NO_NODE, NO_NODE) for key, value in update.items()
     )
     if is_same:  # the root that is made is the one that is there: it stays where it is
         made = run(changes, bytes(20), line, jump, (lsn, time_us), parent_digest, id_, metadata, chain, b"")
@@ -107,7 +107,8 @@ def run(changes, state_digest, line, jump, place, parent_digest, id_, metadata, 
 
 
 LINE, JUMP = (1, 0, 33, 0, 32), (0, 31, 33, 31)
-PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, (b"", 0, 0))
+NO_NODE = (b"", 0, 0)
+PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, NO_NODE, NO_NODE)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, (b"", 0, 0))
         ([PUT], {}, b"no page"),
         ([PUT], {}, oracles.page_build(64, [(1, 1)])),
         ([PUT], {"large": "x" * 128 * 1024}, b""),
-        ([(STEP_ADD, PUT[1], b"\x80", 0, 0, PUT[5])], {}, oracles.page_build(33, [(1, 1)])),
+        ([(STEP_ADD, PUT[1], b"\x80", 0, 0, *PUT[5:])], {}, oracles.page_build(33, [(1, 1)])),
         ([PUT, PUT], {}, b""),
     ],
 )

@@ -194,6 +194,50 @@ def test_common_commits_are_steps(stores):
     assert commit_alike(stores, "common", updates).count("direct") > 200
 
 
+GROWING = {
+    "numbers": lambda number: [number],
+    "the same": lambda _number: ["same"],
+    "texts": lambda number: [f"{number} " * 30],
+    "long texts": lambda number: [f"{number} " * 500],
+    "several": lambda number: [{"n": number, "k": each, "text": "x" * (each * number % 90)} for each in range(13)],
+    "many": lambda number: [number * 100 + each for each in range(60 + number % 60)],
+    "unequal": lambda number: [f"{number:04}" * (number * number % 700)] * (number % 4),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("channel", ["log", "messages"])
+def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel):
+    """But where a chunk of the first level closes, too: of sixteen, about one."""
+    commits = []
+    for number in range(220):
+        items = GROWING[name](number)
+        if channel == "messages":
+            items = [{"id": f"{number}-{each}", "text": item} for each, item in enumerate(items)]
+        commits.append([{channel: items}, {"step": 1}])
+    taken = commit_alike(stores, f"growing {name} {channel}", commits)
+    # Before it is long enough to be a tree, without an item, or where the first level closes, it is none.
+    assert taken.count("direct") > {"many": 140, "unequal": 155, "numbers": 170}.get(name, 205)
+    tree = stores[0].thread(f"growing {name} {channel}").state[channel]
+    assert list(tree) == list(stores[2].thread(f"growing {name} {channel}").state[channel])
+
+
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 140), st.integers(0, 400)), max_size=3), max_size=30))
+def test_lists_that_grow_by_leaps_are_what_the_general_path_makes(stores, growths):
+    """Two lists in one commit, in steps of any size; one starts anew now and then, so that nothing of it is known."""
+    commits = [[{"log": list(range(300)), "messages": [{"id": f"at first {n}"} for n in range(200)]}]]
+    for number, growth in enumerate(growths):
+        log = ["y" * size for is_log, count, size in growth if is_log for _ in range(count)]
+        messages = [
+            {"id": f"{number} {each} {n}", "t": "z" * (size % 90)}
+            for each, (is_log, count, size) in enumerate(growth)
+            if not is_log
+            for n in range(count)
+        ]
+        commits.append([{"log": log, "messages": messages}, {"log": Overwrite([])} if number % 11 == 10 else {}])
+    commit_alike(stores, f"t{next(thread_numbers)}", commits)
+
+
 def test_steps_with_ids_and_metadata_beside_other_records_of_a_transaction(tmp_path):
     """Of several records of one transaction none is last in the log when it is made."""
     with statelog.open(tmp_path / "a", durability="interval") as store:
