@@ -25,6 +25,22 @@ static PyObject *bind(PyObject *module, PyObject *args)
     return shared(Py_None);
 }
 
+static PyObject *bind_writes(PyObject *module, PyObject *args)
+{
+    module_state *state = PyModule_GetState(module);
+    PyObject *given[3];
+    if (!PyArg_ParseTuple(args, "OO!O", &given[0], &PyDict_Type, &given[1], &given[2])) {
+        return NULL;
+    }
+    PyObject **kept[] = {&state->write_type, &state->operations, &state->no_node};
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        PyObject *before = *kept[i];
+        *kept[i] = shared(given[i]);
+        Py_XDECREF(before);
+    }
+    return shared(Py_None);
+}
+
 static PyObject *bind_event(PyObject *module, PyObject *type)
 {
     module_state *state = PyModule_GetState(module);
@@ -43,7 +59,9 @@ static int module_exec(PyObject *module)
     state->heads = PyUnicode_InternFromString("heads");
     state->jumps = PyUnicode_InternFromString("jumps");
     state->one_branch = PyUnicode_InternFromString("one_branch");
-    bool is_whole = state->room && state->new_tuple && state->end && state->heads && state->jumps && state->one_branch;
+    state->name = PyUnicode_InternFromString("name");
+    bool is_whole = state->room && state->new_tuple && state->end && state->heads && state->jumps &&
+                    state->one_branch && state->name;
     if (!is_whole && !PyErr_Occurred()) {
         (void)PyErr_NoMemory();
     }
@@ -58,7 +76,7 @@ static void module_free(void *module)
     }
     PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->end_type,
                         state->no_lists, state->nothing_borrowed, state->end, state->heads,
-                        state->jumps, state->one_branch};
+                        state->jumps, state->one_branch, state->name, state->write_type, state->operations, state->no_node};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         Py_XDECREF(kept[i]);
     }
@@ -69,6 +87,7 @@ static void module_free(void *module)
 static PyMethodDef methods[] = {
     {"bind_event", bind_event, METH_O, "Say what a checkpoint's event is: see statelog/log/events.py."},
     {"bind_checkpoint", bind, METH_VARARGS, "Say what else is made of one: see statelog/log/direct.py."},
+    {"bind_writes", bind_writes, METH_VARARGS, "Say what prepared writes are: see statelog/reducers.py."},
     {"checkpoint", (PyCFunction)(void (*)(void))sl_checkpoint, METH_FASTCALL,
      "Make a checkpoint behind a head, and remember it; None where a batch must."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
@@ -77,6 +96,8 @@ static PyMethodDef methods[] = {
      "Return the event that a look-up has found, and the checkpoint's digest; None if its id is none."},
     {"group_of_one", (PyCFunction)(void (*)(void))sl_group_of_one, METH_FASTCALL,
      "Return one record as a group of the journal."},
+    {"plain_changes", (PyCFunction)(void (*)(void))sl_plain_changes, METH_FASTCALL,
+     "Return what writes change, channel by channel; None where Python must find that out."},
     {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
      "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
     {"version_checkpoint", (PyCFunction)(void (*)(void))sl_version_checkpoint, METH_FASTCALL,

@@ -44,6 +44,10 @@ typedef struct {
     PyObject *heads;
     PyObject *jumps;
     PyObject *one_branch;
+    PyObject *name;
+    PyObject *write_type;
+    PyObject *operations; /* of a step, by a reducer's name: a dict */
+    PyObject *no_node;
     uint64_t versions_max;
     Py_ssize_t heads_max;
     Py_ssize_t jumps_max;
@@ -178,6 +182,7 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_plain_changes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_version_found(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -15,6 +15,8 @@ from statelog._kernels import __file__ as _library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.kernels.step import Change
+
 
 def _load() -> Any:
     loader = ExtensionFileLoader("statelog._objects", _library)
@@ -27,10 +29,17 @@ _module = _load()
 
 bind_event: Callable[[type], None] = _module.bind_event
 bind_checkpoint: Callable[..., None] = _module.bind_checkpoint
+bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int]], None] = _module.bind_writes
 checkpoint: Callable[..., Any] = _module.checkpoint
 
 encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
+
+plain_changes: Callable[..., list[Change] | None] = _module.plain_changes
+"""Returns what writes change, ascending by key; None where `log.step.changes_of` must find that out.
+
+Arguments: the writes; lists in memory by key item (`log.batch.Held`); key items by channel.
+"""
 
 prepare_plain: Callable[[object, dict[str, Any], dict[str, bytes], Any, type], list[Any] | None] = _module.prepare_plain
 """Returns the writes of an update of plain values; None where Python must make them, or refuse it.

@@ -12,20 +12,19 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.kernels import KIND_LIST, STEP_APPEND, checkpoint
+from statelog.kernels import checkpoint, plain_changes
 from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
 from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN
-from statelog.log.names import channel_key
-from statelog.log.step import NO_ROOT, NOTHING_GROWN, PUTS, STEP_UPSERT, changes_of, remember_grown
+from statelog.log.names import channel_keys
+from statelog.log.step import NO_ROOT, NOTHING_GROWN, changes_of, remember_grown
 from statelog.log.view import View
 from statelog.tree.node import ROOT, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from statelog.kernels import Change
-    from statelog.log.batch import Held, Memory
+    from statelog.log.batch import Memory
     from statelog.log.nodes import NodeCache
     from statelog.log.step import StepWrite
     from statelog.storage.writing import WriteTransaction
@@ -70,7 +69,7 @@ class DirectCommit(NamedTuple):
                 ROOT, event.root_digest, event.root_lsn, event.root_node
             )
         grown = NOTHING_GROWN
-        changes = _only_change(writes[0], lists) if len(writes) == 1 else None
+        changes = plain_changes(writes, lists, channel_keys)
         if changes is None:
             grown = {}
             changes = changes_of(Batch(transaction, cache, memory), head, state, writes, grown)
@@ -115,20 +114,6 @@ class DirectRollback(NamedTuple):
             time.time_ns() // 1000,
         )  # fmt: skip
         return made
-
-
-def _only_change(write: StepWrite, lists: Mapping[bytes, Held]) -> Sequence[Change] | None:
-    """Return what `changes_of` would make of one write, if it can be had at once: mostly."""
-    step = write.step
-    if step is not None:
-        operation, payload, _parameter = step
-        key = channel_key(write.channel)
-        if type(payload) is bytes:
-            if operation in PUTS:
-                return ((operation, key, payload, 0, 0, NO_ROOT, NO_ROOT),)
-        elif operation != STEP_UPSERT and payload and (found := lists.get(key)) is not None:
-            return ((STEP_APPEND, key, b"".join(payload), len(payload), KIND_LIST, found[1], found[2]),)
-    return None
 
 
 def _is_as_expected(expected: object, version: int) -> bool:

@@ -78,6 +78,56 @@ def test_channels_are_remembered_however_many_there_were_before():
     assert len(channel_keys) < 5_000
 
 
+def test_changes_are_found_by_the_kernel():
+    root, opened = (b"root", 3, 5), (b"open", 4, 2)
+    lists = {channel_key(name): (b"digest", root, opened) for name in ("one", "many", "sum")}
+    update = {"sum": [1, 2], "put": {"a": 1}, "one": "x", "many": [1, "b"]}
+    none = (b"", 0, 0)
+    assert kernels.plain_changes(writes.prepare_writes(SCHEMA, [update]), lists, channel_keys) == [
+        (kernels.STEP_APPEND, b"\x63one", b"\x61x", 1, kernels.KIND_LIST, root, opened),
+        (kernels.STEP_PUT, b"\x63put", b"\xa1\x61a\x01", 0, 0, none, none),
+        (kernels.STEP_APPEND, b"\x63sum", b"\x01\x02", 2, kernels.KIND_LIST, root, opened),
+        (kernels.STEP_APPEND, b"\x64many", b"\x01\x61b", 2, kernels.KIND_LIST, root, opened),
+    ]
+    add = writes.prepare_writes(SCHEMA, [{"sum": 2}, {"put": 1}])
+    operations = [change[0] for change in kernels.plain_changes(add, {}, channel_keys)]
+    assert operations == [kernels.STEP_PUT, kernels.STEP_ADD]
+    overwrite = writes.prepare_writes(SCHEMA, [{"many": Overwrite([7])}])
+    assert kernels.plain_changes(overwrite, lists, channel_keys)[0][:3] == (kernels.STEP_PUT, b"\x64many", b"\x81\x07")
+    assert kernels.plain_changes([], lists, channel_keys) == []
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [{"one": 1}],  # a list that is not in memory
+        [{"put": 1}, {"put": 2}],
+        [{"keyed": [{"id": "a"}]}],
+        [{"notes": {"k": 1}}],
+        [{"many": []}],
+        [{"put": 1, "most": 2}],
+    ],
+)
+def test_changes_that_python_must_find(updates):
+    lists = {channel_key("many"): (b"digest", (b"root", 3, 5), (b"", 0, 0))}
+    prepared = writes.prepare_writes(SCHEMA, updates)
+    assert kernels.plain_changes(prepared, lists, channel_keys) is None
+    assert kernels.plain_changes(tuple(prepared), lists, channel_keys) is None
+    assert kernels.plain_changes([object()], lists, channel_keys) is None
+    assert kernels.plain_changes(prepared[:1], {channel_key("one"): (b"no root",)}, {}) is None
+
+
+def test_wrong_arguments_of_plain_changes():
+    prepared = writes.prepare_writes(SCHEMA, [{"one": 1}])
+    for arguments in ((), (prepared, {}), (prepared, {}, [])):
+        with pytest.raises(TypeError):
+            kernels.plain_changes(*arguments)
+    with pytest.raises(IndexError):
+        kernels.plain_changes(prepared, {channel_key("one"): (b"no root",)}, channel_keys)
+    with pytest.raises(TypeError):
+        kernels.plain_changes([prepared[0]._replace(payload=["no bytes"])], {b"\x63one": (0, 1, 2)}, channel_keys)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [(), (1, 2), ({}, {}, {}, None), ({"a": 1}, {"a": 1}, {"a": b""}, None, Prepared)],
