@@ -28,6 +28,7 @@ from statelog.format.record import (
 )
 from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
+from statelog.log.prints import Prints
 from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
 
@@ -133,7 +134,7 @@ class Memory:
         """Whether a thread has one branch alone."""
         self.identities: dict[bytes, bytes] = {}
         """As `tree.sequence.Identities` fills it; right for ever, as the next."""
-        self.prints: dict[bytes, bytearray] = {}
+        self.prints = Prints()
         """As `log.step` fills it."""
 
     def take_over(self, batch: Batch) -> None:

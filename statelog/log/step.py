@@ -20,6 +20,7 @@ from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pac
 from statelog.log.batch import NO_LISTS, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.names import channel_key
+from statelog.log.prints import SIZE_BYTES_MAX
 from statelog.tree.node import CHUNK, REF_ROOT, ROOT, Node
 from statelog.tree.sequence import Identities
 from statelog.tree.tree import LISTS, Tree
@@ -42,9 +43,6 @@ _new = tuple.__new__
 _LISTS_MAX = 8
 """Lists whose roots are kept with a head."""
 
-_PRINTS_SIZE_BYTES_MAX = 8 * 1024 * 1024
-"""Fingerprints in memory, 2 bytes an item: lists that are longer than half of it take the general path."""
-
 
 StepChange = tuple[int, Any, str]
 """One of `kernels.STEP_*` or `STEP_UPSERT`; payload (an item, or of appends a list of them); key of an upsert."""
@@ -55,7 +53,6 @@ class Grown(NamedTuple):
 
     prints: bytearray
     added: bytes
-    is_known: bool
 
 
 class StepWrite(Protocol):
@@ -280,18 +277,16 @@ def _grow(batch: Batch, digest: bytes, root: Node, key: str, items: Sequence[byt
     begin, key_item = _encoded_key(key)
     if not root.data.startswith(begin):
         return None
-    # Taken out: whoever extends it owns it, also where two channels hold the same list.
-    prints = batch.memory.prints.pop(digest, None)
-    is_known = prints is not None
+    prints = batch.memory.prints.take(digest)  # of two channels that hold the same list, for one
     if prints is None:
         tree = Tree(batch.reader(), root)
-        if 4 * tree.count > _PRINTS_SIZE_BYTES_MAX:
+        if 4 * tree.count > SIZE_BYTES_MAX:
             return None
         prints = Identities(tree, batch.memory.identities).joined()
     added = kernels.step_prints(b"".join(items), key_item, prints)
     if added is None:
         added = _prints_of_new(batch, root, key_item, prints, items)
-    return None if added is None else _new(Grown, (prints, added, is_known))
+    return None if added is None else _new(Grown, (prints, added))
 
 
 def _prints_of_new(
@@ -318,9 +313,6 @@ def _prints_of_new(
 
 def remember_grown(memory: Memory, grown: Mapping[bytes, Grown], lists: Mapping[bytes, Held]) -> None:
     """Keep lists' fingerprints for their next upsert; whatever becomes of the commit, they are those of its digests."""
-    known = memory.prints
     for key, growth in grown.items():
-        if not growth.is_known and sum(map(len, known.values())) > _PRINTS_SIZE_BYTES_MAX // 2:
-            known.clear()
         growth.prints.extend(growth.added)
-        known[lists[key][0]] = growth.prints
+        memory.prints.keep(lists[key][0], growth.prints)

@@ -1,0 +1,36 @@
+"""Fingerprints in memory: those that were kept last, and not too many."""
+
+import statelog
+from statelog import reducers
+from statelog.log.prints import _LISTS_MAX, SIZE_BYTES_MAX, Prints
+
+
+def test_what_is_kept_is_taken_once():
+    prints = Prints()
+    prints.keep(b"a", bytearray(b"1234"))
+    prints.keep(b"a", bytearray(b"12"))
+    assert prints.take(b"a") == b"12"
+    assert prints.take(b"a") is None
+
+
+def test_there_are_never_too_many():
+    prints = Prints()
+    for number in range(3 * _LISTS_MAX):
+        prints.keep(b"%d" % number, bytearray(2))
+        assert len(prints._known) <= _LISTS_MAX
+    for number in range(40):
+        prints.keep(b"large %d" % number, bytearray(SIZE_BYTES_MAX // 8))
+        assert sum(map(len, prints._known.values())) == prints._size_bytes <= SIZE_BYTES_MAX
+        assert prints.take(b"large %d" % (number - 1)) is not None or not number
+
+
+def test_lists_that_are_dropped_are_forgotten(store, monkeypatch):
+    """Those of many threads, written once each, and those that start anew: their digests are asked for no more."""
+    monkeypatch.setattr("statelog.log.prints._LISTS_MAX", 20)
+    for number in range(60):
+        thread = store.thread(f"t{number}", schema={"k": reducers.upsert("id")})
+        thread.commit({"k": [{"id": "a", "text": "x" * 80}]})
+        thread.commit({"k": [{"id": "b", "text": "x" * 80}]})
+        thread.commit({"k": statelog.reducers.Overwrite([])})
+        assert len(store._engine.last.memory.prints._known) <= 20
+    assert store.thread("t3").state == {"k": []}
