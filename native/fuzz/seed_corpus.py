@@ -150,17 +150,18 @@ def lmdb_input(options: int, page: bytes) -> bytes:
 
 
 def lmdb_map() -> bytes:
-    """A file of small pages in which version 2 of thread 1 is found, on page 4, then 5; and its record has 7."""
+    """A file of small pages in which version 2 of thread 1 is found, on page 4, between others; its record 7 on 5."""
     meta = bytes(128) + struct.pack("<QQQ", 2, 5, 1)
     tables = [(name, 2, bytes(40) + struct.pack("<Q", page)) for name, page in ((b"index", 3), (b"log", 5))]
     key = b"v" + (1).to_bytes(8, "big") + bytes(8)
     entry = struct.pack(">IIQQ", 2, 1, 7, 99)
     body = CHECKPOINTS["first"].replace(b"\x01\x00\x00", b"\x01\x00\x02", 1)
     envelope = struct.pack(">BBHIQQ20sI", 1, 2, 0, len(body), 7, 99, DIGEST, 0) + body
+    others = [key[:-1] + bytes([number]) for number in (3, 9)]
     pages = [
         lmdb_page(2, tables, 2),
-        lmdb_page(1, [(b"", 0, b"\x04")], 3),
-        lmdb_page(2, [(key, 0, entry + xxh3_64_digest(key + entry))], 4),
+        lmdb_page(1, [(b"", 0, b"\x05"), (key, 0, b"\x04"), *((other, 0, b"\x05") for other in others)], 3),
+        lmdb_page(2, [(key, 0, entry + xxh3_64_digest(key + entry)), *((other, 0, entry) for other in others)], 4),
         lmdb_page(2, [((7).to_bytes(8, "big"), 0, xxh3_64_digest(envelope) + envelope)], 5),
     ]
     return bytes(512) + meta + bytes(512 - len(meta)) + b"".join(pages)
