@@ -265,7 +265,7 @@ static int chunk_end(sl_step *step, const sl_writer *chunk, size_t content_size)
 static int close_chunks(sl_step *step, int kind, const entry_row *tail, entry_row *above, sl_boundary *rest)
 {
     sl_boundary closes[CLOSED_MAX];
-    uint64_t closed;
+    uint64_t closed = 0;
     int status = sl_boundaries(kind, 0, tail->entries.bytes, tail->entries.at, tail->locators.bytes, tail->locators.at,
                                tail->count, closes, CLOSED_MAX, &closed);
     *rest = (sl_boundary){0, 0, 0};
