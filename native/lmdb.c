@@ -390,13 +390,12 @@ static uint64_t number_at(lmdb_key key, size_t at)
     return number;
 }
 
-/* Where in `low` to `high` a key may be, by what is known to surround it: each further guess at a node may be a miss of
+/* Which of a page's nodes may have a key, by what is known to surround it: each further guess at a node may be a miss of
  * the caches, and keys are mostly numbers without gaps. */
-static size_t guess_of(lmdb_key below, lmdb_key above, lmdb_key key, size_t low, size_t high)
+static size_t guess_of(lmdb_key below, lmdb_key above, lmdb_key key, size_t count)
 {
-    size_t middle = low + (high - low) / 2;
     if (below.bytes == NULL || above.bytes == NULL) {
-        return middle;
+        return count / 2;
     }
     size_t same = 0;
     while (same < below.size && same < above.size && below.bytes[same] == above.bytes[same]) {
@@ -406,10 +405,10 @@ static size_t guess_of(lmdb_key below, lmdb_key above, lmdb_key key, size_t low,
     uint64_t to = number_at(above, same);
     uint64_t at = number_at(key, same);
     if (at < from || at >= to) {
-        return middle;
+        return count / 2;
     }
-    size_t guess = low + (size_t)((double)(at - from) / (double)(to - from) * (double)(high - low));
-    return guess < high ? guess : high - 1;
+    size_t guess = (size_t)((double)(at - from) / (double)(to - from) * (double)count);
+    return guess < count ? guess : count - 1;
 }
 
 /* Look for a key from `low` to `high`: `low` becomes the first whose key is above it. `order` is 0 where `node` has the
@@ -456,7 +455,7 @@ int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_
         size_t count = (lower - PAGE_HEADER_SIZE) / POINTER_SIZE;
         size_t low = is_branch ? 1 : 0; /* the first key of a branch page is never looked at */
         int order;
-        size_t guess = guess_of(below, above, wanted, 0, count);
+        size_t guess = guess_of(below, above, wanted, count);
         SL_REQUIRE(node_search(map, page, is_branch, wanted, guess, &low, count, &node, &order) == SL_OK);
         if (!is_branch) {
             return order != 0 ? SL_ABSENT : value_read(map, number, &node, value) ? SL_OK : SL_MALFORMED;

@@ -109,7 +109,6 @@ void sl_step_begin(sl_step *step)
 {
     step->row_count = 0;
     step->row = 0;
-    step->open_at = step->open_content_end = step->open_end = 0;
     step->nodes_size = 0;
     step->change_count = 0;
     step->batch_size = 0;

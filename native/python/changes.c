@@ -5,9 +5,7 @@
 #include "objects.h"
 
 enum { WRITE_CHANNEL, WRITE_REDUCER, WRITE_PAYLOAD, WRITE_IS_OVERWRITE };
-enum { STEP_PUT = 1, STEP_APPEND = 3 };
 enum { HELD_ROOT = 1, HELD_OPEN = 2 };
-enum { CHANGE_KEY = 1 };
 enum { WRITES, LISTS, CHANNEL_KEYS, ARGUMENTS };
 
 /* The operation of a write; 0 where it is none that a step has, -1 on an error. */
@@ -19,7 +17,7 @@ static long operation_of(const module_state *state, PyObject *write)
         return -1;
     }
     if (is_overwrite != Py_False) {
-        return is_overwrite == Py_True ? STEP_PUT : 0;
+        return is_overwrite == Py_True ? CHANGE_PUT : 0;
     }
     PyObject *name = PyObject_GetAttr(reducer, state->name);
     PyObject *operation = name == NULL ? NULL : PyDict_GetItemWithError(state->operations, name);
@@ -72,7 +70,7 @@ static outcome change_of(const module_state *state, PyObject *const *args, PyObj
     if (payload == NULL || operation <= 0) {
         return PyErr_Occurred() ? FAILED : UNKNOWN;
     }
-    if (PyBytes_CheckExact(payload) && operation != STEP_APPEND) {
+    if (PyBytes_CheckExact(payload) && operation != CHANGE_APPEND) {
         *change = Py_BuildValue("lOOiiOO", operation, key, payload, 0, 0, state->no_node, state->no_node);
         return *change == NULL ? FAILED : KNOWN;
     }
@@ -85,7 +83,7 @@ static outcome change_of(const module_state *state, PyObject *const *args, PyObj
     PyObject *open = PyTuple_GetItem(held, HELD_OPEN);
     PyObject *items = root == NULL || open == NULL ? NULL : joined(payload, count);
     if (items != NULL) {
-        *change = Py_BuildValue("iONniOO", (int)STEP_APPEND, key, items, count, (int)SL_KIND_LIST, root, open);
+        *change = Py_BuildValue("iONniOO", (int)CHANGE_APPEND, key, items, count, (int)SL_KIND_LIST, root, open);
     }
     return *change == NULL ? FAILED : KNOWN;
 }

@@ -19,9 +19,6 @@ enum {
     VERSIONS_PER_PAGE = 32
 };
 
-enum { OPEN_AT = 6 }; /* in a change */
-enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
-
 typedef struct {
     uint64_t row;
     uint64_t at;
@@ -52,8 +49,8 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
     view key;
     view payload;
     int status;
-    if (!read_number_at(change, 0, &operation) || !read_bytes_at(change, 1, &key) ||
-        !read_bytes_at(change, 2, &payload)) {
+    if (!read_number_at(change, CHANGE_OPERATION, &operation) || !read_bytes_at(change, CHANGE_KEY, &key) ||
+        !read_bytes_at(change, CHANGE_PAYLOAD, &payload)) {
         return FAILED;
     }
     if (operation == CHANGE_APPEND) {
@@ -65,9 +62,9 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
         uint64_t open_lsn;
         view root;
         view open;
-        if (!read_number_at(change, 3, &count) || !read_number_at(change, 4, &kind) ||
-            !read_node_at(change, 5, &root, &root_content_size, &root_lsn) ||
-            !read_node_at(change, OPEN_AT, &open, &open_content_size, &open_lsn)) {
+        if (!read_number_at(change, CHANGE_COUNT, &count) || !read_number_at(change, CHANGE_KIND, &kind) ||
+            !read_node_at(change, CHANGE_ROOT, &root, &root_content_size, &root_lsn) ||
+            !read_node_at(change, CHANGE_OPEN, &open, &open_content_size, &open_lsn)) {
             return FAILED;
         }
         if (*appends == APPENDS_MAX || kind > SL_KIND_KEYED) {
@@ -218,10 +215,10 @@ static PyObject *lists_of(const module_state *state, PyObject *const *args, cons
     for (Py_ssize_t i = 0; i < changes && is_whole; i++) {
         uint64_t operation;
         PyObject *change = is_list ? PyList_GetItem(args[CHANGES], i) : PyTuple_GetItem(args[CHANGES], i);
-        PyObject *key = change == NULL ? NULL : PyTuple_GetItem(change, 1);
-        is_whole = key != NULL && read_number_at(change, 0, &operation);
+        PyObject *key = change == NULL ? NULL : PyTuple_GetItem(change, CHANGE_KEY);
+        is_whole = key != NULL && read_number_at(change, CHANGE_OPERATION, &operation);
         if (is_whole && operation == CHANGE_APPEND) {
-            PyObject *list = list_at(state, all, next++, PyTuple_GetItem(change, OPEN_AT), lsn);
+            PyObject *list = list_at(state, all, next++, PyTuple_GetItem(change, CHANGE_OPEN), lsn);
             is_whole = list != NULL && PyDict_SetItem(lists, key, list) == 0;
             Py_XDECREF(list);
         } else if (is_whole && PyDict_GetItemWithError(lists, key) != NULL) {

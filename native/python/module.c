@@ -1,6 +1,13 @@
 /* statelog._objects: the part of the library that takes and makes Python's objects. */
 #include "objects.h"
 
+static void keep(PyObject **place, PyObject *given)
+{
+    PyObject *before = *place;
+    *place = shared(given);
+    Py_XDECREF(before);
+}
+
 static PyObject *bind(PyObject *module, PyObject *args)
 {
     module_state *state = PyModule_GetState(module);
@@ -15,9 +22,7 @@ static PyObject *bind(PyObject *module, PyObject *args)
     PyObject **kept[] = {&state->head_type, &state->node_type, &state->end_type, &state->no_lists,
                          &state->nothing_borrowed};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
-        PyObject *before = *kept[i];
-        *kept[i] = shared(given[i]);
-        Py_XDECREF(before);
+        keep(kept[i], given[i]);
     }
     state->versions_max = versions_max;
     state->heads_max = heads_max;
@@ -34,9 +39,7 @@ static PyObject *bind_writes(PyObject *module, PyObject *args)
     }
     PyObject **kept[] = {&state->write_type, &state->operations, &state->no_node};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
-        PyObject *before = *kept[i];
-        *kept[i] = shared(given[i]);
-        Py_XDECREF(before);
+        keep(kept[i], given[i]);
     }
     return shared(Py_None);
 }
@@ -44,9 +47,7 @@ static PyObject *bind_writes(PyObject *module, PyObject *args)
 static PyObject *bind_event(PyObject *module, PyObject *type)
 {
     module_state *state = PyModule_GetState(module);
-    PyObject *before = state->event_type;
-    state->event_type = shared(type);
-    Py_XDECREF(before);
+    keep(&state->event_type, type);
     return shared(Py_None);
 }
 

@@ -25,6 +25,10 @@ enum {
 /* Places in Head. */
 enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
 
+/* A change, as statelog/kernels/step.py has it: its places, and operations. */
+enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPEN };
+enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
+
 /* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
     sl_step step;
