@@ -72,7 +72,7 @@ JOURNALED_RECORDS_MAX = 2048
 JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
-DEFERRED_RECORDS_MAX = 64
+DEFERRED_RECORDS_MAX = 256
 DEFERRED_SIZE_BYTES_MAX = 256 * 1024
 DEFERRED_GROUP_BYTES_MAX = 16 * 1024
 """What may wait for LMDB's transaction: of more, its share in a commit is a few per cent; and who reads, or opens the

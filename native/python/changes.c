@@ -19,7 +19,7 @@ static long operation_of(const module_state *state, PyObject *write)
     if (is_overwrite != Py_False) {
         return is_overwrite == Py_True ? CHANGE_PUT : 0;
     }
-    PyObject *name = PyObject_GetAttr(reducer, state->name);
+    PyObject *name = PyObject_GetAttr(reducer, state->names[NAME_NAME]);
     PyObject *operation = name == NULL ? NULL : PyDict_GetItemWithError(state->operations, name);
     Py_XDECREF(name);
     if (operation == NULL) {

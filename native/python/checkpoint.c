@@ -173,7 +173,7 @@ static PyObject *node_of(const module_state *state, view data, const place *wher
 {
     PyObject *fields[] = {bytes_of(data.bytes + where->at, (size_t)(where->end - where->at)),
                           number_of(where->content_end - where->at), shared(lsn)};
-    return named(state, state->node_type, fields, 3);
+    return named(state->node_type, fields, 3);
 }
 
 /* A list that was appended to, as it is remembered; `open`: its open first level before. */
@@ -263,12 +263,12 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
         [EVENT_LSN] = shared(lsn_object),
         [EVENT_TIME] = number_of(numbers[SL_NUMBER_TIME]),
     };
-    PyObject *event = named(state, state->event_type, event_fields, EVENT_FIELDS);
+    PyObject *event = named(state->event_type, event_fields, EVENT_FIELDS);
     PyObject *node = NULL;
     if (has_nodes) {
         PyObject *node_fields[] = {shared(all->root), number_of(all->root_place.content_end - all->root_place.at),
                                    shared(lsn_object)};
-        node = named(state, state->node_type, node_fields, 3);
+        node = named(state->node_type, node_fields, 3);
     } else {
         node = shared(is_rollback ? Py_None : args[STATE]);
     }
@@ -278,7 +278,7 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
     }
     PyObject *head_fields[] = {event, shared(all->digest), shared(all->page), node, lists};
     Py_DECREF(lsn_object);
-    return named(state, state->head_type, head_fields, 5);
+    return named(state->head_type, head_fields, 5);
 }
 
 /* Make the new head what is remembered. */
@@ -287,10 +287,10 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
 {
     PyObject *memory = args[MEMORY];
     PyObject *end_fields[] = {number_of(lsn), shared(all->chain), number_of(numbers[SL_NUMBER_TIME])};
-    PyObject *end = named(state, state->end_type, end_fields, 3);
-    PyObject *heads = PyObject_GetAttr(memory, state->heads);
-    PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
-    PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
+    PyObject *end = named(state->end_type, end_fields, 3);
+    PyObject *heads = PyObject_GetAttr(memory, state->names[NAME_HEADS]);
+    PyObject *jumps = PyObject_GetAttr(memory, state->names[NAME_JUMPS]);
+    PyObject *branches = PyObject_GetAttr(memory, state->names[NAME_ONE_BRANCH]);
     PyObject *key = PyTuple_Pack(2, args[THREAD], args[BRANCH]);
     PyObject *at = Py_BuildValue("OOK", args[THREAD], args[BRANCH], (unsigned long long)numbers[SL_NUMBER_VERSION]);
     PyObject *jumped = Py_BuildValue("KKK", (unsigned long long)numbers[SL_NUMBER_JUMP_BRANCH],
@@ -306,7 +306,7 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
     if (is_done && (numbers[SL_NUMBER_VERSION] != numbers[SL_NUMBER_DEPTH] || is_one != Py_True)) {
         is_done = PyDict_SetItem(jumps, at, jumped) == 0; /* elsewhere nobody asks: see jump.c */
     }
-    is_done = is_done && PyObject_SetAttr(memory, state->end, end) == 0;
+    is_done = is_done && PyObject_SetAttr(memory, state->names[NAME_END], end) == 0;
     Py_XDECREF(end);
     Py_XDECREF(heads);
     Py_XDECREF(jumps);
@@ -348,7 +348,7 @@ static outcome number(const module_state *state, PyObject *const *args, const or
 static bool read_end(const module_state *state, PyObject *memory, uint64_t *lsn, uint8_t *chain, uint64_t *time_us)
 {
     const uint8_t *digest = NULL;
-    PyObject *end = PyObject_GetAttr(memory, state->end);
+    PyObject *end = PyObject_GetAttr(memory, state->names[NAME_END]);
     bool is_read = end != NULL && read_number_at(end, 0, lsn) && read_digest_at(end, 1, &digest) &&
                    read_number_at(end, 2, time_us);
     if (is_read) {

@@ -61,7 +61,7 @@ static PyObject *event_of(const module_state *state, view bytes)
         [EVENT_LSN] = number_of(at.lsn),
         [EVENT_TIME] = number_of(numbers[SL_NUMBER_TIME]),
     };
-    PyObject *event = named(state, state->event_type, fields, EVENT_FIELDS);
+    PyObject *event = named(state->event_type, fields, EVENT_FIELDS);
     PyObject *digest = bytes_of(digests + (size_t)2 * SL_DIGEST_SIZE, SL_DIGEST_SIZE);
     PyObject *result = event == NULL || digest == NULL ? NULL : PyTuple_Pack(2, event, digest);
     Py_XDECREF(event);

@@ -1,7 +1,25 @@
 /* A group of the journal with one record, as FORMAT.md section 8 draws it. */
 #include "objects.h"
 
-enum { SESSION_SIZE = 16, CHECKSUM_SIZE = 8, GROUP_HEAD_SIZE = 4 + 4 + 8 + 8 + 8 + 4 };
+enum { CHECKSUM_SIZE = 8, HEAD_SIZE = SL_GROUP_OVERHEAD - CHECKSUM_SIZE };
+
+size_t sl_write_group(uint8_t *to, const uint8_t *session, uint64_t epoch, uint64_t lsn, uint64_t flushed, view record)
+{
+    /* The checksum begins with the session: it is taken where that stands, then written over its end. */
+    uint8_t *head = to + CHECKSUM_SIZE;
+    uint8_t *checked = head - SL_SESSION_SIZE;
+    size_t rest_size = HEAD_SIZE + record.size;
+    memcpy(checked, session, SL_SESSION_SIZE);
+    write_be(head, record.size + 4, 4);
+    write_be(head + 4, 1, 4);
+    write_be(head + 8, epoch, 8);
+    write_be(head + 16, lsn, 8);
+    write_be(head + 24, flushed, 8);
+    write_be(head + 32, record.size, 4);
+    memcpy(head + HEAD_SIZE, record.bytes, record.size);
+    write_be(to, sl_checksum(checked, SL_SESSION_SIZE + rest_size), CHECKSUM_SIZE);
+    return CHECKSUM_SIZE + rest_size;
+}
 
 /* group_of_one(session, epoch, lsn, flushed, record) */
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -19,27 +37,16 @@ PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t co
         }
         return NULL;
     }
-    if (session.size != SESSION_SIZE || record.size > UINT32_MAX - 4) {
+    if (session.size != SL_SESSION_SIZE || record.size > UINT32_MAX - 4) {
         PyErr_SetString(PyExc_ValueError, "a session has 16 bytes, a record less than 4 GiB");
         return NULL;
     }
-    /* The checksum begins with the session: it is taken where that stands, then written over its end. */
-    size_t rest_size = GROUP_HEAD_SIZE + record.size;
-    uint8_t *bytes = PyMem_Malloc(SESSION_SIZE + rest_size);
+    uint8_t *bytes = PyMem_Malloc(SL_SESSION_SIZE + SL_GROUP_OVERHEAD + record.size);
     if (bytes == NULL) {
         return PyErr_NoMemory();
     }
-    uint8_t *head = bytes + SESSION_SIZE;
-    memcpy(bytes, session.bytes, SESSION_SIZE);
-    write_be(head, record.size + 4, 4);
-    write_be(head + 4, 1, 4);
-    write_be(head + 8, epoch, 8);
-    write_be(head + 16, lsn, 8);
-    write_be(head + 24, flushed, 8);
-    write_be(head + 32, record.size, 4);
-    memcpy(head + GROUP_HEAD_SIZE, record.bytes, record.size);
-    write_be(head - CHECKSUM_SIZE, sl_checksum(bytes, SESSION_SIZE + rest_size), CHECKSUM_SIZE);
-    PyObject *group = bytes_of(head - CHECKSUM_SIZE, CHECKSUM_SIZE + rest_size);
+    uint8_t *to = bytes + SL_SESSION_SIZE;
+    PyObject *group = bytes_of(to, sl_write_group(to, session.bytes, epoch, lsn, flushed, record));
     PyMem_Free(bytes);
     return group;
 }

@@ -10,7 +10,7 @@ outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thre
         return KNOWN;
     }
     if (parent->jump_version == parent->jump_depth) { /* of one branch: equal here, they are equal in all ancestors */
-        PyObject *branches = PyObject_GetAttr(memory, state->one_branch);
+        PyObject *branches = PyObject_GetAttr(memory, state->names[NAME_ONE_BRANCH]);
         PyObject *is_one = branches == NULL ? NULL : PyDict_GetItemWithError(branches, thread);
         Py_XDECREF(branches);
         if (PyErr_Occurred()) {
@@ -21,7 +21,7 @@ outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thre
             return KNOWN;
         }
     }
-    PyObject *jumps = PyObject_GetAttr(memory, state->jumps);
+    PyObject *jumps = PyObject_GetAttr(memory, state->names[NAME_JUMPS]);
     PyObject *key = Py_BuildValue("OKK", thread, (unsigned long long)parent->jump_branch,
                                   (unsigned long long)parent->jump_version);
     PyObject *far = jumps == NULL || key == NULL ? NULL : PyDict_GetItemWithError(jumps, key);

@@ -1,6 +1,9 @@
 /* statelog._objects: the part of the library that takes and makes Python's objects. */
 #include "objects.h"
 
+#define SL_NAME_TEXT(NAME, TEXT) TEXT,
+static const char *const name_texts[] = {SL_NAMES(SL_NAME_TEXT)};
+
 static void keep(PyObject **place, PyObject *given)
 {
     PyObject *before = *place;
@@ -55,14 +58,11 @@ static int module_exec(PyObject *module)
 {
     module_state *state = PyModule_GetState(module);
     state->room = PyMem_Malloc(sizeof *state->room);
-    state->new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    state->end = PyUnicode_InternFromString("end");
-    state->heads = PyUnicode_InternFromString("heads");
-    state->jumps = PyUnicode_InternFromString("jumps");
-    state->one_branch = PyUnicode_InternFromString("one_branch");
-    state->name = PyUnicode_InternFromString("name");
-    bool is_whole = state->room && state->new_tuple && state->end && state->heads && state->jumps &&
-                    state->one_branch && state->name;
+    bool is_whole = state->room != NULL;
+    for (size_t i = 0; i < NAMES; i++) {
+        state->names[i] = PyUnicode_InternFromString(name_texts[i]);
+        is_whole = is_whole && state->names[i];
+    }
     if (!is_whole && !PyErr_Occurred()) {
         (void)PyErr_NoMemory();
     }
@@ -75,11 +75,13 @@ static void module_free(void *module)
     if (state == NULL) {
         return;
     }
-    PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->end_type,
-                        state->no_lists, state->nothing_borrowed, state->end, state->heads,
-                        state->jumps, state->one_branch, state->name, state->write_type, state->operations, state->no_node};
+    PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->end_type, state->no_lists,
+                        state->nothing_borrowed, state->write_type, state->operations, state->no_node};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         Py_XDECREF(kept[i]);
+    }
+    for (size_t i = 0; i < NAMES; i++) {
+        Py_XDECREF(state->names[i]);
     }
     PyMem_Free(state->room);
     state->room = NULL;
@@ -91,6 +93,8 @@ static PyMethodDef methods[] = {
     {"bind_writes", bind_writes, METH_VARARGS, "Say what prepared writes are: see statelog/reducers.py."},
     {"checkpoint", (PyCFunction)(void (*)(void))sl_checkpoint, METH_FASTCALL,
      "Make a checkpoint behind a head, and remember it; None where a batch must."},
+    {"commit_alone", (PyCFunction)(void (*)(void))sl_commit_alone, METH_FASTCALL,
+     "Commit writes behind what waits, without a flush; None, and nothing was done, where Python must."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
     {"found_checkpoint", sl_found_checkpoint, METH_O,

@@ -29,6 +29,23 @@ enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
 enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPEN };
 enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
 
+/* Attributes that are read or set by name. */
+#define SL_NAMES(DO) \
+    DO(ACQUIRE, "acquire") DO(APART, "apart") DO(APPENDED, "appended") DO(AT, "at") DO(CHANGES, "changes") \
+    DO(COMMITS, "commits") DO(COUNT, "count") DO(DESCRIPTOR, "_descriptor") DO(END, "end") DO(EPOCH, "_epoch") \
+    DO(FIRST_LSN, "first_lsn") DO(FLUSHED, "flushed") DO(FLUSHES, "flushes") DO(GROUPS, "groups") \
+    DO(HAS_ROOM, "has_room") DO(HEADS, "heads") DO(INSIDE, "inside") DO(IS_AT_WORK, "is_at_work") \
+    DO(IS_BROKEN, "is_broken") DO(IS_DIRTY, "is_dirty") DO(IS_FLUSHED, "is_flushed") DO(IS_SHUT, "is_shut") \
+    DO(JUMPS, "jumps") DO(LAST, "last") DO(LEADER, "leader") DO(LOOK_AT_S, "look_at_s") DO(LSN, "lsn") \
+    DO(MEMORY, "memory") DO(NAME, "name") DO(NUMBER, "number") DO(ONE_BRANCH, "one_branch") \
+    DO(OPEN_THREADS, "open_threads") DO(PAGES_MAX, "_pages_max") DO(PROCESS_ID, "process_id") DO(RECORDS, "records") \
+    DO(RECORDS_MAX, "_records_max") DO(RELEASE, "release") DO(ROWS, "rows") DO(SESSION, "_session") \
+    DO(SETTLING_THREAD, "settling_thread") DO(SIZE_BYTES, "size_bytes") DO(SIZE_BYTES_MAX, "_size_bytes_max") \
+    DO(SIZE_BYTES_OF_FILE, "_size_bytes") DO(TIME_NS, "time_ns") DO(TRANSACTION, "transaction") DO(WAITING, "waiting") \
+    DO(WRITER_THREAD, "writer_thread")
+#define SL_NAME_INDEX(NAME, TEXT) NAME_##NAME,
+typedef enum { SL_NAMES(SL_NAME_INDEX) NAMES } name_index;
+
 /* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
     sl_step step;
@@ -37,18 +54,13 @@ typedef struct {
 
 typedef struct {
     workroom *room;
-    newfunc new_tuple;
     PyObject *event_type;
     PyObject *head_type;
     PyObject *node_type;
     PyObject *end_type;
     PyObject *no_lists;
     PyObject *nothing_borrowed; /* as an item */
-    PyObject *end;
-    PyObject *heads;
-    PyObject *jumps;
-    PyObject *one_branch;
-    PyObject *name;
+    PyObject *names[NAMES];
     PyObject *write_type;
     PyObject *operations; /* of a step, by a reducer's name: a dict */
     PyObject *no_node;
@@ -144,22 +156,22 @@ static inline PyObject *bytes_of(const uint8_t *from, size_t size)
 }
 
 /* Take over the references to the fields of a named tuple, and return it. */
-static inline PyObject *named(const module_state *state, PyObject *type, PyObject **fields, Py_ssize_t count)
+static inline PyObject *named(PyObject *type, PyObject **fields, Py_ssize_t count)
 {
-    PyObject *tuple = PyTuple_New(count);
-    bool is_whole = tuple != NULL;
+    PyObject *made = PyType_GenericAlloc((PyTypeObject *)type, count); /* which is what a tuple's type does */
+    bool is_whole = made != NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (fields[i] == NULL || tuple == NULL) {
+        if (fields[i] == NULL || made == NULL) {
             Py_XDECREF(fields[i]);
             is_whole = false;
         } else {
-            (void)PyTuple_SetItem(tuple, i, fields[i]);
+            (void)PyTuple_SetItem(made, i, fields[i]);
         }
     }
-    PyObject *arguments = is_whole ? PyTuple_Pack(1, tuple) : NULL;
-    PyObject *made = arguments == NULL ? NULL : state->new_tuple((PyTypeObject *)type, arguments, NULL);
-    Py_XDECREF(arguments);
-    Py_XDECREF(tuple);
+    if (!is_whole) {
+        Py_XDECREF(made);
+        return NULL;
+    }
     return made;
 }
 
@@ -181,8 +193,13 @@ bool sl_read_origin(PyObject *object, origin *read);
 outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, const origin *parent,
                      uint64_t depth, jump *found);
 
+/* Write a group with one record behind `to - SL_SESSION_SIZE`, which may be written over; return its size (journal.c). */
+enum { SL_SESSION_SIZE = 16, SL_GROUP_OVERHEAD = 8 + 4 + 4 + 8 + 8 + 8 + 4 };
+size_t sl_write_group(uint8_t *to, const uint8_t *session, uint64_t epoch, uint64_t lsn, uint64_t flushed, view record);
+
 /* What the module is made of (module.c). */
 PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);

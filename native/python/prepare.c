@@ -73,7 +73,7 @@ static PyObject *write_of(const module_state *state, PyObject *const *args, PyOb
         return payload;
     }
     PyObject *fields[] = {shared(channel), shared(PyTuple_GetItem(plan, 1)), payload, shared(Py_False), shared(Py_None)};
-    return named(state, args[4], fields, sizeof fields / sizeof fields[0]);
+    return named(args[4], fields, sizeof fields / sizeof fields[0]);
 }
 
 /* prepare_plain(update, plans, known channels, plan of other channels, type of a write): a list, or None. */

@@ -32,6 +32,13 @@ bind_checkpoint: Callable[..., None] = _module.bind_checkpoint
 bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int]], None] = _module.bind_writes
 checkpoint: Callable[..., Any] = _module.checkpoint
 
+commit_alone: Callable[[tuple[object, ...], object, tuple[object, ...]], Any] = _module.commit_alone
+"""Commits writes behind what waits, without a flush, and returns what `checkpoint` does; None where Python must.
+
+Arguments: what an environment is made of (`storage.fast_path`); who commits; a `log.direct.DirectCommit`. Of None
+nothing was done. It runs from begin to end without another thread or signal handler in between.
+"""
+
 encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
 

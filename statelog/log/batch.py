@@ -119,7 +119,7 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 class Memory:
     """What a process remembers of its last commit: right as long as nobody else has committed."""
 
-    __slots__ = ("end", "heads", "identities", "jumps", "one_branch", "open_threads", "prints")
+    __slots__ = ("end", "heads", "identities", "jumps", "one_branch", "open_threads", "prints", "unruled")
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
@@ -130,6 +130,8 @@ class Memory:
         their depth."""
         self.open_threads: set[int] = set()
         """Threads without a schema."""
+        self.unruled: set[int] = set()
+        """Threads known to have no retention policy; changed by who holds `write_lock`."""
         self.one_branch: dict[int, bool] = {}
         """Whether a thread has one branch alone."""
         self.identities: dict[bytes, bytes] = {}
@@ -142,6 +144,7 @@ class Memory:
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
             heads.clear()
+            self.unruled.clear()
             self.one_branch.clear()
             self.jumps.clear()
         if staged:

@@ -7,12 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
+from statelog.kernels import commit_alone
 from statelog.log.batch import Batch, Memory, read_log_end
+from statelog.log.direct import DirectCommit
+from statelog.log.names import channel_keys
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
 from statelog.log.view import View
 from statelog.storage.deferred import NotDeferrableError
 from statelog.storage.environment import Environment
+from statelog.storage.faults import armed
 
 if TYPE_CHECKING:
     import os
@@ -64,6 +68,8 @@ class Engine:
         self.cache = NodeCache()
         self._committer = environment.committer
         self._fast_path = environment.fast_path
+        self._parts = (*environment.fast_path.parts, channel_keys)
+        self._is_flushed = environment.is_flushed_at_commit
         self.last: _Last | None = None
         """For `_run` and the fast path alone."""
         self._large: dict[tuple[int, int], Digested] = {}
@@ -128,13 +134,35 @@ class Engine:
         if self.is_closed:
             self._check_open()
         if direct is not None:
-            made: Made | None = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
+            made: Made | None = None
+            if type(direct) is DirectCommit and not (is_flushed and self._is_flushed) and not armed:
+                made = commit_alone(self._parts, self, direct)
+            if made is None:
+                made = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
             if made is not None:
                 rows, data = made[6], made[7]
                 if rows is not None and data is not None:
                     self.cache.put_nodes(made[1], rows, data)
                 return made[0]
         return self._committer.submit(partial(self._run, work, direct), is_flushed=is_flushed, may_wait=True)
+
+    def is_unruled(self, thread: int) -> bool:
+        """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
+        last = self.last
+        return last is not None and thread in last.memory.unruled
+
+    def learn_policy(self, thread: int) -> None:
+        """Remember that a thread has no retention policy, if so; not while somebody commits."""
+        lock = self.environment.write_lock
+        if not lock.acquire(blocking=False):
+            return
+        try:
+            with self.read() as view:
+                is_unruled = view.is_alive(thread) and not view.thread(thread).policy
+            if is_unruled and self.last is not None:
+                self.last.memory.unruled.add(thread)
+        finally:
+            lock.release()
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""

@@ -109,6 +109,7 @@ def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
     """Stage a thread's retention policy; empty for none."""
     lsn = batch.next_lsn()
     batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode([thread, policy]))
+    batch.memory.unruled.discard(thread)
     apply_event(batch, PolicyEvent(thread, policy), lsn)
 
 

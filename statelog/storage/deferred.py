@@ -234,7 +234,7 @@ class Deferred:
         """Whether one more may."""
         self.apart = 0
         """How many commits are still to be made at once."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         """Held by who changes what waits, never during a flush; taken after the environment's `gate`."""
         self.settling_thread = 0
         """Identity of the thread that puts what waits into LMDB."""
@@ -259,7 +259,7 @@ class Deferred:
             if environment.is_shut or not (self._can_go_on() if self.is_on else self._turn_on()):
                 transaction.abort()
                 return None
-            with self._lock:
+            with self.lock:
                 transaction.waiting = waiting = self.waiting
                 transaction.number = 1 + (self.number if waiting.last is None else waiting.last.number)
             if not is_flushed:
@@ -275,7 +275,7 @@ class Deferred:
 
     def _make_room(self) -> None:
         """Give LMDB what waits, and go on."""
-        with self._environment.gate, self._lock:
+        with self._environment.gate, self.lock:
             try:
                 self.settling_thread = get_ident()
                 self._apply()
@@ -373,7 +373,7 @@ class Deferred:
 
     def take_over(self) -> None:
         """Let wait what is in the journal. It may be interrupted, and is then done again from the beginning."""
-        with self._lock:
+        with self.lock:
             transaction, waiting = self.journaled, self.waiting
             if transaction is None:
                 return
@@ -409,7 +409,7 @@ class Deferred:
             StorageError: LMDB refuses. What waits is in the journal: the store is to be closed, and opened again.
             UsageError: called by what has interrupted it.
         """
-        with self._environment.gate, self._lock:
+        with self._environment.gate, self.lock:
             if self.settling_thread:  # it is this one, by a signal handler or a finalizer: LMDB cannot have it twice
                 raise self.settling_error()
             try:

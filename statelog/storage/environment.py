@@ -114,8 +114,8 @@ class Environment:
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
             recover(self, replay)
         self.committer = Committer(self)
-        self.fast_path = FastPath(self)
         self.wake = Wake(self)
+        self.fast_path = FastPath(self)
 
     @classmethod
     def open(

@@ -4,11 +4,13 @@ Half of what such a commit took was calls: a request, a leader, a transaction, e
 the commit before is gone on with.
 
 Invariant D5: what is done here is what `Committer.submit` and `Deferred` would do, with the same locks and marks. Where
-anything is not as the last commit left it, nothing is done, and they are asked.
+anything is not as the last commit left it, nothing is done, and they are asked. Invariant D6: plain writes that need no
+flush take one call, `kernels.commit_alone`, which nobody sees half-done; where that does nothing, this is asked.
 """
 
 from __future__ import annotations
 
+import time
 from os import getpid
 from threading import get_ident
 from time import monotonic
@@ -63,6 +65,11 @@ class FastPath:
         self._environment = environment
         self._committer = environment.committer
         self._committer.entries.add(FastPath.commit.__code__)
+        self.parts = (
+            self._committer, environment.deferred, environment, environment.keeper, environment.locks,
+            environment.steady, environment.wake, time, environment.write_lock, environment.deferred.lock,
+        )  # fmt: skip
+        """What `kernels.commit_alone` looks at, but for the names of channels."""
 
     def commit(  # noqa: C901 - one frame
         self, caller: Caller, make: Callable[[WriteTransaction, Any, Any], Made | None], *, is_flushed: bool

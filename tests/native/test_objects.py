@@ -124,7 +124,10 @@ def good_arguments(store):
         seen.append(arguments)
         return kernel(*arguments)
 
-    with mock.patch("statelog.log.direct.checkpoint", watched):
+    with (
+        mock.patch("statelog.log.direct.checkpoint", watched),
+        mock.patch("statelog.log.engine.commit_alone", return_value=None),
+    ):
         thread = store.thread("t")
         for number in range(3):
             thread.commit({"x": number})

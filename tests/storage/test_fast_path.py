@@ -13,6 +13,7 @@ from deferring import commit_until_waiting
 import statelog
 from statelog import reducers
 from statelog.errors import ConflictError, ReducerTypeError, StatelogError, StorageError, StoreFullError
+from statelog.log import engine
 from statelog.storage import commit, deferred, fast_path, keeper, requests, steady, writing
 from statelog.storage.fast_path import FastPath
 
@@ -31,16 +32,19 @@ def never_settled_by_time(monkeypatch):
     monkeypatch.setattr(keeper, "_SETTLE_S", 60)
 
 
-@pytest.fixture(params=["commit", "interval"])
-def store(path, request):
-    with statelog.open(path, durability=request.param) as opened:
+@pytest.fixture(params=["commit", "interval", "interval in Python"])
+def store(path, request, monkeypatch):
+    durability, *in_python = request.param.split(" ", 1)
+    if in_python:
+        monkeypatch.setattr(engine, "commit_alone", lambda *_: None)
+    with statelog.open(path, durability=durability) as opened:
         yield opened
 
 
 @pytest.fixture
 def taken(monkeypatch):
-    """A list that gets what was made this way."""
-    made, way = [], FastPath.commit
+    """A list that gets what was made this way, in C or in Python."""
+    made, way, in_c = [], FastPath.commit, engine.commit_alone
 
     def watched(*arguments, **keywords):
         found = way(*arguments, **keywords)
@@ -48,7 +52,14 @@ def taken(monkeypatch):
             made.append(found)
         return found
 
+    def watched_in_c(*arguments):
+        found = in_c(*arguments)
+        if found is not None:
+            made.append(found)
+        return found
+
     monkeypatch.setattr(FastPath, "commit", watched)
+    monkeypatch.setattr(engine, "commit_alone", watched_in_c)
     return made
 
 
@@ -95,12 +106,13 @@ def test_nearly_all_common_commits_take_it(store, taken, act):
 def test_what_is_made_this_way_is_what_the_committer_makes(tmp_path, taken):
     """Byte for byte: the log and the index of thousands of random commits, refused ones between them."""
     logs = []
-    for name in ("fast", "slow"):
-        is_fast, rng = name == "fast", random.Random(7)
+    for name in ("in C", "fast", "slow"):
+        rng = random.Random(7)
         with (
             mock.patch("time.time_ns", return_value=10**18),
             mock.patch("secrets.token_bytes", bytes),
-            mock.patch.object(FastPath, "commit", FastPath.commit if is_fast else lambda *_, **__: None),
+            mock.patch.object(FastPath, "commit", (lambda *_, **__: None) if name == "slow" else FastPath.commit),
+            mock.patch.object(engine, "commit_alone", engine.commit_alone if name == "in C" else lambda *_: None),
             statelog.open(tmp_path / name, durability="interval") as store,
         ):
             threads = [store.thread(f"t{number}", schema=SCHEMA) for number in range(3)]
@@ -110,9 +122,9 @@ def test_what_is_made_this_way_is_what_the_committer_makes(tmp_path, taken):
             with store.read() as view:
                 records = [bytes(view.transaction.get_log(lsn)) for lsn in range(1, view.transaction.last_lsn() + 1)]
                 logs.append((records, dict(view.transaction.scan_index(b""))))
-    assert logs[0] == logs[1]
+    assert logs[0] == logs[1] == logs[2]
     assert len(logs[0][0]) > 1900
-    assert len(taken) > 900
+    assert len(taken) > 1800
 
 
 def act_at_random(rng, thread, number):
@@ -229,9 +241,11 @@ def interrupt_at(step):
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
-def test_an_interrupt_anywhere_loses_nothing_and_leaves_nothing(path, taken, is_fast):
+def test_an_interrupt_anywhere_loses_nothing_and_leaves_nothing(path, monkeypatch, request, is_fast):
     """Whenever it comes: the commit is in or not, and the next one, of any thread, goes on."""
     places, step = set(), 0
+    monkeypatch.setattr(engine, "commit_alone", lambda *_: None)  # no interrupt comes into that
+    taken = request.getfixturevalue("taken")
     with statelog.open(path, durability="interval") as store:
         thread, other = store.thread("t"), store.thread("u")
         environment = store._engine.environment

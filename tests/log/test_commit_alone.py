@@ -1,0 +1,384 @@
+"""A commit in one kernel call: only where nobody is at work; all of it, or nothing, whatever disk or finalizer do."""
+
+import errno
+import gc
+import operator
+import os
+import random
+import resource
+import threading
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+import statelog
+from statelog import kernels
+from statelog.log import engine as engine_module
+from statelog.log.direct import DirectCommit
+from statelog.storage import keeper
+
+SCHEMA = {"x": None, "log": operator.add}
+
+
+@pytest.fixture(autouse=True)
+def never_settled_by_time(monkeypatch):
+    monkeypatch.setattr(keeper, "_SETTLE_S", 60)
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path, durability="interval", interval_ms=60_000) as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+class Way:
+    """Stands before the kernel: counts what it makes, and does something around its next call."""
+
+    def __init__(self):
+        self.made = self.refused = 0
+        self.last = None
+        self.around = None
+
+    def __call__(self, *arguments):
+        around, self.around = self.around, None
+        self.last = arguments
+        if around is None:
+            found = kernels.commit_alone(*arguments)
+        else:
+            with around():
+                found = kernels.commit_alone(*arguments)
+        self.made += found is not None
+        self.refused += found is None
+        return found
+
+
+@pytest.fixture
+def way(monkeypatch):
+    watched = Way()
+    monkeypatch.setattr(engine_module, "commit_alone", watched)
+    return watched
+
+
+@pytest.fixture
+def thread(store, way):
+    """A thread whose next commit is made by the kernel."""
+    found = store.thread("t")
+    commit_until_made(found, way)
+    return found
+
+
+def commit_until_made(thread, way):
+    """Commit until the kernel has made one, with nothing due at the next."""
+    for number in range(2000):
+        made = way.made
+        thread.commit({"x": number})
+        groups = thread._session._engine.environment.committer.groups
+        if way.made > made and number > 30 and groups % 256 < 200:
+            put_off_looks(thread)
+            return
+    pytest.fail("the kernel makes none")
+
+
+def put_off_looks(thread):
+    environment = thread._session._engine.environment
+    environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
+
+
+def everything(environment):
+    """Return what a commit may change."""
+    deferred, steady = environment.deferred, environment.steady
+    waiting = deferred.waiting
+    return (
+        list(waiting.records), dict(waiting.rows), waiting.count, waiting.size_bytes, waiting.last, deferred.commits,
+        deferred.journaled, deferred.transaction, steady.at, steady.end, steady.lsn, environment.committer.groups,
+        environment.committer.commits, environment.keeper.commits, environment.writer_thread,
+    )  # fmt: skip
+
+
+def test_it_is_what_nearly_all_commits_of_an_interval_store_take(store, way):
+    thread = store.thread("t", schema={"n": operator.add, "log": operator.add, "x": int})
+    for number in range(3000):
+        thread.commit({"n": 1, "x": number, "log": [f"entry {number}"]})
+    assert way.made > 2600
+    assert thread.state["n"] == 3000
+    assert list(thread.state["log"]) == [f"entry {number}" for number in range(3000)]
+
+
+def test_a_durable_commit_is_not_made_so(path, way):
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        for number in range(200):
+            thread.commit({"x": number})
+        assert way.made + way.refused == 0
+        for number in range(200):
+            thread.commit({"x": number}, durable=False)
+        assert way.made > 100
+        assert store.verify().ok
+
+
+def _held(lock):
+    """Another thread has the lock meanwhile."""
+
+    @contextmanager
+    def around():
+        taken, left = threading.Event(), threading.Event()
+
+        def hold():
+            with lock:
+                taken.set()
+                left.wait()
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        taken.wait()
+        try:
+            yield
+        finally:
+            left.set()
+            holder.join()
+
+    return around
+
+
+SIGNS = {
+    "a leader": lambda environment: mock.patch.object(environment.committer, "leader", object()),
+    "itself": lambda environment: mock.patch.object(environment.committer, "inside", {threading.get_ident()}),
+    "a writer": lambda environment: mock.patch.object(environment, "writer_thread", 1),
+    "somebody who settles": lambda environment: mock.patch.object(environment.deferred, "settling_thread", 1),
+    "a transaction": lambda environment: mock.patch.object(environment.deferred, "transaction", object()),
+    "no room": lambda environment: mock.patch.object(environment.deferred, "has_room", False),  # noqa: FBT003
+    "commits made at once": lambda environment: mock.patch.object(environment.deferred, "apart", 3),
+    "a shut gate": lambda environment: mock.patch.object(environment, "is_shut", True),  # noqa: FBT003
+    "another process": lambda environment: mock.patch.object(environment, "process_id", -1),
+    "a broken journal": lambda environment: mock.patch.object(environment.steady, "is_broken", True),  # noqa: FBT003
+    "an unknown end": lambda environment: mock.patch.object(environment.steady, "lsn", -1),
+    "another end": lambda environment: mock.patch.object(environment.steady, "lsn", environment.steady.lsn - 1),
+    "a journal to be filled": lambda environment: mock.patch.object(environment.steady, "_size_bytes", 0),
+    "no keeper": lambda environment: mock.patch.object(environment.keeper, "is_at_work", False),  # noqa: FBT003
+    "nobody who flushes": lambda environment: mock.patch.object(environment.keeper, "flushes", False),  # noqa: FBT003
+    "another process that may wait": lambda environment: mock.patch.object(environment.locks, "look_at_s", 0.0),
+    "a waiter": lambda environment: mock.patch.object(environment.wake, "look_at_s", 0.0),
+    "readers to look at": lambda environment: mock.patch.object(environment.committer, "groups", 511),
+    "another's changes": lambda environment: mock.patch.object(environment.deferred.waiting.last, "changes", 10**6),
+    "nothing that waits": lambda environment: mock.patch.object(environment.deferred.waiting, "last", None),
+    "a transaction not to be followed": lambda environment: mock.patch.object(
+        environment.deferred.waiting.last, "number", 0
+    ),
+    "the first lock": lambda environment: _held(environment.write_lock)(),
+    "the second lock": lambda environment: _held(environment.deferred.lock)(),
+}
+
+
+@pytest.mark.usefixtures("thread")
+@pytest.mark.parametrize("sign", SIGNS)
+def test_nothing_is_done_where_somebody_is_at_work(store, way, sign):
+    environment = store._engine.environment
+    before = everything(environment)
+    last = store._engine.last
+    parts, caller, direct = way.last
+    with SIGNS[sign](environment):
+        assert kernels.commit_alone(parts, caller, direct) is None
+    assert everything(environment) == before
+    assert store._engine.last is last
+    assert kernels.commit_alone(parts, caller, direct) is not None  # the negative control: without the sign it is made
+    assert everything(environment) != before
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"expected_version": 0},
+        {"expected_version": 1.0},
+        {"expected_version": 2**70},
+        {"thread": 2**63},
+        {"branch": 7},
+        {"writes": []},
+        {"writes": None},
+        {"writes": [("x", None, b"\x01", True, None)]},
+    ],
+    ids=str,
+)
+def test_nothing_is_done_for_what_only_python_can_tell(store, thread, way, odd):
+    before = everything(store._engine.environment)
+    parts, caller, direct = way.last
+    assert kernels.commit_alone(parts, caller, DirectCommit(**{**direct._asdict(), **odd})) is None
+    assert everything(store._engine.environment) == before
+    thread.commit({"x": "after"})
+    assert thread.state["x"] == "after"
+
+
+def test_a_record_too_long_to_wait_is_not_made_so(thread, way):
+    made = way.made
+    for size in (3000, 9000, 20_000, 200_000):
+        thread.commit({"x": "y" * size})
+        assert thread.state["x"] == "y" * size
+        commit_until_made(thread, way)
+    assert way.made > made
+
+
+def test_what_it_is_given_is_looked_at():
+    for wrong in ((), (1, 2, 3), ((), None, ()), (tuple(range(11)), None, None)):
+        with pytest.raises((TypeError, AttributeError)):
+            kernels.commit_alone(*wrong)
+
+
+@contextmanager
+def _full_disk(steady):
+    descriptor = os.open("/dev/full", os.O_RDWR)
+    try:
+        with mock.patch.object(steady, "_descriptor", descriptor):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _no_journal(steady):
+    with mock.patch.object(steady, "_descriptor", 10**6):
+        yield
+
+
+@contextmanager
+def _half_a_write(steady):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (steady.at + 40, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+@pytest.mark.parametrize("failure", [_full_disk, _no_journal, _half_a_write])
+def test_where_the_journal_takes_no_more_python_goes_on(store, thread, way, failure):
+    environment = store._engine.environment
+    version = thread.version
+    commit_until_made(thread, way)
+    for number in range(5):
+        refused = way.refused
+        way.around = lambda: failure(environment.steady)
+        checkpoint = thread.commit({"x": -number})
+        assert way.refused == refused + 1
+        assert checkpoint.state["x"] == -number
+        commit_until_made(thread, way)
+    versions = [checkpoint.version for checkpoint in thread.history()]
+    assert versions == list(range(len(versions) - 1, -1, -1))
+    assert thread.version > version
+
+
+def test_what_failed_is_not_found_after_a_kill(path, way):
+    """A group that was written in part, or not believed, is written over: recovery reads what was acknowledged."""
+    pid = os.fork()
+    if not pid:
+        try:
+            store = statelog.open(path, durability="interval", interval_ms=60_000)
+            thread = store.thread("t")
+            commit_until_made(thread, way)
+            way.around = lambda: _half_a_write(store._engine.environment.steady)
+            thread.commit({"x": "after half a write"})
+            thread.commit({"x": "last"})
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    with statelog.open(path) as store:
+        assert store.thread("t").state["x"] == "last"
+        assert store.thread("t").at(store.thread("t").version - 1).state["x"] == "after half a write"
+        assert store.verify().ok
+
+
+class Finalizer:
+    """Garbage that commits when it is collected."""
+
+    def __init__(self, thread, done):
+        self.itself = self
+        self.thread, self.done = thread, done
+
+    def __del__(self):
+        try:
+            self.thread.commit({"x": "from a finalizer"})
+        except statelog.errors.UsageError:  # within a commit in Python
+            return
+        self.done.append(1)
+
+
+def test_no_finalizer_runs_within_it(store, way):
+    one, other = store.thread("one"), store.thread("other")
+    commits, done = 0, []
+    before = gc.get_threshold()
+    gc.set_threshold(3)
+    try:
+        for number in range(3000):
+            if number % 7 == 0:
+                Finalizer(other, done)
+            one.commit({"x": number})
+            commits += 1
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert gc.isenabled()
+    assert way.made > 1000
+    assert one.version == commits - 1
+    assert other.version == len(done) - 1 > 100
+
+
+def test_a_collector_that_is_off_stays_off(thread, way):
+    gc.disable()
+    try:
+        commit_until_made(thread, way)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_threads_and_readers_at_once_lose_nothing(store, way):
+    """Nobody waits for anybody else's commit, and each version is there once."""
+    names, count = [f"t{number}" for number in range(6)], 400
+
+    def run(name):
+        thread, rng = store.thread(name, schema={"sum": operator.add}), random.Random(name)
+        for number in range(count):
+            thread.commit({"sum": 1})
+            if rng.random() < 0.05:
+                assert thread.state["sum"] == number + 1
+
+    workers = [threading.Thread(target=run, args=(name,)) for name in names]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [store.thread(name).state["sum"] for name in names] == [count] * 6
+    assert [store.thread(name).version for name in names] == [count - 1] * 6
+    assert way.made > 100
+
+
+def test_a_child_does_not_write_into_its_parents_journal(thread):
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            thread.commit({"x": "from the child"})
+        except statelog.errors.ForkedError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    thread.commit({"x": "from the parent"})
+    assert thread.state["x"] == "from the parent"
+
+
+def test_errors_of_the_disk_are_those_of_python(store, thread, way, monkeypatch):
+    """What C meets, Python meets again, and says it: nothing is committed."""
+    version = thread.version
+    commit_until_made(thread, way)
+
+    def refuse(*_arguments):
+        raise OSError(errno.EIO, "as if the disk refused")
+
+    way.around = lambda: _full_disk(store._engine.environment.steady)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(statelog.errors.StorageError):
+            thread.commit({"x": "refused"})
+    assert thread.version >= version
+    assert thread.state["x"] != "refused"
