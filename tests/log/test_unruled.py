@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import statelog
+from statelog.log import writer
 from statelog.storage import keeper
 
 TURN = 64
@@ -85,3 +86,12 @@ def test_a_policy_in_a_commit_that_fails_is_none(store):
         store.retain(keep_last=-1, as_policy=True)
     fill(thread)
     assert kept(thread) == 6 * TURN
+
+
+def test_a_policy_in_any_commit_makes_it_forgotten(store):
+    thread, engine = store.thread("t"), store._engine
+    fill(thread)
+    engine.write(lambda batch: writer.set_policy(batch, thread._lsn, {"keep_last": 3}))
+    assert not engine.is_unruled(thread._lsn)
+    fill(thread)
+    assert kept(thread) <= 3 + TURN
