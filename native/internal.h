@@ -293,7 +293,22 @@ enum {
     SL_NUMBER_TIME
 };
 
-/* --- steps (step.c) -------------------------------------------------------------------------------- */
+/* --- steps (step.c, step_slot.c) -------------------------------------------------------------------- */
+
+enum { SL_STEP_LOCATOR_SIZE_MAX = 1 + 2 }; /* LSN 0 and a row below SL_STEP_ROWS_MAX */
+
+const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
+/* Whether a row is of a leaf that is to be looked for in the whole store. */
+bool sl_step_is_large(const sl_step *step, uint64_t row);
+/* Room behind the nodes gathered so far. */
+sl_output sl_step_room(sl_step *step);
+/* Take what stands in the room as a node, or find the row that is the same. */
+int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size);
+/* Write the ref to the node made last. */
+void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step);
+/* Write the slot of a checked item, a channel's value if `is_top`. Free from `scratch_at` on: the scratch. */
+int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_top, size_t scratch_at,
+                     sl_writer *entries, sl_writer *locators);
 
 /* Make the state's new root, once all changes are gathered. SL_ABSENT: the state stays the one with `state_digest`. */
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,

@@ -195,7 +195,7 @@ enum {
     SL_STEP_ROWS_MAX = 256,
     SL_STEP_NODES_SIZE = 65536,
     SL_STEP_BATCH_SIZE = 8192,
-    SL_STEP_SCRATCH_SIZE = 32768
+    SL_STEP_SCRATCH_SIZE = 65536
 };
 
 typedef struct {
@@ -213,6 +213,7 @@ typedef struct {
     uint64_t change_count;
     uint64_t batch_size;
     uint64_t locators_size;
+    uint64_t large_count; /* rows of leaves that are to be looked for in the whole store: of 4096 bytes and up */
     uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
     uint8_t nodes[SL_STEP_NODES_SIZE];
     uint8_t batch[SL_STEP_BATCH_SIZE];

@@ -2,17 +2,15 @@
  *
  * Trust: none. A step gathers the nodes of a record in the making; a locator with LSN 0 names one of its rows.
  * Invariants: what a step makes is what the general path makes of the same writes, node for node; where that
- * path would do more (cut a string, build a tree, close a chunk of a map or of a level above the first, look for a large
- * leaf) it answers SL_FALLBACK.
- * tests/native compares the two.
+ * path would do more (cut a string, build a large tree, close a chunk of a map or of a level above the first) it answers
+ * SL_FALLBACK; and the caller looks for a large leaf in the whole store. tests/native compares the two.
  */
 #include "internal.h"
 
 enum {
-    LEAF_SIZE_MAX = 4095, /* from 4,096 bytes on a leaf is looked for in the whole store */
     ITEMS_MAX = SL_CHUNK_ENTRIES_MAX,
     ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* with the fingerprint of a keyed list */
-    OWN_LOCATOR_SIZE_MAX = 1 + 2,            /* LSN 0 and a row below SL_STEP_ROWS_MAX */
+    OWN_LOCATOR_SIZE_MAX = SL_STEP_LOCATOR_SIZE_MAX,
     LOCATOR_SIZE_MAX = 10 + 5,
 };
 
@@ -27,82 +25,6 @@ enum { /* of a tail that closes chunks */
 _Static_assert(TAIL_SIZE_MAX + TAIL_LOCATORS_SIZE_MAX + ABOVE_SIZE_MAX + ABOVE_LOCATORS_SIZE_MAX <= SL_STEP_SCRATCH_SIZE,
                "the scratch is too small");
 
-/* --- nodes ---------------------------------------------------------------------------------------- */
-
-static const uint8_t *row_digest(const sl_step *step, uint64_t row) { return step->rows + row * SL_ROW_SIZE + 1; }
-
-/* Room behind the nodes gathered so far. */
-static sl_output room(sl_step *step)
-{
-    return (sl_output){step->nodes + step->nodes_size, SL_STEP_NODES_SIZE - step->nodes_size, 0, 0};
-}
-
-/* Note where the node of a row stands. */
-static void place_row(sl_step *step, uint64_t row)
-{
-    const uint8_t *ends = row_digest(step, row) + SL_DIGEST_SIZE;
-    step->row = row;
-    step->at = row > 0 ? sl_load_be(ends - SL_ROW_SIZE + 4, 4) : 0;
-    step->content_end = sl_load_be(ends, 4);
-    step->end = sl_load_be(ends + 4, 4);
-}
-
-/* Take what stands in the room as a node, or find the row that is the same. */
-static int take_node(sl_step *step, uint8_t type, size_t size, size_t content_size)
-{
-    uint8_t digest[SL_DIGEST_SIZE];
-    (void)sl_node_digest(type, step->nodes + step->nodes_size, content_size, digest);
-    for (uint64_t i = 0; i < step->row_count; i++) {
-        if (memcmp(row_digest(step, i), digest, sizeof digest) == 0) {
-            place_row(step, i);
-            return SL_OK;
-        }
-    }
-    if (step->row_count == SL_STEP_ROWS_MAX) {
-        return SL_FALLBACK;
-    }
-    sl_writer writer = {step->rows + step->row_count * SL_ROW_SIZE, SL_ROW_SIZE, 0, false};
-    sl_put_byte(&writer, type);
-    sl_put(&writer, digest, sizeof digest);
-    sl_put_be(&writer, step->nodes_size + content_size, 4);
-    sl_put_be(&writer, step->nodes_size + size, 4);
-    step->nodes_size += size;
-    place_row(step, step->row_count++);
-    return SL_OK;
-}
-
-static void put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step)
-{
-    sl_put_byte(entries, ref);
-    sl_put(entries, row_digest(step, step->row), SL_DIGEST_SIZE);
-    sl_put_locator(locators, 0, step->row);
-}
-
-static bool is_container(sl_shape shape)
-{
-    return shape == SL_ITEM_LIST || shape == SL_ITEM_TUPLE || shape == SL_ITEM_MAP || shape == SL_ITEM_SET ||
-           shape == SL_ITEM_FROZENSET;
-}
-
-/* Write the slot of a checked item: inline, or the ref to a leaf. */
-static int put_slot(sl_step *step, const uint8_t *item, size_t size, sl_writer *entries, sl_writer *locators)
-{
-    if (size <= SL_INLINE_SIZE_MAX) {
-        sl_put(entries, item, size);
-        return SL_OK;
-    }
-    sl_output space = room(step);
-    if (size > LEAF_SIZE_MAX || size > space.capacity) {
-        return SL_FALLBACK;
-    }
-    memcpy(space.bytes, item, size);
-    int status = take_node(step, SL_NODE_LEAF, size, size);
-    if (status == SL_OK) {
-        put_ref(entries, locators, SL_REF_LEAF, step);
-    }
-    return status;
-}
-
 /* --- changes -------------------------------------------------------------------------------------- */
 
 void sl_step_begin(sl_step *step)
@@ -110,6 +32,7 @@ void sl_step_begin(sl_step *step)
     step->row_count = 0;
     step->row = 0;
     step->nodes_size = 0;
+    step->large_count = 0;
     step->change_count = 0;
     step->batch_size = 0;
     step->locators_size = 0;
@@ -142,13 +65,13 @@ int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_
     sl_item head;
     sl_reader in = sl_reader_of(item, item_size);
     SL_REQUIRE(sl_item_open(&in, &head));
-    if (item_size > SL_INLINE_SIZE_MAX && is_container(head.shape)) {
-        return SL_FALLBACK; /* a channel's container is a tree */
+    if (item_size > SL_INLINE_SIZE_MAX && head.shape == SL_ITEM_LIST) {
+        return SL_FALLBACK; /* a tree, perhaps one that keeps keys */
     }
     sl_writer batch = batch_writer(step);
     sl_writer locators = locators_writer(step);
     sl_put(&batch, key, key_size);
-    int status = put_slot(step, item, item_size, &batch, &locators);
+    int status = sl_step_put_slot(step, item, item_size, true, 0, &batch, &locators);
     return status == SL_OK ? change_end(step, &batch, &locators) : status;
 }
 
@@ -247,7 +170,7 @@ static bool is_full(const entry_row *row) { return row->entries.full || row->loc
 /* Begin a chunk of `count` entries in the room. */
 static sl_writer chunk_begin(sl_step *step, int kind, unsigned level, uint64_t count)
 {
-    sl_output space = room(step);
+    sl_output space = sl_step_room(step);
     sl_writer chunk = sl_writer_of(&space);
     sl_put_byte(&chunk, (unsigned)kind);
     sl_put_byte(&chunk, level);
@@ -257,7 +180,7 @@ static sl_writer chunk_begin(sl_step *step, int kind, unsigned level, uint64_t c
 
 static int chunk_end(sl_step *step, const sl_writer *chunk, size_t content_size)
 {
-    return chunk->full ? SL_FALLBACK : take_node(step, SL_NODE_CHUNK, chunk->at, content_size);
+    return chunk->full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_CHUNK, chunk->at, content_size);
 }
 
 /* Make a node of each chunk that closes in `tail`, put what stands for it into `above`, and tell where the rest begins. */
@@ -279,7 +202,7 @@ static int close_chunks(sl_step *step, int kind, const entry_row *tail, entry_ro
             uint8_t summary[SUMMARY_SIZE_MAX];
             sl_output out = {summary, sizeof summary, 0, 0};
             status = sl_chunk_summary(step->nodes + step->at, (size_t)(step->end - step->at),
-                                      (size_t)(step->content_end - step->at), kind, row_digest(step, step->row), &out);
+                                      (size_t)(step->content_end - step->at), kind, sl_step_row_digest(step, step->row), &out);
             sl_put(&above->entries, summary, out.size);
             sl_put_locator(&above->locators, 0, step->row);
             above->count++;
@@ -367,7 +290,7 @@ static int append_closing(sl_step *step, const node_view *root, const sl_root *p
     step->open_content_end = step->content_end;
     step->open_end = step->end;
 
-    sl_output space = room(step);
+    sl_output space = sl_step_room(step);
     sl_writer made = sl_writer_of(&space);
     sl_put(&made, root->bytes, (size_t)(head->key_at + head->key_size));
     sl_put_varint(&made, head->count + added->count);
@@ -377,7 +300,7 @@ static int append_closing(sl_step *step, const node_view *root, const sl_root *p
         sl_put(&made, root->bytes + head->levels[i].digest_at, head->levels[i].covered > 0 ? SL_DIGEST_SIZE : 0);
     }
     sl_put_varint(&made, covered);
-    sl_put(&made, row_digest(step, step->row), SL_DIGEST_SIZE);
+    sl_put(&made, sl_step_row_digest(step, step->row), SL_DIGEST_SIZE);
     sl_put_varint(&made, tail.count - rest.entries_end);
     sl_put(&made, tail.entries.bytes + rest.byte_end, tail.entries.at - (size_t)rest.byte_end);
     size_t content_size = made.at;
@@ -388,7 +311,7 @@ static int append_closing(sl_step *step, const node_view *root, const sl_root *p
     }
     sl_put_locator(&made, 0, step->row);
     sl_put(&made, tail.locators.bytes + rest.locator_byte_end, tail.locators.at - (size_t)rest.locator_byte_end);
-    return made.full ? SL_FALLBACK : take_node(step, SL_NODE_ROOT, made.at, content_size);
+    return made.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_ROOT, made.at, content_size);
 }
 
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
@@ -422,7 +345,7 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
             status = put_fingerprint(items + at, in.at - at, name, name_writer.at, &added.entries);
         }
         if (status == SL_OK) {
-            status = put_slot(step, items + at, in.at - at, &added.entries, &added.locators);
+            status = sl_step_put_slot(step, items + at, in.at - at, false, 0, &added.entries, &added.locators);
         }
     }
     if (status != SL_OK) {
@@ -431,11 +354,11 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
     SL_REQUIRE(in.at == items_size);
     assert(!is_full(&added));
 
-    sl_output space = room(step);
+    sl_output space = sl_step_room(step);
     status = sl_tail_append(root, root_size, root_content_size, root_lsn, entry_bytes, added.entries.at, locator_bytes,
                             added.locators.at, count, &space);
     if (status == SL_OK) {
-        status = take_node(step, SL_NODE_ROOT, space.size, space.content_size);
+        status = sl_step_take_node(step, SL_NODE_ROOT, space.size, space.content_size);
     } else if (status == SL_FALLBACK) {
         status = append_closing(step, &root_view, &parsed, &open_view, &added);
     }
@@ -445,24 +368,24 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
     sl_writer batch = batch_writer(step);
     sl_writer batch_locators = locators_writer(step);
     sl_put(&batch, key, key_size);
-    put_ref(&batch, &batch_locators, SL_REF_ROOT, step);
+    sl_step_put_ref(&batch, &batch_locators, SL_REF_ROOT, step);
     return change_end(step, &batch, &batch_locators);
 }
 
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
                    uint64_t state_lsn, const uint8_t *state_digest)
 {
-    sl_output space = room(step);
+    sl_output space = sl_step_room(step);
     int status = sl_tail_merge(state, state_size, state_content_size, state_lsn, step->batch, (size_t)step->batch_size,
                                step->locators, (size_t)step->locators_size, step->change_count, &space);
     if (status == SL_OK && space.bytes[0] != SL_KIND_DICT) {
         return SL_MALFORMED;
     }
     if (status == SL_OK) {
-        status = take_node(step, SL_NODE_ROOT, space.size, space.content_size);
+        status = sl_step_take_node(step, SL_NODE_ROOT, space.size, space.content_size);
     }
     if (status != SL_OK) {
         return status == SL_SPACE ? SL_FALLBACK : status;
     }
-    return memcmp(row_digest(step, step->row), state_digest, SL_DIGEST_SIZE) == 0 ? SL_ABSENT : SL_OK;
+    return memcmp(sl_step_row_digest(step, step->row), state_digest, SL_DIGEST_SIZE) == 0 ? SL_ABSENT : SL_OK;
 }

@@ -206,6 +206,10 @@ STEPS = {
     "upsert": (ROOTS["keyed"], b"\xa2\x62id\x61x\x64text" + TEXT, 1, 4),
     "put_and_append": (ROOTS["list"], b"\x03", 1, 5),
     "page": (ROOTS["list"], b"\xa0", 1, 1, struct.pack(">IIQQQQ", 33, 2, 7, 1, 8, 2)),
+    "large_leaf": (ROOTS["list"], b"\x79\x13\x88" + b"l" * 5000, 1, 4),
+    "tree": (ROOTS["list"], b"\xa2\x61a\x79\x10\x00" + b"k" * 4096 + b"\x61b\x82\x01" + TEXT, 1, 4),
+    "tree_in_tree": (ROOTS["list"], b"\x82\xa1\x61a\x82\x79\x10\x00" + b"k" * 4096 + b"\x01\x02", 1, 4),
+    "channel_dict": (ROOTS["list"], b"\xa1\x61k" + TEXT, 1, 1),
     "little_room": (ROOTS["list"], TEXT, 1, 9),
     "first_to_close": ((0, b"\x00\x7f\x00\x7f" + b"\x01" * 127, b""), b"\x02", 1, 4),
     "closes": (

@@ -25,6 +25,7 @@ enum {
     PAGES_OF_A_ROW = 2,
     PAGE_SIZE = 4096,
     PAYLOAD_SIZE_MAX = 8 * 1024,
+    LARGE_SIZE_MIN = 4096,
     GROUP_SIZE_MAX = 16 * 1024,
     READERS_AFTER = 256 /* commits: then Python looks for dead ones */
 };
@@ -203,6 +204,20 @@ static PyObject *head_for(const module_state *state, PyObject *memory, PyObject 
     return head;
 }
 
+/* The size of a change's items; more than a commit may have for one that the store may have already. */
+static size_t size_of(PyObject *change)
+{
+    uint64_t operation;
+    uint64_t count;
+    view items;
+    if (!read_number_at(change, CHANGE_OPERATION, &operation) || !read_number_at(change, CHANGE_COUNT, &count) ||
+        !read_bytes_at(change, CHANGE_PAYLOAD, &items)) {
+        return PAYLOAD_SIZE_MAX + 1;
+    }
+    bool is_one = operation != CHANGE_APPEND || count == 1;
+    return is_one && items.size >= LARGE_SIZE_MIN ? PAYLOAD_SIZE_MAX + 1 : items.size;
+}
+
 /* What the writes change; NULL where that is not plain, or much. */
 static PyObject *changes_for(PyObject *module, PyObject *const *parts, PyObject *direct, PyObject *head)
 {
@@ -212,8 +227,7 @@ static PyObject *changes_for(PyObject *module, PyObject *const *parts, PyObject 
     Py_ssize_t count = changes == NULL || changes == Py_None ? 0 : PyList_Size(changes);
     size_t size = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        view payload;
-        size += read_bytes_at(PyList_GetItem(changes, i), CHANGE_PAYLOAD, &payload) ? payload.size : PAYLOAD_SIZE_MAX;
+        size += size_of(PyList_GetItem(changes, i));
     }
     if (count == 0 || size > PAYLOAD_SIZE_MAX) {
         Py_XDECREF(changes);
@@ -256,7 +270,7 @@ static bool append(const module_state *state, const scene *seen, PyObject *made,
 
 /* Note all that has changed with a commit that is in the journal, as `Deferred.take_over` does. */
 static void take_over(const module_state *state, PyObject *const *parts, const scene *seen, PyObject *made,
-                      PyObject *appended, PyObject *rows, size_t group_size)
+                      PyObject *records, PyObject *rows, size_t group_size)
 {
     PyObject *deferred = parts[PART_DEFERRED];
     PyObject *steady = parts[PART_STEADY];
@@ -270,7 +284,7 @@ static void take_over(const module_state *state, PyObject *const *parts, const s
     set_number(state, seen->transaction, NAME_CHANGES, changes);
     set_number(state, seen->transaction, NAME_FIRST_LSN, seen->lsn);
     set_number(state, seen->transaction, NAME_SIZE_BYTES, record_size);
-    (void)PyObject_SetAttr(seen->transaction, state->names[NAME_APPENDED], appended);
+    (void)PyObject_SetAttr(seen->transaction, state->names[NAME_APPENDED], records);
     (void)PyObject_SetAttr(seen->transaction, state->names[NAME_ROWS], rows);
     (void)PyObject_SetAttr(seen->transaction, state->names[NAME_WAITING], seen->waiting);
     (void)PyObject_SetAttr(seen->transaction, state->names[NAME_IS_FLUSHED], Py_False);
@@ -295,32 +309,33 @@ static PyObject *commit(PyObject *module, PyObject *const *parts, PyObject *call
     const module_state *state = PyModule_GetState(module);
     PyObject *head = shared(head_for(state, seen->memory, direct)); /* the memory lets go of it */
     PyObject *changes = head == NULL ? NULL : changes_for(module, parts, direct, head);
-    PyObject *appended = PyList_New(1);
+    PyObject *records = PyList_New(1);
     PyObject *rows = PyDict_New();
     PyObject *made = NULL;
-    if (changes != NULL && appended != NULL && rows != NULL) {
+    if (changes != NULL && records != NULL && rows != NULL) {
         PyObject *const args[] = {
             seen->memory, PyTuple_GetItem(direct, DIRECT_THREAD), PyTuple_GetItem(direct, DIRECT_BRANCH), head, head,
             PyTuple_GetItem(head, HEAD_STATE), changes, Py_False, PyTuple_GetItem(direct, DIRECT_METADATA),
-            PyTuple_GetItem(direct, DIRECT_WRITTEN), now_us,
+            PyTuple_GetItem(direct, DIRECT_WRITTEN), now_us, Py_None,
         };
         (void)PyObject_SetAttr(caller, state->names[NAME_LAST], Py_None); /* until all of it is in */
         made = sl_checkpoint(module, args, sizeof args / sizeof args[0]);
     }
     size_t group_size = 0;
-    bool is_done = made != NULL && made != Py_None &&
-                   PyList_SetItem(appended, 0, shared(PyTuple_GetItem(made, MADE_RECORD))) == 0 &&
+    bool is_made = made != NULL && PyTuple_Check(made); /* else nothing was done, or there is an error */
+    bool is_done = is_made &&
+                   PyList_SetItem(records, 0, shared(PyTuple_GetItem(made, MADE_RECORD))) == 0 &&
                    PyDict_SetItem(rows, PyTuple_GetItem(made, MADE_PAGE_KEY), PyTuple_GetItem(made, MADE_PAGE)) == 0 &&
                    append(state, seen, made, &group_size);
     if (is_done) {
-        take_over(state, parts, seen, made, appended, rows, group_size);
+        take_over(state, parts, seen, made, records, rows, group_size);
     }
-    if (is_done || made == Py_None) { /* else what was remembered may be half of it */
+    if (is_done || (made != NULL && !is_made)) { /* else what was remembered may be half of it */
         (void)PyObject_SetAttr(caller, state->names[NAME_LAST], seen->last);
     }
     Py_XDECREF(head);
     Py_XDECREF(changes);
-    Py_XDECREF(appended);
+    Py_XDECREF(records);
     Py_XDECREF(rows);
     if (!is_done) {
         Py_XDECREF(made);

@@ -10,7 +10,6 @@
 #include "objects.h"
 
 enum {
-    APPENDS_MAX = 32,
     DIGESTS_SIZE = 3 * SL_DIGEST_SIZE,
     CHECKSUM_SIZE = 8,
     LOG_KEY_SIZE = 8,
@@ -18,19 +17,6 @@ enum {
     LISTS_MAX = 8,
     VERSIONS_PER_PAGE = 32
 };
-
-typedef struct {
-    uint64_t row;
-    uint64_t at;
-    uint64_t content_end;
-    uint64_t end;
-} place;
-
-/* Of a list that was appended to: its root, and its open first level if that was made, too. */
-typedef struct {
-    place root;
-    place open;
-} appended;
 
 /* --- what it changes -------------------------------------------------------------------------------- */
 
@@ -67,7 +53,7 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
             !read_node_at(change, CHANGE_OPEN, &open, &open_content_size, &open_lsn)) {
             return FAILED;
         }
-        if (*appends == APPENDS_MAX || kind > SL_KIND_KEYED) {
+        if (*appends == SL_APPENDS_MAX || kind > SL_KIND_KEYED) {
             return UNKNOWN;
         }
         status = sl_step_append(step, key.bytes, key.size, payload.bytes, payload.size, count, (int)kind, root.bytes,
@@ -87,18 +73,54 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
 
-static outcome gather(sl_step *step, PyObject *changes, view state, size_t content_size, appended *places,
-                      size_t *appends)
+/* Forget what was asked, and what was gathered for it. */
+static void forget(workroom *room)
 {
+    PyObject *kept[] = {room->asked, room->changes};
+    room->asked = room->changes = NULL;
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        Py_XDECREF(kept[i]);
+    }
+}
+
+static outcome gather(workroom *room, PyObject *changes, view state, size_t content_size)
+{
+    sl_step *step = &room->step;
+    forget(room);
+    room->appends = 0;
     bool is_list = PyList_Check(changes);
     Py_ssize_t count = PyObject_Length(changes);
     outcome result = count < 0 ? FAILED : KNOWN;
     sl_step_begin(step);
     for (Py_ssize_t i = 0; i < count && result == KNOWN; i++) {
         PyObject *change = is_list ? PyList_GetItem(changes, i) : PyTuple_GetItem(changes, i);
-        result = change == NULL ? FAILED : gather_one(step, change, state, content_size, places, appends);
+        result = change == NULL ? FAILED
+                                : gather_one(step, change, state, content_size, room->places, &room->appends);
     }
     return result;
+}
+
+/* Whether the store has none of the step's large leaves: the caller says so of `asked`. If he has not been asked, he is. */
+static outcome look_at_large(workroom *room, PyObject *changes, PyObject *asked)
+{
+    uint8_t digests[SL_STEP_ROWS_MAX * SL_DIGEST_SIZE];
+    size_t size = 0;
+    view given = {NULL, 0};
+    for (uint64_t row = 0; row < room->step.row_count; row++) {
+        if (sl_step_is_large(&room->step, row)) {
+            memcpy(digests + size, sl_step_row_digest(&room->step, row), SL_DIGEST_SIZE);
+            size += SL_DIGEST_SIZE;
+        }
+    }
+    if (asked != Py_None && !read_bytes(asked, &given)) {
+        return FAILED;
+    }
+    if (size == 0 || (given.size == size && memcmp(given.bytes, digests, size) == 0)) {
+        return KNOWN;
+    }
+    room->asked = bytes_of(digests, size);
+    room->changes = shared(changes);
+    return room->asked == NULL ? FAILED : UNKNOWN;
 }
 
 /* --- the checkpoint ------------------------------------------------------------------------------------ */
@@ -166,8 +188,8 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
            (step->row_count == 0 || (all->rows && all->data && all->root));
 }
 
-/* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us) */
-enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ARGUMENTS };
+/* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us, asked) */
+enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ARGUMENTS };
 
 static PyObject *node_of(const module_state *state, view data, const place *where, PyObject *lsn)
 {
@@ -368,7 +390,7 @@ static bool read_time(PyObject *object, uint64_t *time_us)
 
 /* Fill the room with all that the checkpoint brings to the disk. */
 static outcome make(const module_state *state, PyObject *const *args, origin *parent, uint64_t *numbers,
-                    uint64_t *lsn, appended *places, size_t *appends, sl_output *out)
+                    uint64_t *lsn, sl_output *out)
 {
     uint8_t encoded[8 * SL_CHECKPOINT_NUMBERS];
     uint8_t chain[SL_DIGEST_SIZE];
@@ -380,7 +402,8 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     view written;
     view page;
     static const uint8_t no_id[] = {0xF6};
-    sl_step *step = &state->room->step;
+    workroom *room = state->room;
+    sl_step *step = &room->step;
     outcome found = sl_read_origin(args[PARENT], parent) ? number(state, args, parent, numbers) : FAILED;
     if (found != KNOWN) {
         return found;
@@ -399,10 +422,16 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     for (size_t i = 0; i < SL_CHECKPOINT_NUMBERS; i++) {
         write_be(encoded + 8 * i, numbers[i], 8);
     }
-    found = gather(step, args[CHANGES], root, (size_t)content_size, places, appends);
-    if (found != KNOWN) {
-        return found;
+    if (room->asked == NULL || room->asked != args[ASKED] || room->changes != args[CHANGES]) {
+        found = gather(room, args[CHANGES], root, (size_t)content_size);
+        if (found == KNOWN && step->large_count > 0) {
+            found = look_at_large(room, args[CHANGES], args[ASKED]);
+        }
+        if (found != KNOWN) {
+            return found;
+        }
     }
+    forget(room); /* it is used up */
     bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
     int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, parent->root_digest, encoded,
                                 parent->digest, no_id, sizeof no_id, metadata.bytes, metadata.size, written.bytes,
@@ -415,21 +444,22 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     const module_state *state = PyModule_GetState(module);
     uint64_t numbers[SL_CHECKPOINT_NUMBERS];
     uint64_t lsn = 0;
-    appended places[APPENDS_MAX];
-    size_t appends = 0;
     origin parent;
     if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {
-        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 11 arguments, after bind_checkpoint()");
+        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 12 arguments, after bind_checkpoint()");
         return NULL;
     }
     sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};
-    outcome found = make(state, args, &parent, numbers, &lsn, places, &appends, &out);
+    outcome found = make(state, args, &parent, numbers, &lsn, &out);
     if (found == FAILED) {
         return NULL;
     }
     if (found == UNKNOWN) {
-        return shared(Py_None);
+        return shared(state->room->asked ? state->room->asked : Py_None);
     }
+    appended places[SL_APPENDS_MAX]; /* a copy: from where a head is made on a finalizer may use the room */
+    size_t appends = state->room->appends;
+    memcpy(places, state->room->places, appends * sizeof *places);
     uint8_t log_key[LOG_KEY_SIZE];
     uint8_t page_key[PAGE_KEY_SIZE] = {'v'};
     write_be(log_key, lsn, 8);
@@ -443,9 +473,9 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
         head = head_of(state, args, &parent, &all, numbers, places, appends, lsn);
     }
     if (head != NULL) {
-        result = Py_BuildValue("OKy#Oy#OOO", head, (unsigned long long)lsn, log_key, (Py_ssize_t)LOG_KEY_SIZE,
+        result = Py_BuildValue("OKy#Oy#OOOO", head, (unsigned long long)lsn, log_key, (Py_ssize_t)LOG_KEY_SIZE,
                                all.record, page_key, (Py_ssize_t)PAGE_KEY_SIZE, all.page_value,
-                               all.rows ? all.rows : Py_None, all.data ? all.data : Py_None);
+                               all.rows ? all.rows : Py_None, all.data ? all.data : Py_None, Py_None);
     }
     if (result != NULL && !remember(state, args, head, &all, numbers, lsn)) {
         Py_DECREF(result);

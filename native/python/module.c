@@ -57,7 +57,7 @@ static PyObject *bind_event(PyObject *module, PyObject *type)
 static int module_exec(PyObject *module)
 {
     module_state *state = PyModule_GetState(module);
-    state->room = PyMem_Malloc(sizeof *state->room);
+    state->room = PyMem_Calloc(1, sizeof *state->room);
     bool is_whole = state->room != NULL;
     for (size_t i = 0; i < NAMES; i++) {
         state->names[i] = PyUnicode_InternFromString(name_texts[i]);
@@ -82,6 +82,10 @@ static void module_free(void *module)
     }
     for (size_t i = 0; i < NAMES; i++) {
         Py_XDECREF(state->names[i]);
+    }
+    if (state->room != NULL) {
+        Py_XDECREF(state->room->asked);
+        Py_XDECREF(state->room->changes);
     }
     PyMem_Free(state->room);
     state->room = NULL;

@@ -46,9 +46,28 @@ enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
 #define SL_NAME_INDEX(NAME, TEXT) NAME_##NAME,
 typedef enum { SL_NAMES(SL_NAME_INDEX) NAMES } name_index;
 
+enum { SL_APPENDS_MAX = 32 };
+
+typedef struct {
+    uint64_t row;
+    uint64_t at;
+    uint64_t content_end;
+    uint64_t end;
+} place;
+
+/* Of a list that was appended to: its root, and its open first level if that was made, too. */
+typedef struct {
+    place root;
+    place open;
+} appended;
+
 /* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
     sl_step step;
+    appended places[SL_APPENDS_MAX];
+    size_t appends;
+    PyObject *asked; /* NULL, or the digests of the step's large leaves, which its caller was asked to look up */
+    PyObject *changes; /* of that step */
     uint8_t output[SL_ROOM_SIZE];
 } workroom;
 

@@ -88,7 +88,17 @@ from statelog.kernels.record import (
     record_rows,
 )
 from statelog.kernels.reduce import add, compare, merge_maps, union
-from statelog.kernels.step import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, Change, Stepped, step, step_prints
+from statelog.kernels.step import (
+    STEP_ADD,
+    STEP_APPEND,
+    STEP_PUT,
+    STEP_PUT_ONCE,
+    Change,
+    Stepped,
+    find_large,
+    step,
+    step_prints,
+)
 from statelog.kernels.verify import ForeignRef, RecordFacts, RecordVerifier
 from statelog.kernels.version_page import (
     VersionEntry,
@@ -167,6 +177,7 @@ __all__ = [
     "entries_copy",
     "entries_table",
     "find_key",
+    "find_large",
     "find_position",
     "fingerprint_find",
     "found_checkpoint",

@@ -31,6 +31,11 @@ bind_event: Callable[[type], None] = _module.bind_event
 bind_checkpoint: Callable[..., None] = _module.bind_checkpoint
 bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int]], None] = _module.bind_writes
 checkpoint: Callable[..., Any] = _module.checkpoint
+"""Makes a checkpoint, and remembers it; None, and nothing was done, where a batch must.
+
+Where the changes bring leaves of 4,096 bytes and up it returns their digests, joined, and has done nothing. If the
+store has none of them, it is called again with the same changes and these as the last argument, which else is None.
+"""
 
 commit_alone: Callable[[tuple[object, ...], object, tuple[object, ...]], Any] = _module.commit_alone
 """Commits writes behind what waits, without a flush, and returns what `checkpoint` does; None where Python must.

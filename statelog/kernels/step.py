@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
@@ -33,7 +34,10 @@ _prints: Callable[..., int] = lib.sl_step_prints
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
-_ROW_SIZE_BYTES: Final = 29
+_ROW = Struct(">B20sII")
+_ROW_SIZE_BYTES: Final = _ROW.size
+_LEAF: Final = 1
+_LARGE_SIZE_BYTES_MIN: Final = 4096
 _RECORD_AT: Final = 60
 """Three digests stand before the record."""
 _OUTPUT_SIZE_BYTES: Final = 128 * 1024
@@ -69,6 +73,8 @@ class Stepped(NamedTuple):
     """Of the state's root, last: number of the node made, and where it begins, where its content ends, and where it
     ends behind `nodes_at`. Of each append before that, the same of the list's root; and before these numbers, the last
     three of the list's open first level, zeros if that stays what it was."""
+    large: list[tuple[int, bytes]]
+    """Number and digest of each leaf of 4,096 bytes and up: it is a step only if the store has none of them."""
 
 
 class _Room:
@@ -120,7 +126,8 @@ def step(
 
     Returns:
         None where the general path must be taken: a chunk closes of a map, or of a list's first level, or the open one
-        is not known; a value becomes a tree, types do not go together, there is too much of it, bytes are damaged.
+        is not known; a value is a set, or becomes a tree of several nodes, types do not go together, there is too much
+        of it, bytes are damaged.
     """
     try:
         room = _idle.pop()
@@ -172,10 +179,24 @@ def step(
         whole = unpack_bytes(room.characters, room.output.size)
         nodes_at -= _RECORD_AT
         rows_at = nodes_at - _ROW_SIZE_BYTES * count
-        fields = (whole[:20], whole[20:40], whole[40:60], whole[60:end], whole[end:], count, rows_at, nodes_at, places)
+        record = whole[60:end]
+        large = find_large(record[rows_at:nodes_at]) if gathered.large_count else []
+        fields = (
+            whole[:20], whole[20:40], whole[40:60], record, whole[end:], count, rows_at, nodes_at, places, large,
+        )  # fmt: skip
         made = _new(Stepped, fields)
     _idle.append(room)
     return made
+
+
+def find_large(rows: bytes) -> list[tuple[int, bytes]]:
+    """Return number and digest of each row that is of a leaf of 4,096 bytes and up."""
+    found, begin = [], 0
+    for number, (type_, digest, content_end, end) in enumerate(_ROW.iter_unpack(rows)):
+        if type_ == _LEAF and content_end - begin >= _LARGE_SIZE_BYTES_MIN:
+            found.append((number, digest))
+        begin = end
+    return found
 
 
 def step_prints(items: bytes, key_item: bytes, prints: bytearray) -> bytes | None:

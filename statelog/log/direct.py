@@ -12,6 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
+from statelog.format.keys import Place, encode_digest_key, encode_place
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.format.seal import seal
 from statelog.kernels import checkpoint, plain_changes
 from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
@@ -36,9 +39,12 @@ kernels.bind_checkpoint(
 
 _GOES_ON, _GOES_BACK = False, True
 
-Made = tuple[Head, int, bytes, bytes, bytes, bytes, bytes | None, bytes | None]
+_LARGE_MAX = 8
+"""So many large leaves a direct commit brings at most: each is an entry of the index."""
+
+Made = tuple[Head, int, bytes, bytes, bytes, bytes, bytes | None, bytes | None, dict[bytes, bytes] | None]
 """A checkpoint: what is remembered of it; LSN, its key, record; key and sealed value of its version page; rows and data
-of the record's nodes, if it has any."""
+of the record's nodes, if it has any; sealed values of more entries of the index, by key, if there are any."""
 
 
 class DirectCommit(NamedTuple):
@@ -75,12 +81,16 @@ class DirectCommit(NamedTuple):
             changes = changes_of(Batch(transaction, cache, memory), head, state, writes, grown)
             if changes is None:
                 return None
-        made: Made | None = checkpoint(
-            memory, thread, branch, head, head, state, changes, _GOES_ON, metadata, written, time.time_ns() // 1000
-        )
+        arguments = (
+            memory, thread, branch, head, head, state, changes, _GOES_ON, metadata, written, time.time_ns() // 1000,
+        )  # fmt: skip
+        made = checkpoint(*arguments, None)
+        large = made if type(made) is bytes else None
+        if large is not None:
+            made = checkpoint(*arguments, large) if _are_new(transaction, large) else None
         if grown and made is not None:
             remember_grown(memory, grown, made[0].lists)
-        return made
+        return _with_large(made, thread) if large is not None and made is not None else made
 
 
 class DirectRollback(NamedTuple):
@@ -111,9 +121,26 @@ class DirectRollback(NamedTuple):
             target = find(View(transaction), thread, branch, named)
         made: Made | None = checkpoint(
             memory, thread, branch, head, target, NO_ROOT, (), _GOES_BACK, metadata, NOTHING_WRITTEN,
-            time.time_ns() // 1000,
+            time.time_ns() // 1000, None,
         )  # fmt: skip
         return made
+
+
+def _are_new(transaction: WriteTransaction, digests: bytes) -> bool:
+    """Tell whether the store has none of some large leaves."""
+    if len(digests) > _LARGE_MAX * DIGEST_SIZE_BYTES:
+        return False
+    places = range(0, len(digests), DIGEST_SIZE_BYTES)
+    return all(transaction.get_index(encode_digest_key(digests[at : at + DIGEST_SIZE_BYTES])) is None for at in places)
+
+
+def _with_large(made: Made, thread: int) -> Made:
+    """Enter a checkpoint's large leaves into the index, too."""
+    rows = {}
+    for number, digest in kernels.find_large(made[6] or b""):
+        key = encode_digest_key(digest)
+        rows[key] = seal(key, encode_place(Place(made[1], number, thread, is_borrowed=False)))
+    return (*made[:8], rows)
 
 
 def _is_as_expected(expected: object, version: int) -> bool:

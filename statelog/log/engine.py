@@ -226,10 +226,10 @@ class Engine:
         return result
 
     def _put(self, made: Made, last: _Last, transaction: WriteTransaction) -> Head:
-        head, lsn, key, record, page_key, page, rows, data = made
+        head, lsn, key, record, page_key, page, rows, data, entries = made
         if rows is not None and data is not None:
             transaction.callbacks += (partial(self.cache.put_nodes, lsn, rows, data),)
-        transaction.put_checkpoint(lsn, key, record, page_key, page)
+        transaction.put_checkpoint(lsn, key, record, {page_key: page, **entries} if entries else {page_key: page})
         last.transaction, last.changes = transaction, transaction.changes
         self.last = last
         return head

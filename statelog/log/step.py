@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
-from statelog.format.keys import encode_checkpoint_id_key, encode_lsn, encode_page_key
+from statelog.format.keys import (
+    Place,
+    encode_checkpoint_id_key,
+    encode_digest_key,
+    encode_lsn,
+    encode_page_key,
+    encode_place,
+)
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pack_numbers
 from statelog.log.batch import NO_LISTS, Head, Staged
@@ -87,7 +94,9 @@ def take_step(
     step = _make(batch, head, head, line, state, root, changes, NO_TARGET, checkpoint_id, metadata, written)
     if step is None:
         return None
-    (digest, chain, root_digest, record, page, count, rows_at, nodes_at, places), key, lsn, time_us = step
+    (digest, chain, root_digest, record, page, count, rows_at, nodes_at, places, large), key, lsn, time_us = step
+    if large and not _are_new(batch, large):
+        return None
     lists, nodes = head.lists, NO_NODES
     if count:
         rows, data = record[rows_at:nodes_at], record[nodes_at:]
@@ -102,11 +111,18 @@ def take_step(
     event = _new(CheckpointEvent, fields)
     batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
     batch.index[key] = page
+    for number, leaf in large:
+        batch.index[encode_digest_key(leaf)] = encode_place(Place(lsn, number, line[0], is_borrowed=False))
     if checkpoint_id is not None:
         batch.index[encode_checkpoint_id_key(line[0], checkpoint_id)] = encode_lsn(lsn)
     stepped = _new(Head, (event, digest, page, state, lists))
     batch.new_heads[line[:2]] = stepped
     return stepped
+
+
+def _are_new(batch: Batch, large: Sequence[tuple[int, bytes]]) -> bool:
+    """Tell whether the store has none of some leaves."""
+    return all(batch.get_index(encode_digest_key(digest)) is None for _number, digest in large)
 
 
 def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: bytes, written: bytes) -> Head | None:

@@ -146,8 +146,8 @@ class DeferredTransaction(WriteTransaction):
         self.rows.update(rows)
         self.changes += len(rows)
 
-    def put_checkpoint(self, lsn: int, log_key: bytes, record: bytes, page_key: bytes, page: bytes) -> None:  # noqa: ARG002
-        """Append a record, and store a page of the index that is sealed already."""
+    def put_checkpoint(self, lsn: int, log_key: bytes, record: bytes, rows: Mapping[bytes, bytes]) -> None:  # noqa: ARG002
+        """Append a record, and put into the index what is sealed already."""
         if self.appended:
             self._append(lsn, (record,))
         else:  # nearly always
@@ -155,8 +155,8 @@ class DeferredTransaction(WriteTransaction):
             self.appended.append(record)
             self.changes += 1
             self.size_bytes = len(record)
-        self.rows[page_key] = page
-        self.changes += 1
+        self.rows.update(rows)
+        self.changes += len(rows)
 
     def _append(self, lsn: int, records: Sequence[bytes]) -> None:
         if not self.appended:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from statelog.storage.environment import Environment
     from statelog.storage.writing import WriteTransaction
 
-Made = tuple[Any, int, bytes, bytes, bytes, bytes, Any, Any]
-"""What comes of it; LSN, its key, record; key and sealed value of an index entry; and two that are for the caller."""
+Made = tuple[Any, int, bytes, bytes, bytes, bytes, Any, Any, dict[bytes, bytes] | None]
+"""What comes of it; LSN, its key, record; key and sealed value of an index entry; two that are for the caller; and more
+such entries, if there are any."""
 
 
 class Last(Protocol):
@@ -173,9 +174,10 @@ class FastPath:
             size_bytes = len(record)
             if environment.is_forked or size_bytes > DEFERRED_GROUP_BYTES_MAX:
                 return None
-            transaction.changes += 2
+            rows = {made[4]: made[5], **made[8]} if made[8] else {made[4]: made[5]}
+            transaction.changes += 1 + len(rows)
             transaction.first_lsn, transaction.size_bytes = lsn, size_bytes
-            transaction.appended, transaction.rows = [record], {made[4]: made[5]}
+            transaction.appended, transaction.rows = [record], rows
             transaction.is_flushed = is_flushed
             if armed:
                 point("deferred.before_journal")

@@ -212,8 +212,8 @@ class WriteTransaction(ReadTransaction):
             if armed:
                 point("commit.after_put_index")
 
-    def put_checkpoint(self, lsn: int, log_key: bytes, record: bytes, page_key: bytes, page: bytes) -> None:
-        """Append a record, and store a page of the index that is sealed already.
+    def put_checkpoint(self, lsn: int, log_key: bytes, record: bytes, rows: Mapping[bytes, bytes]) -> None:
+        """Append a record, and put into the index what is sealed already.
 
         Raises:
             StorageError: the LSN is not above the last one. Facts: lsn.
@@ -221,7 +221,7 @@ class WriteTransaction(ReadTransaction):
         if self._borrowed:
             self._take_back()
         put = self._raw.put
-        self.changes += 2
+        self.changes += 1 + len(rows)
         if not self.appended:
             self.first_lsn = lsn
         self.size_bytes += len(record)
@@ -234,7 +234,8 @@ class WriteTransaction(ReadTransaction):
         if armed:
             point("commit.after_put_log")
             point("commit.before_put_index")
-        put(page_key, page, True, True, False, self._index)
+        for key, value in rows.items():
+            put(key, value, True, True, False, self._index)
         if armed:
             point("commit.after_put_index")
 

@@ -266,4 +266,4 @@ def strip(head):
     """Return a head without what follows from the clock, which the two ways may ask unequally often."""
     event = head.event._replace(time_us=0, parent_digest=b"")
     lists = {key: (digest, bytes(node.data), opened[:2]) for key, (digest, node, opened) in head.lists.items()}
-    return event, head.page[:24], head.state and head.state.data, lists
+    return event, head.page[:16], head.state and head.state.data, lists

@@ -14,7 +14,7 @@ import statelog
 from statelog import kernels, reducers
 from statelog.errors import StatelogError
 from statelog.format import cbor
-from statelog.format.keys import VERSIONS_PER_PAGE, encode_page_key
+from statelog.format.keys import VERSIONS_PER_PAGE, decode_place, encode_page_key
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
 from statelog.items import put, put_once, read, remove, whole
 from statelog.lineage import Lineage
@@ -34,11 +34,20 @@ SCHEMA = {
     "plain": reducers.replace,
 }
 
-items = st.one_of(
-    own.values(),
-    st.text(max_size=200),
-    st.builds(lambda size: "z" * size, st.sampled_from([60, 62, 63, 70, 4092, 4093, 4094, 4100])),
+sizes = st.sampled_from([60, 62, 63, 70, 4080, 4092, 4093, 4094, 4100, 5000, 9000, 16_380, 16_381, 16_382, 17_000])
+texts = st.builds(lambda size, letter: letter * size, sizes, st.sampled_from("xyz"))
+large = st.one_of(
+    texts,
+    texts.map(str.encode),
+    st.builds(lambda text, number: {"role": "user", "content": text, "n": number}, texts, st.integers(0, 3)),
+    st.lists(texts, max_size=3),
+    st.lists(texts, max_size=3).map(tuple),
+    st.builds(lambda text, other: {"a": {"b": [text, {"c": other}], "t": (text,)}, "": None}, texts, texts),
+    st.builds(lambda count, size: ["w" * size] * count, st.integers(0, 300), st.integers(0, 90)),
+    st.builds(lambda count: {f"{number:03}": number for number in range(count)}, st.integers(0, 900)),
+    st.builds(lambda count: {"of": {f"element {number}" for number in range(count)}}, st.integers(0, 600)),
 )
+items = st.one_of(own.values(), st.text(max_size=200), large)
 messages = st.lists(
     st.one_of(
         st.builds(lambda number, text: {"id": f"m{number}", "text": text}, st.integers(0, 60), st.text(max_size=90)),
@@ -155,7 +164,15 @@ def commit_alike(stores, thread_id, commits, commit=commit_to):
             if store is stores[0]:
                 ways += taken
         assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert places(stores[0]) == places(stores[1]) == places(stores[2])
     return ways
+
+
+def places(store):
+    """What the index says of nodes that are found again over the whole store, but for their number in a record."""
+    with store.read() as view:
+        found = dict(view.transaction.scan_index(b"d"))
+    return {key: decode_place(payload)._replace(node=0) for key, payload in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +209,38 @@ def test_common_commits_are_steps(stores):
         [{"messages": [{"id": f"b{number}", "text": "t" * 100}]}, {"plain": "p" * number}] for number in range(300)
     ]
     assert commit_alike(stores, "common", updates).count("direct") > 200
+
+
+MESSAGES = {
+    "text": lambda key: f"{key} text" * 600,
+    "chat": lambda key: {"id": key, "role": "user", "content": f"{key} chat" * 600},
+    "several large": lambda key: {"id": key, "in": f"{key} in " * 400, "out": [f"{key} out " * 400]},
+    "nested": lambda key: {"id": key, "call": {"arguments": {"of": [f"{key} " * 550] * 2}, "n": [1] * 9}},
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.parametrize("channel", ["log", "messages", "plain"])
+def test_large_items_are_steps_where_the_store_has_none_of_them(stores, name, channel):
+    """Once more they are found again: by the general path, which notes who borrows them."""
+    if channel == "messages" and name == "text":
+        return
+    fill = [[{"log": [f"entry {n}" * 6], "messages": [{"id": f"a{n}", "x": "y" * 50}]}] for n in range(9)]
+    items = [MESSAGES[name](f"{channel} {number:03}") for number in range(40)]
+    commits = [[{channel: item if channel == "plain" else [item]}] for item in items]
+    thread_id = f"large {name} {channel}"
+    taken = commit_alike(stores, thread_id, fill)
+    assert commit_alike(stores, thread_id, commits) == ["direct"] * 40
+    assert commit_alike(stores, f"{thread_id} again", fill) == taken
+    assert commit_alike(stores, f"{thread_id} again", commits) == []
+    for store in stores:
+        assert store.thread(thread_id).state[channel] == store.thread(f"{thread_id} again").state[channel]
+
+
+def test_trees_of_several_nodes_and_cut_strings_are_no_steps(stores):
+    no_steps = [{f"f{each:03}": each for each in range(900)}, "x" * 17_000, set(range(900)), list(range(900))]
+    assert commit_alike(stores, "no steps", [[{"plain": 1}], [{"plain": 2}]]) == ["direct"]
+    assert commit_alike(stores, "no steps", [[{"plain": value}] for value in no_steps]) == []
 
 
 GROWING = {
