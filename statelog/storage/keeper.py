@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import StatelogError
+from statelog.storage.locks import call_if_free
 
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
@@ -78,6 +79,7 @@ class Keeper:
                 seen = self.commits
                 if idle_s and environment.deferred.is_on:
                     environment.deferred.settle()
+                call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
                 if idle_s >= IDLE_S and self._rest(alarm, seen):
                     return
 

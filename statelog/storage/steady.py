@@ -319,6 +319,13 @@ class Steady:
             pin.abort()
             self.pins -= 1
 
+    def unpin_if_outrun(self) -> None:
+        """Give the pin back, which holds more and more pages for nobody, if others have advanced: see `prepare`."""
+        if self._pin is None or self._slots is None:
+            return
+        if newest_epoch(self._slots) - self._pin_epoch > _EPOCHS_BEHIND_MAX:
+            self.unpin()
+
     # --- joining and leaving ------------------------------------------------------------
 
     def _join(self) -> None:

@@ -2,11 +2,14 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+import statelog
 from statelog.errors import AccessError, CorruptionError, JournalMissingError, StorageError, StoreLockedError
 from statelog.limits import HELD_PAGES_MAX
 from statelog.storage import faults, recovery, steady
@@ -320,3 +323,44 @@ def test_a_barrier_flushes(open_environment, append):
     assert environment.steady.is_dirty
     environment.flush_journal()
     assert not environment.steady.is_dirty
+
+
+IDLE = """
+import statelog, sys
+with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
+    thread = store.thread("idle")
+    thread.commit({"x": 0})
+    print("committed", flush=True)
+    for line in sys.stdin:
+        thread.commit({"x": int(line)})
+        print("committed", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("durability", "size_bytes_max"), [("commit", 8 << 20), ("interval", 40 << 20)])
+def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_bytes_max):
+    """It gives its pin back as the others go on, and commits as before when it is done."""
+    command = [sys.executable, "-c", IDLE, path, durability]
+    with (
+        statelog.open(path, durability=durability) as store,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
+    ):
+        thread = store.thread("busy")
+        thread.commit({"x": 0})
+        assert child.stdout.readline()
+        largest = number = 0
+        for turn in range(3):
+            until = time.monotonic() + 0.9  # within a second of its commit: then it rests anyhow
+            while time.monotonic() < until:
+                number += 1
+                thread.commit({"x": number})
+            largest = max(largest, path.stat().st_size)
+            child.stdin.write(f"{turn}\n")
+            child.stdin.flush()
+            assert child.stdout.readline()
+        child.stdin.close()
+        assert child.wait() == 0
+        assert store.thread("idle").state["x"] == 2
+        assert store.verify().ok
+        assert largest <= size_bytes_max
+        assert number > 300
