@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.branches import BranchInfo, list_branches
 from statelog.checkpoint import Checkpoint
-from statelog.errors import CheckpointNotFoundError
+from statelog.errors import CheckpointNotFoundError, UsageError
 from statelog.format import keys
 from statelog.history import iterate_history
 from statelog.located import Located
@@ -127,6 +127,9 @@ class Thread(Located):
             StorageError: `durable`, and the flush failed: it is committed, and may be lost when power fails.
 
         """
+        if durable is not None and type(durable) is not bool:
+            message = f"durable is True, False or None, not {durable!r}"
+            raise UsageError(message, argument="durable", value=durable)
         prepared = prepare_writes(self._schema, writes)
         made = self.commit_writes(
             prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=durable is not False

@@ -293,7 +293,7 @@ def test_closings_at_once_are_one(tmp_path: Path) -> None:
 def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     async def main() -> aio.Store:
         store = await aio.open(tmp_path / "a.state")
-        busy = [asyncio.ensure_future(store._runner.run(time.sleep, 0.1)) for _ in range(WORKERS_MAX)]
+        busy = [asyncio.ensure_future(store._runner.run(time.sleep, 0.5)) for _ in range(WORKERS_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):

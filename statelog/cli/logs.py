@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _BODY_CHARACTERS_MAX = 120
 _THREAD_CHARACTERS_MAX = 24
 _EXPIRED = "(expired)"
+_STORE = "(store)"
+"""Of a policy for threads to come."""
 
 
 @click.command(short_help="Print the event log, and follow it.")
@@ -68,7 +70,8 @@ def _of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[Log
 def _format_record(record: LogRecord) -> str:
     """Return one line; columns stay in place without knowing what comes."""
     body = {key: value for key, value in record.body.items() if key != "state_digest" and value not in (None, {}, [])}
-    thread = escape(shorten(record.thread_id or _EXPIRED, _THREAD_CHARACTERS_MAX))
+    thread = record.thread_id or (_STORE if "pattern" in record.body else _EXPIRED)
+    thread = escape(shorten(thread, _THREAD_CHARACTERS_MAX))
     return (
         f"{record.lsn:>8}  {format_time(record.time)}  {record.type:<10}  {format_size(record.size_bytes):>8}"
         f"  {thread:<{_THREAD_CHARACTERS_MAX}}  {render(body, _BODY_CHARACTERS_MAX)}"

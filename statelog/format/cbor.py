@@ -351,13 +351,21 @@ def _locate_inside(value: Any, path: str, depth: int) -> None:
             _locate(member, f"{path}[{index}]", depth + 1)
 
 
+_KEY_HEAD_SIZE_BYTES = 3
+"""Before a text that is so long."""
+
+
 def _locate_key(key: object, path: str) -> None:
     if type(key) is not str:
         _refuse(path, key, f" as a key: {key!r} (keys are str)")
     _locate_surrogate(key, f"{path} key")
-    if len(key.encode()) > KEY_SIZE_BYTES_MAX - 3:
-        message = f"{path}: a key of {len(key)} characters, {KEY_SIZE_BYTES_MAX} bytes are allowed"
-        raise LimitError(message, path=path, actual=len(key), limit=KEY_SIZE_BYTES_MAX)
+    _locate_size(len(key.encode()) + _KEY_HEAD_SIZE_BYTES, path, "a key")
+
+
+def _locate_size(size_bytes: int, path: str, what: str) -> None:
+    if size_bytes > KEY_SIZE_BYTES_MAX:
+        message = f"{path}: {what} of {size_bytes} bytes as CBOR, at most {KEY_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
 
 
 def _locate_element(value: set[Any] | frozenset[Any], path: str, depth: int) -> None:
@@ -365,9 +373,7 @@ def _locate_element(value: set[Any] | frozenset[Any], path: str, depth: int) -> 
         if _holds_nan(element):
             _refuse(path, element, " NaN in a set (NaN is not equal to itself)")
         _locate(element, f"{path}{{{repr(element)[:40]}}}", depth + 1)
-        if len(_encoders[type(element)](element, depth + 1)) > KEY_SIZE_BYTES_MAX:
-            message = f"{path}: a set element above {KEY_SIZE_BYTES_MAX} bytes"
-            raise LimitError(message, path=path, limit=KEY_SIZE_BYTES_MAX)
+        _locate_size(len(_encoders[type(element)](element, depth + 1)), path, "a set element")
     items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
     if _has_twins(items):
         _refuse(path, value, " with two elements of the same bytes (a NaN is in them)")
