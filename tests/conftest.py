@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from statelog.testing import identical
 _MEMORY = Path("/dev/shm")
 
 
-def pytest_configure():
+def pytest_configure(config):
+    """See to it that temporary stores cost little, and the processes that tests start."""
+    _put_stores_into_memory()
+    _keep_bytecode(config)
+
+
+def _put_stores_into_memory():
     """Put temporary stores into memory where there is room for that.
 
     What the tests here ask of the disk a file system in memory gives too: a killed process loses
@@ -28,12 +35,24 @@ def pytest_configure():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
+def _keep_bytecode(config):
+    """Have the library compiled once, and not by every one of a thousand processes, each half a second.
+
+    Where Python is not to write bytecode (PYTHONDONTWRITEBYTECODE, as in containers) it goes to a directory that
+    is removed at the end. Workers of xdist find that done.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        kept = tempfile.mkdtemp(prefix="statelog-bytecode-")
+        os.environ["PYTHONPYCACHEPREFIX"] = kept
+        config.add_cleanup(lambda: shutil.rmtree(kept, ignore_errors=True))
+
+
 _COMMON = {
     "deadline": None,
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-hypothesis.settings.register_profile("dev", max_examples=50, **_COMMON)
+hypothesis.settings.register_profile("dev", max_examples=25, **_COMMON)
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
 hypothesis.settings.register_profile("brief", max_examples=15, derandomize=True, **_COMMON)
 hypothesis.settings.register_profile("nightly", max_examples=20_000, **_COMMON)
