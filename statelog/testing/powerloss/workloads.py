@@ -7,6 +7,7 @@ import io
 import random
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -313,6 +314,7 @@ def _copies() -> tuple[Step, ...]:
     )
 
 
+@cache
 def standard_workloads() -> tuple[Workload, ...]:
     """Return a workload for every way in which a store writes."""
     old = (*_commits("a", 12), *_commits("b", 8, size=900))
