@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _LONG_S = 3600.0
 
+_SHARES = {"no pin": 0.25}
+"""Of the cuts of some controls: after four cuts in succession this one leaves some 75 bad images."""
+
 
 # --- stores: called by name in the processes that are recorded -----------------------
 
@@ -223,7 +226,7 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         "interval without its flushes": forget_flushes(recorded("interval"), of_journal=True),
         "data never flushed": forget_flushes(epochs, of_journal=False),
         "slot written before the flush": recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
-        "no pin": recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=4),
+        "no pin": recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=3),
         "slot of a killed process not flushed": recorded(
             "killed processes", f"{__name__}:{open_without_following.__name__}"
         ),
@@ -243,12 +246,17 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
 def examine_controls(recordings: dict[str, Recording], **options: Any) -> list[PowerLossReport]:
     """Look at controls until each is caught.
 
-    One that breaks the recovery is looked at by itself: it breaks the process that does so.
+    One that breaks the recovery is looked at by itself: it breaks the process that does so. And so is one that is
+    found out late, but then at several cuts on end: a share of the cuts finds it.
     """
-    alone = [[each] for each in recordings.values() if each.workload.setup.startswith(__name__)]
-    others = [each for each in recordings.values() if not each.workload.setup.startswith(__name__)]
+    alone = {
+        name: each for name, each in recordings.items() if name in _SHARES or each.workload.setup.startswith(__name__)
+    }
+    others = [each for name, each in recordings.items() if name not in alone]
+    groups = [(others, 1.0), *(([each], _SHARES.get(name, 1.0)) for name, each in alone.items())]
     return [
-        examine_recordings(group, images=1, thorough=False, until_bad=True, **options) for group in (others, *alone)
+        examine_recordings(group, images=1, share=share, thorough=False, until_bad=True, **options)
+        for group, share in groups
     ]
 
 
