@@ -11,9 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,6 +22,7 @@ from statelog.storage import faults
 from statelog.testing.comparing import assert_matches
 from statelog.testing.history import Commit, Held, perform, perform_all
 from statelog.testing.model import StoreModel
+from statelog.testing.nursery import Born, serve
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,7 +36,6 @@ FURTHER_COMMIT = Commit("after the crash", ({},))
 """What `assert_recovered` does to the store at last, to see that it works."""
 
 _TIMEOUT_S = 60.0
-_CHILD = "from statelog.testing import crash; crash._run_child()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +84,8 @@ class Child:
             environment[faults.ENVIRONMENT_VARIABLE] = f"{fault}:kill"
         self.history = history
         self.acknowledged = 0
-        self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
-            [sys.executable, "-c", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
         job = pickle.dumps((sys.path, os.fspath(path), history, schema, durability, acknowledges_early))
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as stdin:  # broken: it died at once, `wait` tells of what
-            stdin.write(job)
-        self._process.stdin = None
+        self._process = Born(job, environment)
 
     def __enter__(self) -> Self:
         return self
@@ -106,13 +94,11 @@ class Child:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Kill it, if it still runs."""
-        with self._process:
-            self._process.kill()
+        self._process.close()
 
     def await_acknowledged(self, count: int) -> None:
         """Return once so many operations are done, or the child is."""
-        assert self._process.stdout is not None
-        while self.acknowledged < count and os.read(self._process.stdout.fileno(), 1):  # unbuffered, as `wait` reads
+        while self.acknowledged < count and os.read(self._process.out, 1):  # unbuffered, as `wait` reads
             self.acknowledged += 1
 
     def kill(self) -> None:
@@ -126,7 +112,7 @@ class Child:
             RuntimeError: it failed in another way; the message has its last words.
 
         """
-        rest, words = self._process.communicate(timeout=_TIMEOUT_S)
+        rest, words = self._process.communicate(_TIMEOUT_S)
         self.acknowledged += len(rest)
         code = self._process.returncode
         if code not in (0, -signal.SIGKILL):
@@ -222,8 +208,10 @@ def _model(history: History, schema: object) -> StoreModel:
 
 
 def _run_child() -> None:
-    """Do what stdin says; one byte on stdout is one operation done."""
-    path_entries, path, history, schema, durability, acknowledges_early = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
+    """Fork for every job; in each child do it. One byte on stdout is one operation done."""
+    job = serve(int(sys.argv[1]))
+    faults.arm_from_environment()
+    path_entries, path, history, schema, durability, acknowledges_early = pickle.loads(job)  # noqa: S301 - from the parent
     sys.path[:] = path_entries
     with statelog.open(path, durability=durability) as store:
         held = Held(store)
