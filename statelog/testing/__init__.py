@@ -32,12 +32,12 @@ from statelog.testing.history import (
 from statelog.testing.identity import exact_form, identical
 from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
 from statelog.testing.on_demand import on_demand
+from statelog.testing.sample import SCHEMA
 
 if TYPE_CHECKING:
     from statelog.testing.algebra import check_reducer
     from statelog.testing.machine import crash_machine
     from statelog.testing.strategies import (
-        SCHEMA,
         elements,
         floats,
         histories,
@@ -97,7 +97,6 @@ __getattr__ = on_demand(
         "algebra": ("check_reducer",),
         "machine": ("crash_machine",),
         "strategies": (
-            "SCHEMA",
             "elements",
             "floats",
             "histories",

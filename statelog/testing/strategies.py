@@ -15,6 +15,7 @@ from statelog import reducers
 from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
 from statelog.testing.history import Commit, Copy, Fork, History, Operation, Rollback, Tag, Together, Untag, perform
 from statelog.testing.model import StoreModel
+from statelog.testing.sample import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -152,28 +153,6 @@ _LARGE = st.deferred(_large)
 
 # --- states and writes --------------------------------------------------------
 
-
-def keep_longer(current: str, write: str) -> str:
-    """Merge as a user's reducer would: the longer text stays, the current one if equally long."""
-    return write if len(write) > len(current) else current
-
-
-SCHEMA: Mapping[str, reducers.Reducer] = {
-    "query": reducers.replace,
-    "total": reducers.add,
-    "findings": reducers.add,
-    "text": reducers.add,
-    "steps": reducers.append,
-    "more": reducers.extend,
-    "seen": reducers.union,
-    "notes": reducers.merge,
-    "deep": reducers.deep_merge,
-    "best": reducers.max,
-    "least": reducers.min,
-    "messages": reducers.upsert("id"),
-    "longest": reducers.custom(keep_longer),
-}
-"""A schema with every reducer; `writes` and `histories` fit it."""
 
 _POOL: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 2**64, -(2**70), 0.5, -0.0, 1.1, math.inf, math.nan, "", "é", "x" * 63, "y" * 70),
