@@ -195,8 +195,8 @@ def test_what_cannot_be_copied_is_refused(store: statelog.Store, refused: Any) -
 
 def test_a_copy_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
     path = tmp_path / "small.state"
-    with statelog.open(path, durability="interval", max_size_bytes=2 << 20) as store:
-        fill(store, "a", 900, 200)
+    with statelog.open(path, durability="interval", max_size_bytes=1 << 20) as store:
+        fill(store, "a", 450, 200)
         before = described(store.thread("a"))
         copies = 0
         with contextlib.suppress(StoreFullError):

@@ -194,7 +194,7 @@ def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
         with contextlib.ExitStack() as stack:
             if is_kept_open:
                 stack.enter_context(statelog.open(path, durability="interval"))
-            for number in range(1100):
+            for number in range(500):
                 with statelog.open(path, durability="interval") as store:
                     thread = store.thread("t", schema=SCHEMA)
                     with thread.mount() as state:

@@ -50,8 +50,8 @@ def show(capsys):
 
 
 def test_a_failing_call_ends_in_one_of_three_ways(show):
-    report = check_faults(every=120, rounds=1)
-    assert report.cases == -(-report.cases_all // 120)
+    report = check_faults(every=150, rounds=1)
+    assert report.cases == -(-report.cases_all // 150)
     show(report)
     assert report.bad == []
     assert report.faults > 20

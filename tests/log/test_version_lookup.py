@@ -210,7 +210,7 @@ def test_a_flipped_bit_hides_a_version_or_does_not_matter(filled):
         lsns = {version: found_checkpoint(found)[0].lsn for version, found in known.items()}
         meta = (transaction_id & 1) * PAGE
         hidden = 0
-        for at in range(0, len(memory), 3):
+        for at in range(0, len(memory), 7):
             if meta + META_LAST_PAGE_AT <= at < meta + META_LAST_PAGE_AT + 8:
                 continue  # where the file ends is checked when it is opened
             before = memory[at]

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import statelog
@@ -315,6 +315,7 @@ channel_writes = st.one_of(
 )
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(commits=st.lists(st.lists(channel_writes, min_size=1, max_size=4), min_size=1, max_size=12))
 def test_a_step_in_a_state_of_many_channels(stores, commits):
     thread_id = f"t{next(thread_numbers)}"

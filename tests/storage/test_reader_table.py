@@ -44,7 +44,7 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
 
     thread = threading.Thread(target=read)
     thread.start()
-    for _ in range(25):
+    for _ in range(10):
         if os.fork() == 0:
             os._exit(0)
         os.wait()
