@@ -43,11 +43,15 @@ class Born:
         self.returncode: int | None = None
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the child
         try:
-            _nursery().send(job, environment, (its_out, self._words.fileno(), its_status))
-        finally:
-            os.close(its_out)
-            os.close(its_status)
-        self._pid = self._read_status()
+            try:
+                _nursery().send(job, environment, (its_out, self._words.fileno(), its_status))
+            finally:
+                os.close(its_out)
+                os.close(its_status)
+            self._pid = self._read_status()
+        except BaseException:
+            self._let_go()
+            raise
 
     def _read_status(self) -> int:
         data = os.read(self._status, _SIZE.size)
@@ -90,6 +94,9 @@ class Born:
         """Kill it, and let go of everything."""
         self.kill()
         self._end()
+        self._let_go()
+
+    def _let_go(self) -> None:
         os.close(self.out)
         os.close(self._status)
         self._words.close()
@@ -111,13 +118,16 @@ class _Nursery:
         with self._lock:
             if self._calls is None or self._variables != variables:
                 self._start(variables)
-            assert self._calls is not None
             try:
-                socket.send_fds(self._calls, [_SIZE.pack(len(message))], descriptors)
-                self._calls.sendall(message)
-            except OSError:
-                self.end()
-                raise
+                self._send(message, descriptors)
+            except OSError:  # it has died
+                self._start(variables)
+                self._send(message, descriptors)
+
+    def _send(self, message: bytes, descriptors: tuple[int, ...]) -> None:
+        assert self._calls is not None
+        socket.send_fds(self._calls, [_SIZE.pack(len(message))], descriptors)
+        self._calls.sendall(message)
 
     def _start(self, variables: dict[str, str]) -> None:
         self.end()
