@@ -76,7 +76,7 @@ def show(capsys):
 
 
 def test_a_power_cut_loses_nothing_acknowledged(recordings, show):
-    report = examine_recordings([recordings[name] for name in QUICK], images=1, share=1 / 3)
+    report = examine_recordings([recordings[name] for name in QUICK], images=1, share=1 / 4)
     show(report)
     assert report.bad == []
     assert report.ok
