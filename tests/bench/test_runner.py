@@ -52,7 +52,7 @@ def test_tables_tell_durability_and_what_was_missed(tmp_path):
     _code, text = run_to_text(["one-committer", "last-items"], tmp_path)
     assert "durability: commit; SQLite: WAL, synchronous=FULL" in text
     assert "last-items" in text.split("Targets")[1]
-    assert "of 3 targets met" in text
+    assert "of 4 targets met" in text
     assert "Sizes were shrunk by 0.001" in text
 
 
