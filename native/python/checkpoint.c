@@ -137,7 +137,7 @@ typedef struct {
     PyObject *data;
     PyObject *root; /* node data of the state */
     uint64_t row_count;
-    place root_place;
+    node_place root_place;
 } made;
 
 static void drop(made *all)
@@ -179,7 +179,7 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
     }
     if (step->row_count > 0) {
         const uint8_t *nodes = out->bytes + step->nodes_at;
-        all->root_place = (place){step->row, step->at, step->content_end, step->end};
+        all->root_place = (node_place){step->row, step->at, step->content_end, step->end};
         all->rows = bytes_of(nodes - rows_size, rows_size);
         all->data = bytes_of(nodes, (size_t)(step->record_end - step->nodes_at));
         all->root = bytes_of(nodes + step->at, (size_t)(step->end - step->at));
@@ -191,7 +191,7 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
 /* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us, asked) */
 enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ARGUMENTS };
 
-static PyObject *node_of(const module_state *state, view data, const place *where, PyObject *lsn)
+static PyObject *node_of(const module_state *state, view data, const node_place *where, PyObject *lsn)
 {
     PyObject *fields[] = {bytes_of(data.bytes + where->at, (size_t)(where->end - where->at)),
                           number_of(where->content_end - where->at), shared(lsn)};

@@ -53,12 +53,12 @@ typedef struct {
     uint64_t at;
     uint64_t content_end;
     uint64_t end;
-} place;
+} node_place;
 
 /* Of a list that was appended to: its root, and its open first level if that was made, too. */
 typedef struct {
-    place root;
-    place open;
+    node_place root;
+    node_place open;
 } appended;
 
 /* What one call at a time works in, under the interpreter's lock. */
