@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.format.keys import Place, encode_digest_key, encode_place
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.format.seal import seal
 from statelog.kernels import checkpoint, plain_changes
@@ -20,7 +19,7 @@ from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
 from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN
 from statelog.log.names import channel_keys
-from statelog.log.step import NO_ROOT, NOTHING_GROWN, changes_of, remember_grown
+from statelog.log.step import NO_ROOT, NOTHING_GROWN, are_new, changes_of, place_rows, remember_grown
 from statelog.log.view import View
 from statelog.tree.node import ROOT, Node
 
@@ -87,7 +86,9 @@ class DirectCommit(NamedTuple):
         made = checkpoint(*arguments, None)
         large = made if type(made) is bytes else None
         if large is not None:
-            made = checkpoint(*arguments, large) if _are_new(transaction, large) else None
+            leaves = [large[at : at + DIGEST_SIZE_BYTES] for at in range(0, len(large), DIGEST_SIZE_BYTES)]
+            is_new = len(leaves) <= _LARGE_MAX and are_new(transaction, leaves)
+            made = checkpoint(*arguments, large) if is_new else None
         if grown and made is not None:
             remember_grown(memory, grown, made[0].lists)
         return _with_large(made, thread) if large is not None and made is not None else made
@@ -126,21 +127,10 @@ class DirectRollback(NamedTuple):
         return made
 
 
-def _are_new(transaction: WriteTransaction, digests: bytes) -> bool:
-    """Tell whether the store has none of some large leaves."""
-    if len(digests) > _LARGE_MAX * DIGEST_SIZE_BYTES:
-        return False
-    places = range(0, len(digests), DIGEST_SIZE_BYTES)
-    return all(transaction.get_index(encode_digest_key(digests[at : at + DIGEST_SIZE_BYTES])) is None for at in places)
-
-
 def _with_large(made: Made, thread: int) -> Made:
     """Enter a checkpoint's large leaves into the index, too."""
-    rows = {}
-    for number, digest in kernels.find_large(made[6] or b""):
-        key = encode_digest_key(digest)
-        rows[key] = seal(key, encode_place(Place(made[1], number, thread, is_borrowed=False)))
-    return (*made[:8], rows)
+    rows = place_rows(kernels.find_large(made[6] or b""), made[1], thread)
+    return (*made[:8], {key: seal(key, payload) for key, payload in rows.items()})
 
 
 def _is_as_expected(expected: object, version: int) -> bool:

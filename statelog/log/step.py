@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from statelog.kernels import Change, Stepped
     from statelog.log.batch import Batch, Held, Memory
     from statelog.log.lines import Line
+    from statelog.storage.writing import WriteTransaction
 
 STEP_UPSERT = -1
 """An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""
@@ -95,7 +96,7 @@ def take_step(
     if step is None:
         return None
     (digest, chain, root_digest, record, page, count, rows_at, nodes_at, places, large), key, lsn, time_us = step
-    if large and not _are_new(batch, large):
+    if large and not are_new(batch, [leaf for _number, leaf in large]):
         return None
     lists, nodes = head.lists, NO_NODES
     if count:
@@ -111,8 +112,7 @@ def take_step(
     event = _new(CheckpointEvent, fields)
     batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
     batch.index[key] = page
-    for number, leaf in large:
-        batch.index[encode_digest_key(leaf)] = encode_place(Place(lsn, number, line[0], is_borrowed=False))
+    batch.index.update(place_rows(large, lsn, line[0]))
     if checkpoint_id is not None:
         batch.index[encode_checkpoint_id_key(line[0], checkpoint_id)] = encode_lsn(lsn)
     stepped = _new(Head, (event, digest, page, state, lists))
@@ -120,9 +120,16 @@ def take_step(
     return stepped
 
 
-def _are_new(batch: Batch, large: Sequence[tuple[int, bytes]]) -> bool:
-    """Tell whether the store has none of some leaves."""
-    return all(batch.get_index(encode_digest_key(digest)) is None for _number, digest in large)
+def are_new(reader: Batch | WriteTransaction, leaves: Sequence[bytes]) -> bool:
+    """Tell whether the store has none of some large leaves, given by their digests."""
+    return all(reader.get_index(encode_digest_key(leaf)) is None for leaf in leaves)
+
+
+def place_rows(large: Sequence[tuple[int, bytes]], lsn: int, thread: int) -> dict[bytes, bytes]:
+    """Return what the index says of a record's large leaves, by key."""
+    return {
+        encode_digest_key(leaf): encode_place(Place(lsn, number, thread, is_borrowed=False)) for number, leaf in large
+    }
 
 
 def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: bytes, written: bytes) -> Head | None:

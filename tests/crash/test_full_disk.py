@@ -13,7 +13,7 @@ SIZE_BYTES = 3 << 20
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 3 MiB, for which it takes the right to mount one: CI has it, a user may not.
+    """A file system of 3 MiB, for which it takes the right to mount one: root has it mostly, a user may not.
 
     Without it the promise is still tested, on refusals by the shim (test_faults.py); what only a real one shows is that
     writes come short.
