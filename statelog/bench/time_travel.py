@@ -27,7 +27,9 @@ _BIG = (100_000, 10_000)
 """Versions, and documents of 10 KB in the state."""
 _PER_REPEAT = 40
 
-_ROLLBACK_SIDES = ("small", "big", "smallest commit, small", "smallest commit")
+_ROLLBACK_SIDES = ("small", "big", "smallest commit, small", "smallest commit", "big, warm")
+_WARM_TARGETS = 10
+"""Versions whose records and pages stay in the processor's caches: what a rollback costs but for cold memory."""
 _FORK_SIDES = ("small", "big")
 
 
@@ -71,6 +73,7 @@ def _rollbacks(bench: Bench) -> Iterator[dict[str, Operation]]:
             _rollback(small, count),
             _rollback(big, count),
             *commits,
+            _rollback(big, _WARM_TARGETS),
         )  # each finds the other store in the caches
         yield dict(zip(_ROLLBACK_SIDES, operations, strict=True))
 
@@ -99,7 +102,7 @@ def _fork(thread: Thread) -> Operation:
 def _measure_rollback(bench: Bench) -> Result:
     with _rollbacks(bench) as operations:
         samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
-    small, big, small_commit, smallest = samples.values()
+    small, big, small_commit, smallest, warm = samples.values()
     return Result(
         checks=(
             at_most("median rollback, big of small", big.p50_us / small.p50_us, 1.3),
@@ -110,6 +113,7 @@ def _measure_rollback(bench: Bench) -> Result:
             big.side(f"rollback, {_named(*_big(bench))}"),
             small_commit.side(f"smallest commit, {_named(*_SMALL)}"),
             smallest.side(f"smallest commit, {_named(*_big(bench))}"),
+            warm.side(f"rollback to one of {_WARM_TARGETS} versions, {_named(*_big(bench))}"),
         ),
     )
 
