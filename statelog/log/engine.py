@@ -14,9 +14,9 @@ from statelog.log.names import channel_keys
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
 from statelog.log.view import View
-from statelog.storage.deferred import NotDeferrableError
 from statelog.storage.environment import Environment
 from statelog.storage.faults import armed
+from statelog.storage.waiting import NotDeferrableError
 
 if TYPE_CHECKING:
     import os

@@ -27,18 +27,18 @@ import lmdb
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
-from statelog.storage.deferred import NotDeferrableError
 from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import armed, point
 from statelog.storage.headroom import NoHeadroomError
 from statelog.storage.requests import NONE, Request, wake_all
+from statelog.storage.waiting import NotDeferrableError
 from statelog.storage.writing import Stage, WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.deferred import DeferredTransaction
     from statelog.storage.environment import Environment
+    from statelog.storage.waiting import DeferredTransaction
 
 T = TypeVar("T")
 

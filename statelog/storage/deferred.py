@@ -15,25 +15,21 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from heapq import merge
-from operator import itemgetter
 from os import getpid
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
 from statelog.errors import StatelogError, StorageError, UsageError
-from statelog.format.seal import seal, unseal
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX, DEFERRED_RECORDS_MAX, DEFERRED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.locks import call_if_free
-from statelog.storage.transactions import ReadTransaction, encode_lsn
-from statelog.storage.writing import Stage, WriteTransaction
+from statelog.storage.transactions import encode_lsn
+from statelog.storage.waiting import DeferredTransaction, NotDeferrableError, Waiting
+from statelog.storage.writing import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from statelog.storage.environment import Environment
 
 _COMMITS_TO_PAY = 4
@@ -46,8 +42,10 @@ _ROWS_MAX = 24
 """Entries of the index that one transaction may put."""
 
 _ROOM_ROWS = _ROWS_MAX + 16
-_ROOM_SIZE_BYTES = DEFERRED_GROUP_BYTES_MAX + 64 * 1024
-"""What the file is made long enough for, where it is not: one transaction at the most, after some common ones."""
+_ROOM_SIZE_BYTES_MIN = 64 * 1024
+_ROOM_SHARE = 4
+"""What the file is made long enough for, where it is not: one transaction at the most, after common ones that fill this
+share of it, at least so many bytes, and no more than may wait."""
 
 _ROOM_A_COMMITTER_BYTES = 32 * 1024
 """And so much more for each OS thread that commits together with others."""
@@ -55,155 +53,6 @@ _ROOM_A_COMMITTER_BYTES = 32 * 1024
 _CHANGE_PAGES = 2
 _PAGE_SIZE_BYTES = 4096
 _COMMITTING, _COMMITTED = Stage.COMMITTING, Stage.COMMITTED
-
-
-class NotDeferrableError(Exception):
-    """A commit needs a transaction of LMDB's: nothing was done. It never reaches a caller."""
-
-
-class _NotBegun:
-    """Stands where LMDB's transaction would be."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NotDeferrableError
-
-
-_NOT_BEGUN = _NotBegun()
-
-
-class DeferredTransaction(WriteTransaction):
-    """Commits that are to wait: what waits counts as committed. It takes nothing away."""
-
-    _raw = _NOT_BEGUN
-    reader: ReadTransaction | None = None
-    """A look at what does not wait, where one was needed."""
-    stage = Stage.BEGUN
-    waiting: _Waiting
-    """What waited when it began; by now LMDB may have it."""
-
-    def __init__(self, environment: Environment, deferred: Deferred) -> None:
-        self._environment = environment  # and no call of super(), as there
-        self._borrowed = []
-        self.appended = []
-        self.is_flushed = environment.is_flushed_at_commit
-        self._deferred = deferred
-        self.rows: dict[bytes, bytes] = {}
-        """What it puts into the index: sealed, by key."""
-
-    def _snapshot_id(self) -> int:
-        return self._deferred.number
-
-    def mapped(self) -> tuple[int, int, int]:
-        """Return where LMDB's map lies, and which commit is read in it; see `ReadTransaction.mapped`."""
-        environment = self._environment
-        return environment.map_address, environment.handles.page_size_bytes, self._deferred.number
-
-    def _last_of_lmdb(self) -> ReadTransaction:
-        """Return a look at what does not wait."""
-        reader = self.reader
-        if reader is None:
-            reader = ReadTransaction(self._environment)
-            reader.begin_ungated()
-            self.reader = reader  # not before: `abort` ends it
-        return reader
-
-    def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record: of this transaction, one that waits, or one of LMDB's."""
-        if self.appended and lsn >= self.first_lsn:
-            return _nth(self.appended, lsn - self.first_lsn)
-        waiting = self.waiting
-        if waiting.records and lsn >= waiting.first_lsn:
-            return _nth(waiting.records, lsn - waiting.first_lsn)
-        return self._last_of_lmdb().get_log(lsn)
-
-    def get_index(self, key: bytes) -> bytes | None:
-        """Return the payload under `key`; see `ReadTransaction.get_index`."""
-        value = self.rows.get(key) or self.waiting.rows.get(key)
-        return self._last_of_lmdb().get_index(key) if value is None else unseal(key, value)
-
-    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with `prefix`, with their payloads; see `ReadTransaction.scan_index`."""
-        rows = {**self.waiting.rows, **self.rows}
-        keys = [
-            key for key in rows if key.startswith(prefix) and (not start or (key <= start if reverse else key >= start))
-        ]
-        ours = ((key, unseal(key, rows[key])) for key in sorted(keys, reverse=reverse))
-        lmdbs = self._last_of_lmdb().scan_index(prefix, start=start, reverse=reverse)
-        last = None
-        for key, payload in merge(ours, lmdbs, key=itemgetter(0), reverse=reverse):  # of equal keys, ours come first
-            if key != last:
-                yield key, payload
-            last = key
-
-    def put(self, lsn: int, records: Sequence[bytes], changes: Mapping[bytes, bytes | None]) -> None:
-        """Append records, and put into the index; see `WriteTransaction.put`."""
-        rows = {}
-        for key, payload in changes.items():
-            if payload is None:
-                raise NotDeferrableError
-            rows[key] = seal(key, payload)
-        self._append(lsn, records)
-        self.rows.update(rows)
-        self.changes += len(rows)
-
-    def put_checkpoint(self, lsn: int, log_key: bytes, record: bytes, rows: Mapping[bytes, bytes]) -> None:  # noqa: ARG002
-        """Append a record, and put into the index what is sealed already."""
-        if self.appended:
-            self._append(lsn, (record,))
-        else:  # nearly always
-            self.first_lsn = lsn
-            self.appended.append(record)
-            self.changes += 1
-            self.size_bytes = len(record)
-        self.rows.update(rows)
-        self.changes += len(rows)
-
-    def _append(self, lsn: int, records: Sequence[bytes]) -> None:
-        if not self.appended:
-            self.first_lsn = lsn
-        elif lsn != self.first_lsn + len(self.appended):
-            raise NotDeferrableError
-        self.appended += records
-        self.changes += len(records)
-        self.size_bytes += sum(map(len, records))
-
-    def end_reading(self) -> None:
-        """Let go of what does not wait."""
-        reader, self.reader = self.reader, None
-        if reader is not None:
-            reader.__exit__(None, None, None)
-
-    def abort(self) -> None:
-        """Drop the changes, and let go of everything; harmless after the transaction has ended."""
-        deferred, environment = self._deferred, self._environment
-        if self.stage is not _COMMITTED:
-            self.number = 0  # nothing follows it
-        if deferred.transaction is self:
-            deferred.transaction = None
-        if not environment.is_forked:
-            self.end_reading()
-            if self in environment.active_transactions:
-                environment.writer_thread = 0
-                environment.active_transactions.discard(self)
-
-
-def _nth(records: list[bytes], index: int) -> memoryview | None:
-    return memoryview(records[index]) if index < len(records) else None
-
-
-class _Waiting:
-    """What waits for one transaction of LMDB's."""
-
-    def __init__(self) -> None:
-        self.first_lsn = 0
-        self.records: list[bytes] = []
-        """From `first_lsn` on, in order."""
-        self.rows: dict[bytes, bytes] = {}
-        """Of the index, by key, as the last transaction left them: sealed."""
-        self.size_bytes = self.count = 0
-        """Of the records; of transactions. Bounds: what is interrupted may count twice."""
-        self.last: DeferredTransaction | None = None
-        """None: nothing waits."""
 
 
 class Deferred:
@@ -219,7 +68,7 @@ class Deferred:
 
     def __init__(self, environment: Environment) -> None:
         self.is_on = False
-        self.waiting = _Waiting()
+        self.waiting = Waiting()
         self.number = 0
         self.commits = 0
         self._environment = environment
@@ -251,7 +100,7 @@ class Deferred:
             return None
         transaction = DeferredTransaction(environment, self)
         try:
-            if self.is_on and len(self.waiting.records) >= self._records_max:
+            if self.is_on and not self.has_room:
                 self._make_room()
             environment.active_transactions.add(transaction)  # from here on the map stays where it is
             environment.writer_thread = get_ident()
@@ -279,8 +128,19 @@ class Deferred:
             try:
                 self.settling_thread = get_ident()
                 self._apply()
+                self._lengthen()
             finally:
                 self.settling_thread = 0
+
+    def _lengthen(self) -> bool:
+        """Have the file long enough for what is to wait (D4), and note how much may; False if it cannot be."""
+        environment = self._environment
+        ahead = min(max(self._end * _PAGE_SIZE_BYTES // _ROOM_SHARE, _ROOM_SIZE_BYTES_MIN), DEFERRED_SIZE_BYTES_MAX)
+        of_others = _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
+        size_bytes = DEFERRED_GROUP_BYTES_MAX + ahead + of_others
+        has_room = environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0
+        self._measure()
+        return has_room
 
     def _can_go_on(self) -> bool:
         """Tell whether one more may wait."""
@@ -327,9 +187,7 @@ class Deferred:
             if not locks.is_open_elsewhere() and steady.is_at_hand():
                 info = environment.handles.raw.info()
                 self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
-                size_bytes = _ROOM_SIZE_BYTES + _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
-                if environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0:
-                    self._measure()
+                if self._lengthen():
                     self.apart = 0
                     environment.gated = True
                     self.is_on = True
@@ -426,7 +284,7 @@ class Deferred:
 
     def _settle(self) -> None:
         environment = self._environment
-        if self.waiting.count < _COMMITS_TO_PAY:
+        if self.waiting.last is not None and self.waiting.count < _COMMITS_TO_PAY:
             self.apart = _COMMITS_APART
         self._apply()
         if environment.is_shut:  # nobody can begin
@@ -462,12 +320,12 @@ class Deferred:
             raise environment.steady.break_off() from error
         environment.steady.held.count(len(waiting.rows) + waiting.size_bytes // _PAGE_SIZE_BYTES + 1)
         waiting.last.number = self.number = number
-        self.waiting = _Waiting()
+        self.waiting = Waiting()
         self._measure()
         if armed:
             point("deferred.after_settling")
 
-    def _put_all(self, waiting: _Waiting) -> int:
+    def _put_all(self, waiting: Waiting) -> int:
         """Put what waits, and commit; return the transaction's id."""
         handles = self._environment.handles
         raw = handles.begin(None, None, True, True)
@@ -488,7 +346,7 @@ class Deferred:
             raw.abort()  # nothing, once it is committed
         return number
 
-    def _count_there(self, raw: Any, waiting: _Waiting) -> int:
+    def _count_there(self, raw: Any, waiting: Waiting) -> int:
         """Return how many records LMDB has: an interrupt may have come when it had committed them."""
         log = self._environment.handles.log
         there = 0

@@ -17,9 +17,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX
-from statelog.storage.deferred import DeferredTransaction, NotDeferrableError
 from statelog.storage.faults import armed, point
 from statelog.storage.requests import Request
+from statelog.storage.waiting import DeferredTransaction, NotDeferrableError
 from statelog.storage.writing import Stage
 
 if TYPE_CHECKING:
