@@ -300,6 +300,8 @@ int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_
 /* SL_FALLBACK where the channel has a value: it stays, or both are joined. */
 int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
                      const uint8_t *state, size_t state_size, size_t state_content_size);
+/* Take a channel out, if it is there. */
+int sl_step_remove(sl_step *step, const uint8_t *key, size_t key_size);
 /* open: the root's open first level; empty if there is none, or it is not known */
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
                    uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,

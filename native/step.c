@@ -107,6 +107,15 @@ int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const u
     return status != SL_OK ? status : hit.found ? SL_FALLBACK : sl_step_put(step, key, key_size, item, item_size);
 }
 
+int sl_step_remove(sl_step *step, const uint8_t *key, size_t key_size)
+{
+    sl_writer batch = batch_writer(step);
+    sl_writer locators = locators_writer(step);
+    sl_put(&batch, key, key_size);
+    sl_put_byte(&batch, SL_BATCH_DELETE);
+    return change_end(step, &batch, &locators);
+}
+
 /* The fingerprint of an item of a keyed list, big-endian. */
 static int put_fingerprint(const uint8_t *item, size_t size, const uint8_t *key, size_t key_size, sl_writer *entries)
 {

@@ -6,6 +6,7 @@ one is its parent, and on a new branch if its parent has a successor already.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,11 +14,14 @@ from statelog import items, kernels
 from statelog.branches import no_branch
 from statelog.checkpoint import Checkpoint, read_head
 from statelog.errors import CheckpointNotFoundError, ConflictError
-from statelog.format import keys
+from statelog.format import cbor, keys
 from statelog.log import writer
 from statelog.log.batch import Head
+from statelog.log.direct import DirectCommit
 from statelog.log.events import MAIN
+from statelog.log.names import is_plain_id
 from statelog.log.retention import POLICY_STEP_VERSIONS
+from statelog.log.step import NO_ROOT
 from statelog.session import Outcome
 from statelog.targets import find_named, head_at
 from statelog.tree.node import ROOT
@@ -36,6 +40,8 @@ __all__ = ["LineHead", "Lineage", "Twins"]
 
 _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
+_ONE_NAME = cbor.head(4, 1)
+_PARENTS_MAX = 64
 
 
 class Twins(NamedTuple):
@@ -57,13 +63,6 @@ class LineHead(NamedTuple):
     checkpoint: Checkpoint
 
 
-class _Ids(NamedTuple):
-    """The greatest id of a thread's checkpoints, when a record of this lineage's was the last of the log."""
-
-    lsn: int
-    greatest: bytes
-
-
 class Lineage:
     """One thread of a store, or of a snapshot of it.
 
@@ -76,7 +75,8 @@ class Lineage:
         self.id = thread_id
         self._asides: dict[str, tuple[int, int]] = {}
         """Thread and number of branches that were committed on aside."""
-        self._ids: _Ids | None = None
+        self._parents: dict[tuple[int, int], int] = {}
+        """LSNs of the checkpoints that were gone on from last, by their places."""
 
     # --- writing --------------------------------------------------------------------
 
@@ -115,17 +115,17 @@ class Lineage:
         """
         encoded = metadata if isinstance(metadata, bytes) else encode_metadata(metadata)
         written = written_item(writes)
-        name, greatest = id.encode(), b""
+        name = id.encode()
 
         def work(batch: Batch) -> Head:
-            nonlocal greatest
             thread = None if parent is None else _thread_at_head(batch, parent)
             is_at_head = thread is not None
             if thread is None:
                 thread = self._thread_for_writing(batch)
-            greatest = self._greatest_id(batch, thread)
-            is_taken = name <= greatest and batch.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
-            greatest = max(greatest, name)
+            is_taken = (
+                name <= batch.greatest_id(thread)
+                and batch.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
+            )
             if is_at_head and parent is not None:
                 branch = parent.place[1]
             else:
@@ -148,19 +148,15 @@ class Lineage:
                 writer.tag(batch, thread, id, head.event.lsn)
             return head
 
-        made = self._made(self._session.write(work))
-        if self._session.is_final:
-            self._ids = _Ids(made.lsn, greatest)
-        return made
-
-    def _greatest_id(self, batch: Batch, thread: int) -> bytes:
-        """Return the greatest id of the thread's checkpoints, empty if there is none."""
-        known = self._ids
-        if known is not None and known.lsn == batch.last_lsn():
-            return known.greatest
-        prefix = keys.encode_checkpoint_id_key(thread, "")
-        last = batch.last_index(prefix)
-        return b"" if last is None else last[0][len(prefix) :]
+        direct: DirectCommit | None = None
+        if parent is not None:
+            place = parent.place
+            if twins is None and self._session.is_final and is_plain_id(id):
+                direct = DirectCommit(*place, writes, encoded, written, parent.version, False, id, None, None)  # noqa: FBT003
+            if len(self._parents) >= _PARENTS_MAX:
+                self._parents.clear()
+            self._parents[place] = parent.lsn
+        return self._made(self._session.write(work, direct=direct))
 
     def commit_aside(
         self,
@@ -183,12 +179,8 @@ class Lineage:
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
-        known: _Ids | None = None
 
         def work(batch: Batch) -> Head:
-            nonlocal known
-            known = self._ids
-            known = known if known is not None and known.lsn == batch.last_lsn() else None
             thread, number = self._aside(batch, branch)
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
@@ -209,9 +201,34 @@ class Lineage:
 
         made = self._made(self._session.write(work, is_flushed=is_flushed))
         self._asides[branch] = made.place
-        if known is not None and self._session.is_final:
-            self._ids = known._replace(lsn=made.lsn)
         return made
+
+    def put_aside(
+        self, branch: str, name: Callable[[int], str], item: bytes, *, followed: Checkpoint | None
+    ) -> Checkpoint | None:
+        """Do what `commit_aside` does with one `items.put_once`, without a flush, if nobody and nothing is in the way.
+
+        Args:
+            branch: its name.
+            name: returns the channel, given the time of the commit in microseconds.
+            item: the value.
+            followed: see there.
+
+        Returns:
+            None, and nothing was done, where that must be called.
+
+        """
+        place = self._asides.get(branch)
+        if place is None or (followed is not None and self._parents.get(followed.place) == followed.lsn):
+            return None
+        kernels.cbor_check(item)
+        time_us = time.time_ns() // 1000
+        key = cbor.encode(name(time_us))
+        change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, NO_ROOT)
+        written = _ONE_NAME + key
+        direct = DirectCommit(*place, (), _NO_METADATA, written, None, False, None, [change], time_us)  # noqa: FBT003
+        outcome = self._session.try_write(direct)
+        return None if outcome is None else self._made(outcome)
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
         """Return thread and number of a branch, begun if need be; whose head is remembered is there."""

@@ -26,7 +26,7 @@ from uuid import uuid4
 from statelog import kernels
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
-from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_REMOVE
 from statelog.log.step import NO_ROOT, STEP_UPSERT
 from statelog.tree import reduce
 
@@ -123,7 +123,11 @@ class Removal:
 
     channel: str
     spec: str = "remove"
-    step: None = None
+
+    @property
+    def step(self) -> StepChange:
+        """What it is as part of a step."""
+        return STEP_REMOVE, b"", ""
 
     def merge(self, workspace: Workspace, _current: Slot | None, _identities: dict[bytes, bytes]) -> None:
         """Remove it."""
@@ -233,7 +237,7 @@ _OPERATIONS = {
     "extend": STEP_APPEND,
     "upsert": STEP_UPSERT,
 }
-kernels.bind_writes(Prepared, _OPERATIONS, NO_ROOT)
+kernels.bind_writes(Prepared, _OPERATIONS, NO_ROOT, Removal)
 
 
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:

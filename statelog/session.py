@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch, Head
+    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct
     from statelog.log.view import View
     from statelog.tree.node import Workspace
@@ -36,6 +37,9 @@ class Session(Protocol):
 
         Without `is_flushed` a later flush makes it durable.
         """
+
+    def try_write(self, direct: DirectCommit) -> Outcome | None:
+        """Do `direct`, for a later flush to make it durable; None, and nothing was done, if somebody is in the way."""
 
     def flush(self) -> None:
         """Make what was written durable, where it is not yet."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.batch import Batch, Head
+    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct, Engine
     from statelog.log.view import View
 
@@ -85,6 +86,9 @@ class Snapshot:
 
     def flush(self) -> None:
         """Nothing is committed here (internal)."""
+
+    def try_write(self, direct: DirectCommit) -> None:
+        """Nothing (internal)."""
 
     def after_commit(self, head: Head) -> None:
         """Nothing is committed here (internal)."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.compact import CompactionReport
+    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct
     from statelog.log.vacuum import RetentionReport
     from statelog.log.verify import VerifyReport
@@ -377,6 +378,11 @@ class Store:
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Outcome:
         """Commit (internal)."""
         return Outcome(self._engine.commit(work, is_flushed=is_flushed, direct=direct))
+
+    def try_write(self, direct: DirectCommit) -> Outcome | None:
+        """Commit if nobody is in the way (internal)."""
+        head = self._engine.try_commit(direct)
+        return None if head is None else Outcome(head)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

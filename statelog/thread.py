@@ -173,7 +173,8 @@ class Thread(Located):
 
         place = self._place_if_known() if written and checkpoint_id is None else None
         direct = place and _new(
-            DirectCommit, (*place, prepared, metadata_item, written, expected_version, self._schema.is_open)
+            DirectCommit,
+            (*place, prepared, metadata_item, written, expected_version, self._schema.is_open, None, None, None),
         )
         return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed, direct=direct))
 

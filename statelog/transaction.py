@@ -24,6 +24,7 @@ from statelog.tree.node import Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct, Engine
     from statelog.log.view import Transaction as ReadableTransaction
     from statelog.log.view import View
@@ -143,6 +144,9 @@ class Transaction:
             outcome = Outcome(work(self._rehearsal))
         self._operations.append((work, outcome))
         return outcome
+
+    def try_write(self, direct: DirectCommit) -> None:
+        """Nothing: there is a batch anyway."""
 
     def after_commit(self, head: Head) -> None:
         """Nothing yet: the end of the transaction sees to it."""

@@ -18,10 +18,16 @@ enum {
     PART_COMMITTER, PART_DEFERRED, PART_ENVIRONMENT, PART_KEEPER, PART_LOCKS, PART_STEADY, PART_WAKE, PART_TIME,
     PART_FIRST_LOCK, PART_SECOND_LOCK, PART_CHANNEL_KEYS, PARTS
 };
-enum { DIRECT_THREAD, DIRECT_BRANCH, DIRECT_WRITES, DIRECT_METADATA, DIRECT_WRITTEN, DIRECT_EXPECTED, DIRECT_IS_OPEN };
-enum { MADE_HEAD, MADE_LSN, MADE_LOG_KEY, MADE_RECORD, MADE_PAGE_KEY, MADE_PAGE };
 enum {
-    CHANGES_OF_A_COMMIT = 2,
+    DIRECT_THREAD, DIRECT_BRANCH, DIRECT_WRITES, DIRECT_METADATA, DIRECT_WRITTEN, DIRECT_EXPECTED, DIRECT_IS_OPEN, DIRECT_ID,
+    DIRECT_CHANGES, DIRECT_TIME, DIRECT_FIELDS
+};
+enum { END_TIME = 2 };
+enum {
+    MADE_HEAD, MADE_LSN, MADE_LOG_KEY, MADE_RECORD, MADE_PAGE_KEY, MADE_PAGE, MADE_NODE_ROWS, MADE_NODES, MADE_MORE
+};
+enum {
+    ROWS_MAX = 2, /* of the index: its version page, and its id */
     PAGES_OF_A_ROW = 2,
     PAGE_SIZE = 4096,
     PAYLOAD_SIZE_MAX = 8 * 1024,
@@ -223,7 +229,9 @@ static PyObject *changes_for(PyObject *module, PyObject *const *parts, PyObject 
 {
     PyObject *const args[] = {PyTuple_GetItem(direct, DIRECT_WRITES), PyTuple_GetItem(head, HEAD_LISTS),
                               parts[PART_CHANNEL_KEYS]};
-    PyObject *changes = sl_plain_changes(module, args, sizeof args / sizeof args[0]);
+    PyObject *given = PyTuple_GetItem(direct, DIRECT_CHANGES);
+    PyObject *changes = given == NULL || given == Py_None ? sl_plain_changes(module, args, sizeof args / sizeof args[0])
+                                                          : shared(given);
     Py_ssize_t count = changes == NULL || changes == Py_None ? 0 : PyList_Size(changes);
     size_t size = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -239,12 +247,11 @@ static PyObject *changes_for(PyObject *module, PyObject *const *parts, PyObject 
 /* --- the commit ----------------------------------------------------------------------------------------- */
 
 /* Put a record's group into the journal, and it among what waits; false, and nothing was changed there, on a failure. */
-static bool append(const module_state *state, const scene *seen, PyObject *made, size_t *group_size)
+static bool append(const module_state *state, const scene *seen, PyObject *made, PyObject *rows, size_t *group_size)
 {
     view session;
     view record;
     PyObject *record_object = PyTuple_GetItem(made, MADE_RECORD);
-    PyObject *key = PyTuple_GetItem(made, MADE_PAGE_KEY);
     if (!read_bytes(seen->session, &session) || !read_bytes(record_object, &record) ||
         record.size > GROUP_SIZE_MAX - SL_GROUP_OVERHEAD || session.size != SL_SESSION_SIZE) {
         return false;
@@ -252,8 +259,17 @@ static bool append(const module_state *state, const scene *seen, PyObject *made,
     uint8_t *group = state->room->output + SL_SESSION_SIZE;
     *group_size = sl_write_group(group, session.bytes, (uint64_t)seen->epoch, (uint64_t)seen->lsn,
                                  (uint64_t)seen->flushed, record);
-    PyObject *before = shared(PyDict_GetItemWithError(seen->rows, key));
-    bool is_in_rows = PyDict_SetItem(seen->rows, key, PyTuple_GetItem(made, MADE_PAGE)) == 0;
+    PyObject *key;
+    PyObject *value;
+    PyObject *before[ROWS_MAX];
+    Py_ssize_t at = 0;
+    size_t entered = 0;
+    bool is_in_rows = PyDict_Size(rows) <= ROWS_MAX;
+    while (is_in_rows && PyDict_Next(rows, &at, &key, &value)) {
+        before[entered] = shared(PyDict_GetItemWithError(seen->rows, key));
+        is_in_rows = PyDict_SetItem(seen->rows, key, value) == 0;
+        entered++;
+    }
     bool is_in_records = is_in_rows && PyList_Append(seen->records, record_object) == 0;
     bool is_done = is_in_records && pwrite((int)seen->descriptor, group, *group_size, (off_t)seen->at) ==
                                         (ssize_t)*group_size;
@@ -261,10 +277,13 @@ static bool append(const module_state *state, const scene *seen, PyObject *made,
         Py_ssize_t count = PyList_Size(seen->records);
         (void)PyList_SetSlice(seen->records, count - 1, count, NULL);
     }
-    if (!is_done && is_in_rows) {
-        (void)(before == NULL ? PyDict_DelItem(seen->rows, key) : PyDict_SetItem(seen->rows, key, before));
+    at = 0;
+    for (size_t i = 0; i < entered && PyDict_Next(rows, &at, &key, &value); i++) {
+        if (!is_done) {
+            (void)(before[i] == NULL ? PyDict_DelItem(seen->rows, key) : PyDict_SetItem(seen->rows, key, before[i]));
+        }
+        Py_XDECREF(before[i]);
     }
-    Py_XDECREF(before);
     return is_done;
 }
 
@@ -275,7 +294,7 @@ static void take_over(const module_state *state, PyObject *const *parts, const s
     PyObject *deferred = parts[PART_DEFERRED];
     PyObject *steady = parts[PART_STEADY];
     Py_ssize_t record_size = PyBytes_Size(PyTuple_GetItem(made, MADE_RECORD));
-    long long changes = number_in(state, seen->transaction, NAME_CHANGES) + CHANGES_OF_A_COMMIT;
+    long long changes = number_in(state, seen->transaction, NAME_CHANGES) + 1 + PyDict_Size(rows);
     long long size = number_in(state, seen->waiting, NAME_SIZE_BYTES) + record_size;
     set_number(state, steady, NAME_AT, seen->at + (long long)group_size);
     set_number(state, steady, NAME_END, seen->at + (long long)group_size);
@@ -302,6 +321,22 @@ static void take_over(const module_state *state, PyObject *const *parts, const s
     (void)PyObject_SetAttr(deferred, state->names[NAME_HAS_ROOM], has_room ? Py_True : Py_False);
 }
 
+/* Whether the time that a commit is to bear, if any, comes behind the last one's. */
+static bool is_behind(const module_state *state, PyObject *memory, PyObject *direct)
+{
+    uint64_t last_us;
+    uint64_t wanted_us;
+    PyObject *wanted = PyTuple_GetItem(direct, DIRECT_TIME);
+    if (wanted == Py_None) {
+        return true;
+    }
+    PyObject *end = PyObject_GetAttr(memory, state->names[NAME_END]);
+    bool is_behind = end != NULL && read_number_at(end, END_TIME, &last_us) && read_number(wanted, &wanted_us) &&
+                     wanted_us > last_us;
+    Py_XDECREF(end);
+    return is_behind;
+}
+
 /* Make the commit, and return what is made; NULL, and nothing was done, where Python must. */
 static PyObject *commit(PyObject *module, PyObject *const *parts, PyObject *caller, PyObject *direct,
                         PyObject *now_us, const scene *seen)
@@ -312,11 +347,11 @@ static PyObject *commit(PyObject *module, PyObject *const *parts, PyObject *call
     PyObject *records = PyList_New(1);
     PyObject *rows = PyDict_New();
     PyObject *made = NULL;
-    if (changes != NULL && records != NULL && rows != NULL) {
+    if (changes != NULL && records != NULL && rows != NULL && is_behind(state, seen->memory, direct)) {
         PyObject *const args[] = {
             seen->memory, PyTuple_GetItem(direct, DIRECT_THREAD), PyTuple_GetItem(direct, DIRECT_BRANCH), head, head,
             PyTuple_GetItem(head, HEAD_STATE), changes, Py_False, PyTuple_GetItem(direct, DIRECT_METADATA),
-            PyTuple_GetItem(direct, DIRECT_WRITTEN), now_us, Py_None,
+            PyTuple_GetItem(direct, DIRECT_WRITTEN), now_us, Py_None, PyTuple_GetItem(direct, DIRECT_ID),
         };
         (void)PyObject_SetAttr(caller, state->names[NAME_LAST], Py_None); /* until all of it is in */
         made = sl_checkpoint(module, args, sizeof args / sizeof args[0]);
@@ -326,7 +361,9 @@ static PyObject *commit(PyObject *module, PyObject *const *parts, PyObject *call
     bool is_done = is_made &&
                    PyList_SetItem(records, 0, shared(PyTuple_GetItem(made, MADE_RECORD))) == 0 &&
                    PyDict_SetItem(rows, PyTuple_GetItem(made, MADE_PAGE_KEY), PyTuple_GetItem(made, MADE_PAGE)) == 0 &&
-                   append(state, seen, made, &group_size);
+                   (PyTuple_GetItem(made, MADE_MORE) == Py_None ||
+                    PyDict_Update(rows, PyTuple_GetItem(made, MADE_MORE)) == 0) &&
+                   append(state, seen, made, rows, &group_size);
     if (is_done) {
         take_over(state, parts, seen, made, records, rows, group_size);
     }
@@ -356,7 +393,8 @@ static PyObject *time_us(const module_state *state, PyObject *time)
 PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);
-    if (count != 3 || !PyTuple_CheckExact(args[0]) || PyTuple_Size(args[0]) != PARTS || !PyTuple_Check(args[2])) {
+    if (count != 3 || !PyTuple_CheckExact(args[0]) || PyTuple_Size(args[0]) != PARTS || !PyTuple_Check(args[2]) ||
+        PyTuple_Size(args[2]) != DIRECT_FIELDS) {
         PyErr_SetString(PyExc_TypeError, "commit_alone() takes what an environment is made of, who commits, and what");
         return NULL;
     }
@@ -364,7 +402,8 @@ PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t co
     for (Py_ssize_t i = 0; i < PARTS; i++) {
         parts[i] = PyTuple_GetItem(args[0], i);
     }
-    PyObject *now_us = time_us(state, parts[PART_TIME]); /* first: a clock may be Python code */
+    PyObject *given = PyTuple_GetItem(args[2], DIRECT_TIME);
+    PyObject *now_us = given == Py_None ? time_us(state, parts[PART_TIME]) : shared(given); /* first: it may be Python code */
     if (now_us == NULL) {
         return NULL;
     }

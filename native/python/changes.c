@@ -1,6 +1,6 @@
 /* What prepared writes change in a state, where that can be told at once (statelog/log/step.py says it for all cases).
  *
- * Trust: objects.h. Invariant: nothing here runs Python code but to read a reducer's name, which is a slot.
+ * Trust: objects.h. Invariant: nothing here runs Python code but to read names of reducers and channels, which are slots.
  */
 #include "objects.h"
 
@@ -57,9 +57,25 @@ static PyObject *joined(PyObject *items, Py_ssize_t count)
     return all;
 }
 
+/* What the removal of a channel changes. */
+static outcome removal_of(const module_state *state, PyObject *const *args, PyObject *write, PyObject **change)
+{
+    PyObject *channel = PyObject_GetAttr(write, state->names[NAME_CHANNEL]);
+    PyObject *key = channel == NULL ? NULL : PyDict_GetItemWithError(args[CHANNEL_KEYS], channel);
+    Py_XDECREF(channel);
+    if (key == NULL) {
+        return PyErr_Occurred() ? FAILED : UNKNOWN;
+    }
+    *change = Py_BuildValue("iOy#iiOO", (int)CHANGE_REMOVE, key, "", (Py_ssize_t)0, 0, 0, state->no_node, state->no_node);
+    return *change == NULL ? FAILED : KNOWN;
+}
+
 /* What one write changes. */
 static outcome change_of(const module_state *state, PyObject *const *args, PyObject *write, PyObject **change)
 {
+    if ((PyObject *)Py_TYPE(write) == state->removal_type) {
+        return removal_of(state, args, write, change);
+    }
     if ((PyObject *)Py_TYPE(write) != state->write_type) {
         return UNKNOWN;
     }

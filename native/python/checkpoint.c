@@ -15,7 +15,8 @@ enum {
     LOG_KEY_SIZE = 8,
     PAGE_KEY_SIZE = 1 + 8 + 4 + 4,
     LISTS_MAX = 8,
-    VERSIONS_PER_PAGE = 32
+    VERSIONS_PER_PAGE = 32,
+    ID_ITEM_SIZE_MAX = 2 + SL_ID_SIZE_MAX
 };
 
 /* --- what it changes -------------------------------------------------------------------------------- */
@@ -63,6 +64,8 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
                                           {0, step->open_at, step->open_content_end, step->open_end}};
     } else if (operation == CHANGE_PUT) {
         status = sl_step_put(step, key.bytes, key.size, payload.bytes, payload.size);
+    } else if (operation == CHANGE_REMOVE) {
+        status = sl_step_remove(step, key.bytes, key.size);
     } else if (operation == CHANGE_ADD) {
         status = sl_step_add(step, key.bytes, key.size, payload.bytes, payload.size, state.bytes, state.size,
                              content_size);
@@ -127,14 +130,7 @@ static outcome look_at_large(workroom *room, PyObject *changes, PyObject *asked)
 
 /* What is made of one, in order of its fields as they are handed out or remembered. */
 typedef struct {
-    PyObject *digest;
-    PyObject *chain;
-    PyObject *root_digest;
-    PyObject *record;
-    PyObject *page;
-    PyObject *page_value;
-    PyObject *rows;
-    PyObject *data;
+    PyObject *digest, *chain, *root_digest, *record, *page, *page_value, *rows, *data;
     PyObject *root; /* node data of the state */
     uint64_t row_count;
     node_place root_place;
@@ -188,8 +184,8 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
            (step->row_count == 0 || (all->rows && all->data && all->root));
 }
 
-/* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us, asked) */
-enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ARGUMENTS };
+/* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us, asked, id) */
+enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ID, ARGUMENTS };
 
 static PyObject *node_of(const module_state *state, view data, const node_place *where, PyObject *lsn)
 {
@@ -277,7 +273,7 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
         [EVENT_ROOT_DIGEST] = shared(all->root_digest),
         [EVENT_ROOT_LSN] = has_nodes ? shared(lsn_object) : number_of(parent->root_lsn),
         [EVENT_ROOT_NODE] = number_of(has_nodes ? all->root_place.row : parent->root_node),
-        [EVENT_ID] = shared(Py_None),
+        [EVENT_ID] = shared(args[ID]),
         [EVENT_METADATA] = shared(args[METADATA]),
         [EVENT_WRITTEN] = shared(args[WRITTEN]),
         [EVENT_BORROWED] = shared(state->nothing_borrowed),
@@ -328,7 +324,7 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
     if (is_done && (numbers[SL_NUMBER_VERSION] != numbers[SL_NUMBER_DEPTH] || is_one != Py_True)) {
         is_done = PyDict_SetItem(jumps, at, jumped) == 0; /* elsewhere nobody asks: see jump.c */
     }
-    is_done = is_done && PyObject_SetAttr(memory, state->names[NAME_END], end) == 0;
+    is_done = is_done && sl_id_remember(state, memory, args[THREAD], args[ID]) && PyObject_SetAttr(memory, state->names[NAME_END], end) == 0;
     Py_XDECREF(end);
     Py_XDECREF(heads);
     Py_XDECREF(jumps);
@@ -401,7 +397,9 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     view metadata;
     view written;
     view page;
-    static const uint8_t no_id[] = {0xF6};
+    view id;
+    uint8_t id_item[ID_ITEM_SIZE_MAX] = {0xF6};
+    sl_writer id_writer = {id_item, sizeof id_item, 0, false};
     workroom *room = state->room;
     sl_step *step = &room->step;
     outcome found = sl_read_origin(args[PARENT], parent) ? number(state, args, parent, numbers) : FAILED;
@@ -412,8 +410,15 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
         !read_bytes_at(args[HEAD], HEAD_PAGE, &page) ||
         !read_bytes_at(args[STATE], 0, &root) || !read_number_at(args[STATE], 1, &content_size) ||
         !read_number_at(args[STATE], 2, &state_lsn) || !read_bytes(args[METADATA], &metadata) ||
-        !read_bytes(args[WRITTEN], &written)) {
+        !read_bytes(args[WRITTEN], &written) || !sl_id_read(args[ID], &id)) {
         return FAILED;
+    }
+    if (args[ID] != Py_None) {
+        if ((found = sl_id_look(state, args[MEMORY], args[THREAD], id)) != KNOWN) {
+            return found;
+        }
+        sl_put_head(&id_writer, 3, id.size);
+        sl_put(&id_writer, id.bytes, id.size);
     }
     ++*lsn;
     if (numbers[SL_NUMBER_TIME] <= time_us) {
@@ -434,7 +439,7 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     forget(room); /* it is used up */
     bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
     int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, parent->root_digest, encoded,
-                                parent->digest, no_id, sizeof no_id, metadata.bytes, metadata.size, written.bytes,
+                                parent->digest, id_item, id_writer.at > 0 ? id_writer.at : 1, metadata.bytes, metadata.size, written.bytes,
                                 written.size, *lsn, chain, page.bytes, is_new_page ? 0 : page.size, out);
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
@@ -446,7 +451,7 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     uint64_t lsn = 0;
     origin parent;
     if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {
-        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 12 arguments, after bind_checkpoint()");
+        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 13 arguments, after bind_checkpoint()");
         return NULL;
     }
     sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};
@@ -472,16 +477,18 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     if (copy_out(&state->room->step, &out, page_key, &all)) {
         head = head_of(state, args, &parent, &all, numbers, places, appends, lsn);
     }
-    if (head != NULL) {
+    PyObject *more = head == NULL ? NULL : sl_id_row(args[ID], args[THREAD], lsn);
+    if (more != NULL) {
         result = Py_BuildValue("OKy#Oy#OOOO", head, (unsigned long long)lsn, log_key, (Py_ssize_t)LOG_KEY_SIZE,
                                all.record, page_key, (Py_ssize_t)PAGE_KEY_SIZE, all.page_value,
-                               all.rows ? all.rows : Py_None, all.data ? all.data : Py_None, Py_None);
+                               all.rows ? all.rows : Py_None, all.data ? all.data : Py_None, more);
     }
     if (result != NULL && !remember(state, args, head, &all, numbers, lsn)) {
         Py_DECREF(result);
         result = NULL;
     }
     Py_XDECREF(head);
+    Py_XDECREF(more);
     drop(&all);
     return result;
 }

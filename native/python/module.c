@@ -36,11 +36,11 @@ static PyObject *bind(PyObject *module, PyObject *args)
 static PyObject *bind_writes(PyObject *module, PyObject *args)
 {
     module_state *state = PyModule_GetState(module);
-    PyObject *given[3];
-    if (!PyArg_ParseTuple(args, "OO!O", &given[0], &PyDict_Type, &given[1], &given[2])) {
+    PyObject *given[4];
+    if (!PyArg_ParseTuple(args, "OO!OO", &given[0], &PyDict_Type, &given[1], &given[2], &given[3])) {
         return NULL;
     }
-    PyObject **kept[] = {&state->write_type, &state->operations, &state->no_node};
+    PyObject **kept[] = {&state->write_type, &state->operations, &state->no_node, &state->removal_type};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
         keep(kept[i], given[i]);
     }
@@ -76,7 +76,8 @@ static void module_free(void *module)
         return;
     }
     PyObject *kept[] = {state->event_type, state->head_type, state->node_type, state->end_type, state->no_lists,
-                        state->nothing_borrowed, state->write_type, state->operations, state->no_node};
+                        state->nothing_borrowed, state->write_type, state->operations, state->no_node,
+                        state->removal_type};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         Py_XDECREF(kept[i]);
     }
@@ -97,6 +98,8 @@ static PyMethodDef methods[] = {
     {"bind_writes", bind_writes, METH_VARARGS, "Say what prepared writes are: see statelog/reducers.py."},
     {"checkpoint", (PyCFunction)(void (*)(void))sl_checkpoint, METH_FASTCALL,
      "Make a checkpoint behind a head, and remember it; None where a batch must."},
+    {"check_item", sl_check_item, METH_O,
+     "Return None of one item of the profile, else where the innermost item that is wrong begins."},
     {"commit_alone", (PyCFunction)(void (*)(void))sl_commit_alone, METH_FASTCALL,
      "Commit writes behind what waits, without a flush; None, and nothing was done, where Python must."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
@@ -109,10 +112,14 @@ static PyMethodDef methods[] = {
      "Return what writes change, channel by channel; None where Python must find that out."},
     {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
      "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
+    {"split_small", sl_split_small, METH_O,
+     "Return the items of a msgpack array; None where it is none, False where it has too many."},
     {"version_checkpoint", (PyCFunction)(void (*)(void))sl_version_checkpoint, METH_FASTCALL,
      "Return the same of a version that a branch has itself; None where it must be looked up by its keys."},
     {"version_found", (PyCFunction)(void (*)(void))sl_version_found, METH_FASTCALL,
      "Return what that has found, to go back to."},
+    {"write_held", (PyCFunction)(void (*)(void))sl_write_held, METH_FASTCALL,
+     "Write bytes to a file, and return how many; -1 on a failure."},
     {NULL, NULL, 0, NULL},
 };
 

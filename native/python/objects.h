@@ -27,13 +27,14 @@ enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
 
 /* A change, as statelog/kernels/step.py has it: its places, and operations. */
 enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPEN };
-enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4 };
+enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4, CHANGE_REMOVE = 5 };
 
 /* Attributes that are read or set by name. */
 #define SL_NAMES(DO) \
     DO(ACQUIRE, "acquire") DO(APART, "apart") DO(APPENDED, "appended") DO(AT, "at") DO(CHANGES, "changes") \
-    DO(COMMITS, "commits") DO(COUNT, "count") DO(DESCRIPTOR, "_descriptor") DO(END, "end") DO(EPOCH, "_epoch") \
-    DO(FIRST_LSN, "first_lsn") DO(FLUSHED, "flushed") DO(FLUSHES, "flushes") DO(GROUPS, "groups") \
+    DO(CHANNEL, "channel") DO(COMMITS, "commits") DO(COUNT, "count") DO(DESCRIPTOR, "_descriptor") DO(END, "end") DO(EPOCH, "_epoch") \
+    DO(FIRST_LSN, "first_lsn") DO(FLUSHED, "flushed") DO(FLUSHES, "flushes") \
+    DO(GREATEST_IDS, "greatest_ids") DO(GROUPS, "groups") \
     DO(HAS_ROOM, "has_room") DO(HEADS, "heads") DO(INSIDE, "inside") DO(IS_AT_WORK, "is_at_work") \
     DO(IS_BROKEN, "is_broken") DO(IS_DIRTY, "is_dirty") DO(IS_FLUSHED, "is_flushed") DO(IS_SHUT, "is_shut") \
     DO(JUMPS, "jumps") DO(LAST, "last") DO(LEADER, "leader") DO(LOOK_AT_S, "look_at_s") DO(LSN, "lsn") \
@@ -83,6 +84,7 @@ typedef struct {
     PyObject *write_type;
     PyObject *operations; /* of a step, by a reducer's name: a dict */
     PyObject *no_node;
+    PyObject *removal_type;
     uint64_t versions_max;
     Py_ssize_t heads_max;
     Py_ssize_t jumps_max;
@@ -212,6 +214,14 @@ bool sl_read_origin(PyObject *object, origin *read);
 outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, const origin *parent,
                      uint64_t depth, jump *found);
 
+/* Of a checkpoint's id: its UTF-8, nothing of None; whether it is new to its thread; its entry in the index, as a dict or
+ * None; make it what is remembered (ids.c). */
+enum { SL_ID_SIZE_MAX = 255 };
+bool sl_id_read(PyObject *object, view *id);
+outcome sl_id_look(const module_state *state, PyObject *memory, PyObject *thread, view id);
+PyObject *sl_id_row(PyObject *object, PyObject *thread, uint64_t lsn);
+bool sl_id_remember(const module_state *state, PyObject *memory, PyObject *thread, PyObject *object);
+
 /* Write a group with one record behind `to - SL_SESSION_SIZE`, which may be written over; return its size (journal.c). */
 enum { SL_SESSION_SIZE = 16, SL_GROUP_OVERHEAD = 8 + 4 + 4 + 8 + 8 + 8 + 4 };
 size_t sl_write_group(uint8_t *to, const uint8_t *session, uint64_t epoch, uint64_t lsn, uint64_t flushed, view record);
@@ -222,9 +232,12 @@ PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t co
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_check_item(PyObject *module, PyObject *data);
 PyObject *sl_plain_changes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_split_small(PyObject *module, PyObject *data);
 PyObject *sl_version_found(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_write_held(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -59,6 +59,7 @@ from statelog.kernels.node import (
     root_read,
 )
 from statelog.kernels.objects import (
+    HELD_SIZE_BYTES_MAX,
     SHAPE_ITEM,
     SHAPE_ITEMS,
     SHAPE_ITEMS_OR_ITEM,
@@ -75,6 +76,7 @@ from statelog.kernels.objects import (
     prepare_plain,
     version_checkpoint,
     version_found,
+    write_held,
 )
 from statelog.kernels.record import (
     VACUUMED,
@@ -93,6 +95,7 @@ from statelog.kernels.step import (
     STEP_APPEND,
     STEP_PUT,
     STEP_PUT_ONCE,
+    STEP_REMOVE,
     Change,
     Stepped,
     find_large,
@@ -114,6 +117,7 @@ from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 __all__ = [
     "BATCH_DELETE",
     "BATCH_PUT",
+    "HELD_SIZE_BYTES_MAX",
     "KIND_BYTES",
     "KIND_DICT",
     "KIND_FROZENSET",
@@ -138,6 +142,7 @@ __all__ = [
     "STEP_APPEND",
     "STEP_PUT",
     "STEP_PUT_ONCE",
+    "STEP_REMOVE",
     "VACUUMED",
     "Change",
     "ForeignRef",
@@ -216,4 +221,5 @@ __all__ = [
     "wake_notify",
     "wake_read",
     "wake_wait",
+    "write_held",
 ]

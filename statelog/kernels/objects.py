@@ -29,13 +29,25 @@ _module = _load()
 
 bind_event: Callable[[type], None] = _module.bind_event
 bind_checkpoint: Callable[..., None] = _module.bind_checkpoint
-bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int]], None] = _module.bind_writes
+bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int], type], None] = _module.bind_writes
 checkpoint: Callable[..., Any] = _module.checkpoint
 """Makes a checkpoint, and remembers it; None, and nothing was done, where a batch must.
 
 Where the changes bring leaves of 4,096 bytes and up it returns their digests, joined, and has done nothing. If the
 store has none of them, it is called again with the same changes and these as the last argument, which else is None.
 """
+
+HELD_SIZE_BYTES_MAX = 16 * 1024
+"""What is larger is not worked on under the interpreter's lock."""
+
+check_item: Callable[[bytes], int | None] = _module.check_item
+"""Returns None of one item of the CBOR profile, else where the innermost item that is wrong begins."""
+
+split_small: Callable[[bytes], list[bytes] | bool | None] = _module.split_small
+"""Returns what `msgpack.split_array` does; False where there are too many items for this."""
+
+write_held: Callable[[int, bytes, int], int] = _module.write_held
+"""Writes (descriptor, bytes, offset), and returns how many bytes; -1 on a failure. Other threads of Python wait."""
 
 commit_alone: Callable[[tuple[object, ...], object, tuple[object, ...]], Any] = _module.commit_alone
 """Commits writes behind what waits, without a flush, and returns what `checkpoint` does; None where Python must.

@@ -23,10 +23,14 @@ STEP_APPEND: Final = 3
 STEP_PUT_ONCE: Final = 4
 """Payload: an item, the value of a channel that has none."""
 
+STEP_REMOVE: Final = 5
+"""Takes a channel out, if it is there. Payload: empty."""
+
 _begin: Callable[..., None] = lib.sl_step_begin
 _put: Callable[..., int] = lib.sl_step_put
 _add: Callable[..., int] = lib.sl_step_add
 _put_once: Callable[..., int] = lib.sl_step_put_once
+_remove: Callable[..., int] = lib.sl_step_remove
 _append: Callable[..., int] = lib.sl_step_append
 _record: Callable[..., int] = lib.sl_step_record
 _prints: Callable[..., int] = lib.sl_step_prints
@@ -161,6 +165,8 @@ def step(
             places.append(unpack_numbers(room.appended, 7))
         elif operation == STEP_PUT:
             status = _put(gathered, key, len(key), payload, len(payload))
+        elif operation == STEP_REMOVE:
+            status = _remove(gathered, key, len(key))
         else:
             change = _add if operation == STEP_ADD else _put_once
             status = change(gathered, key, len(key), payload, len(payload), data, len(data), content_size)

@@ -119,7 +119,9 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 class Memory:
     """What a process remembers of its last commit: right as long as nobody else has committed."""
 
-    __slots__ = ("end", "heads", "identities", "jumps", "one_branch", "open_threads", "prints", "unruled")
+    __slots__ = (
+        "end", "greatest_ids", "heads", "identities", "jumps", "one_branch", "open_threads", "prints", "unruled",
+    )  # fmt: skip
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
@@ -132,6 +134,8 @@ class Memory:
         """Threads without a schema."""
         self.unruled: set[int] = set()
         """Threads known to have no retention policy; changed by who holds `write_lock`."""
+        self.greatest_ids: dict[int, bytes] = {}
+        """The greatest id that callers gave checkpoints of a thread, or a greater one: of threads it was asked of."""
         self.one_branch: dict[int, bool] = {}
         """Whether a thread has one branch alone."""
         self.identities: dict[bytes, bytes] = {}
@@ -147,6 +151,7 @@ class Memory:
             self.unruled.clear()
             self.one_branch.clear()
             self.jumps.clear()
+            self.greatest_ids.clear()
         if staged:
             self.end = _new(LogEnd, (self.end.lsn + len(staged), batch.chain, staged[-1].time_us))
         for place, head in batch.new_heads.items():
@@ -297,6 +302,21 @@ class Batch:
         if known is None:
             known = self.memory.one_branch[thread] = self.view.thread(thread).branch_count == 1
         return known
+
+    def greatest_id(self, thread: int) -> bytes:
+        """Return the greatest id that callers gave checkpoints of the thread, or a greater one; empty for none."""
+        known = self.memory.greatest_ids.get(thread)
+        if known is None:
+            prefix = keys.encode_checkpoint_id_key(thread, "")
+            last = self.last_index(prefix)
+            known = self.memory.greatest_ids[thread] = b"" if last is None else last[0][len(prefix) :]
+        return known
+
+    def note_id(self, thread: int, id: str) -> None:
+        """Note that a checkpoint of the thread gets an id, whatever becomes of it."""
+        greatest_ids = self.memory.greatest_ids
+        if thread in greatest_ids:
+            greatest_ids[thread] = max(greatest_ids[thread], id.encode())
 
     # --- staging ---------------------------------------------------------------
 

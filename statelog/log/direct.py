@@ -26,6 +26,7 @@ from statelog.tree.node import ROOT, Node
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from statelog.kernels import Change
     from statelog.log.batch import Memory
     from statelog.log.nodes import NodeCache
     from statelog.log.step import StepWrite
@@ -57,12 +58,20 @@ class DirectCommit(NamedTuple):
     expected_version: int | None
     is_open: bool
     """Whether the thread has no schema, as far as is known."""
+    id: str | None
+    """The checkpoint's, which was checked as a name; it is committed so only if it is the thread's greatest."""
+    changes: list[Change] | None
+    """What the writes do, if that is known already."""
+    time_us: int | None
+    """The time it must bear, because the writes say it; None for that of the commit."""
 
-    def make(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> Made | None:
+    def make(self, transaction: WriteTransaction, memory: Memory, cache: NodeCache) -> Made | None:  # noqa: C901 - one frame
         """Make the checkpoint, and remember it; None, and nothing was done, if a batch must."""
-        thread, branch, writes, metadata, written, expected_version, is_open = self
+        thread, branch, writes, metadata, written, expected_version, is_open, id, changes, time_us = self
         head = memory.heads.get((thread, branch))
-        if head is None or not writes or (is_open and thread not in memory.open_threads):
+        if head is None or not (writes or changes) or (is_open and thread not in memory.open_threads):
+            return None
+        if time_us is not None and time_us <= memory.end.time_us:
             return None
         event, _digest, page, state, lists = head
         if page is None or event.branch != branch:
@@ -74,21 +83,23 @@ class DirectCommit(NamedTuple):
                 ROOT, event.root_digest, event.root_lsn, event.root_node
             )
         grown = NOTHING_GROWN
-        changes = plain_changes(writes, lists, channel_keys)
+        if changes is None:
+            changes = plain_changes(writes, lists, channel_keys)
         if changes is None:
             grown = {}
             changes = changes_of(Batch(transaction, cache, memory), head, state, writes, grown)
             if changes is None:
                 return None
         arguments = (
-            memory, thread, branch, head, head, state, changes, _GOES_ON, metadata, written, time.time_ns() // 1000,
+            memory, thread, branch, head, head, state, changes, _GOES_ON, metadata, written,
+            time.time_ns() // 1000 if time_us is None else time_us,
         )  # fmt: skip
-        made = checkpoint(*arguments, None)
+        made = checkpoint(*arguments, None, id)
         large = made if type(made) is bytes else None
         if large is not None:
             leaves = [large[at : at + DIGEST_SIZE_BYTES] for at in range(0, len(large), DIGEST_SIZE_BYTES)]
             is_new = len(leaves) <= _LARGE_MAX and are_new(transaction, leaves)
-            made = checkpoint(*arguments, large) if is_new else None
+            made = checkpoint(*arguments, large, id) if is_new else None
         if grown and made is not None:
             remember_grown(memory, grown, made[0].lists)
         return _with_large(made, thread) if large is not None and made is not None else made
@@ -122,7 +133,7 @@ class DirectRollback(NamedTuple):
             target = find(View(transaction), thread, branch, named)
         made: Made | None = checkpoint(
             memory, thread, branch, head, target, NO_ROOT, (), _GOES_BACK, metadata, NOTHING_WRITTEN,
-            time.time_ns() // 1000, None,
+            time.time_ns() // 1000, None, None,
         )  # fmt: skip
         return made
 
@@ -130,7 +141,7 @@ class DirectRollback(NamedTuple):
 def _with_large(made: Made, thread: int) -> Made:
     """Enter a checkpoint's large leaves into the index, too."""
     rows = place_rows(kernels.find_large(made[6] or b""), made[1], thread)
-    return (*made[:8], {key: seal(key, payload) for key, payload in rows.items()})
+    return (*made[:8], {**(made[8] or {}), **{key: seal(key, payload) for key, payload in rows.items()}})
 
 
 def _is_as_expected(expected: object, version: int) -> bool:

@@ -146,6 +146,26 @@ class Engine:
                 return made[0]
         return self._committer.submit(partial(self._run, work, direct), is_flushed=is_flushed, may_wait=True)
 
+    def try_commit(self, direct: DirectCommit) -> Head | None:
+        """Commit as `commit` does without a flush, if nobody and nothing is in the way; None, and nothing was done."""
+        if self.is_closed:
+            self._check_open()
+        made: Made | None = None
+        if not armed:
+            made = commit_alone(self._parts, self, direct)
+            if made is None:
+                with self.environment.write_lock:  # of who flushes; behind him it may be done at once
+                    pass
+                made = commit_alone(self._parts, self, direct)
+        if made is None:
+            made = self._fast_path.commit(self, direct.make, is_flushed=False)
+        if made is None:
+            return None
+        rows, data = made[6], made[7]
+        if rows is not None and data is not None:
+            self.cache.put_nodes(made[1], rows, data)
+        return made[0]
+
     def is_unruled(self, thread: int) -> bool:
         """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
         last = self.last

@@ -23,7 +23,7 @@ from statelog.format.keys import (
     encode_place,
 )
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
-from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, pack_numbers
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, STEP_REMOVE, pack_numbers
 from statelog.log.batch import NO_LISTS, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.names import channel_key
@@ -232,7 +232,7 @@ def lists_after(
 
 
 NOTHING_GROWN: dict[bytes, Grown] = {}
-PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE)
+PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE, STEP_REMOVE)
 NO_ROOT = (b"", 0, 0)
 NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)

@@ -195,6 +195,7 @@ def commit(
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id, is_free=is_id_free)
+        batch.note_id(thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
     if head is not None and writes and not known:
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)

@@ -21,6 +21,8 @@ class Request:
     # What each begins with stands here, once: one is made for every commit.
     result: Any = None
     error: BaseException | None = None
+    is_flushed = True
+    """Whether its caller waits for a flush: then it is worth another's while to wait for it."""
     settled = False
     """Result or error is final. Not yet so, the work has no effect and may be run again."""
     gate: threading.Lock | None = None

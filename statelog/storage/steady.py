@@ -23,12 +23,8 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import StorageError
-from statelog.kernels import group_of_one
-from statelog.limits import (
-    JOURNAL_SIZE_BYTES_MAX,
-    JOURNALED_RECORDS_MAX,
-    JOURNALED_SIZE_BYTES_MAX,
-)
+from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
+from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
 from statelog.storage.disk import flush_file, write_all
@@ -217,9 +213,10 @@ class Steady:
                 self._size_bytes = fill(self._descriptor, self.end, self._size_bytes)
             if armed:
                 point("journal.before_append")
-            written = os.pwrite(self._descriptor, group, self.at)
-            if written < size_bytes:
-                write_all(self._descriptor, group[written:], self.at + written)
+            is_small = size_bytes <= HELD_SIZE_BYTES_MAX and not armed
+            written = write_held(self._descriptor, group, self.at) if is_small else 0
+            if written < size_bytes:  # and why, if it was tried
+                write_all(self._descriptor, group[max(written, 0) :], self.at + max(written, 0))
             if armed:
                 point("journal.after_append")
         except OSError as error:

@@ -16,7 +16,7 @@ import statelog
 from statelog import kernels
 from statelog.log import engine as engine_module
 from statelog.log.direct import DirectCommit
-from statelog.storage import keeper
+from statelog.storage import keeper, steady
 
 SCHEMA = {"x": None, "log": operator.add}
 
@@ -378,6 +378,7 @@ def test_errors_of_the_disk_are_those_of_python(store, thread, way, monkeypatch)
     way.around = lambda: _full_disk(store._engine.environment.steady)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
+        patch.setattr(steady, "write_held", lambda *_arguments: -1)
         with pytest.raises(statelog.errors.StorageError):
             thread.commit({"x": "refused"})
     assert thread.version >= version

@@ -33,11 +33,14 @@ from statelog.storage import keeper
 keeper._SETTLE_S = 60
 store = statelog.open(sys.argv[1], durability=sys.argv[2])
 thread = store.thread("t")
-for number in range(30):
-    thread.commit({"x": number})
-print(store._engine.environment.deferred.waiting.last is not None, flush=True)
+deferred = store._engine.environment.deferred
+made = 0
+while made < 30 or (deferred.waiting.last is None and made < 40):  # the last one's policy may have been looked for
+    thread.commit({"x": made})
+    made += 1
+print(deferred.waiting.last is not None, flush=True)
 sys.stdin.readline()
-for number in range(30, 10**9):
+for number in range(made, 10**9):
     thread.commit({"x": number})
     print(number, flush=True)
 """

@@ -337,7 +337,7 @@ with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
 """
 
 
-@pytest.mark.parametrize(("durability", "size_bytes_max"), [("commit", 20 << 20), ("interval", 40 << 20)])
+@pytest.mark.parametrize(("durability", "size_bytes_max"), [("commit", 32 << 20), ("interval", 48 << 20)])
 def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_bytes_max):
     """It gives its pin back as the others go on, and commits as before when it is done."""
     command = [sys.executable, "-c", IDLE, path, durability]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -76,8 +77,20 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
             raise UsageError(message, argument=argument, value=text)
 
 
+def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
+    """Commit the writes of some tasks, if nobody and nothing is in the way; False, and nothing was done."""
+    first = parts[0]
+    together = [part.together for part in parts if part.together is not None and part.prefix == first.prefix]
+    if len(together) < len(parts) or any(part.others or part.followed is not first.followed for part in parts):
+        return False
+    item, name = encode_bundles(together), partial(group_name, first.prefix)
+    return lineage.put_aside(WRITES_BRANCH, name, item, followed=first.followed) is not None
+
+
 def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
     """Commit the writes of some tasks."""
+    if put_pending(lineage, parts):
+        return
     tasks: dict[str, list[Encoded]] = {}
     for part in parts:
         if part.together is not None:

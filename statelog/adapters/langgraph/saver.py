@@ -30,7 +30,7 @@ from statelog.adapters.langgraph.names import (
     thread_id_of,
 )
 from statelog.adapters.langgraph.ordering import Ordered
-from statelog.adapters.langgraph.pending import Pending, commit_pending, pending
+from statelog.adapters.langgraph.pending import Pending, commit_pending, pending, put_pending
 from statelog.adapters.langgraph.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.reading import (
     Own,
@@ -357,6 +357,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         part = pending(self._codec, place, writes, task_id, task_path, None if base is None else base.checkpoint)
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
+            if put_pending(lineage, [part]):
+                return
             self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
 
     # --- removing and copying -----------------------------------------------------------

@@ -20,14 +20,14 @@ from running import STEPS, noted, run_steps
 from statelog.adapters.langgraph import StatelogSaver
 
 FAULTS = [
-    ("commit.before_begin", 2),
+    ("commit.before_begin", 1),
     ("deferred.after_journal", 9),
     ("commit.after_put_log", 2),
     ("commit.after_put_index", 3),
     ("commit.between_works", 30),
     ("journal.before_append", 25),
-    ("commit.before_lmdb_commit", 2),
-    ("commit.after_lmdb_commit", 2),
+    ("commit.before_lmdb_commit", 1),
+    ("commit.after_lmdb_commit", 1),
     ("commit.before_delivery", 21),
     ("journal.after_append", 26),
     ("deferred.before_journal", 17),
