@@ -102,6 +102,8 @@ static PyMethodDef methods[] = {
      "Return None of one item of the profile, else where the innermost item that is wrong begins."},
     {"commit_alone", (PyCFunction)(void (*)(void))sl_commit_alone, METH_FASTCALL,
      "Commit writes behind what waits, without a flush; None, and nothing was done, where Python must."},
+    {"commit_flushed", (PyCFunction)(void (*)(void))sl_commit_flushed, METH_FASTCALL,
+     "Commit writes behind what waits, and flush them; None, and nothing was done, where Python must."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
     {"found_checkpoint", sl_found_checkpoint, METH_O,

@@ -56,6 +56,13 @@ Arguments: what an environment is made of (`storage.fast_path`); who commits; a 
 nothing was done. It runs from begin to end without another thread or signal handler in between.
 """
 
+commit_flushed: Callable[[tuple[object, ...], object, tuple[object, ...], object], Any] = _module.commit_flushed
+"""Does the same of a commit that is to be durable. The last argument is its `storage.requests.Request`.
+
+Raises:
+    StorageError, CommitOutcomeUnknownError: as `Committer.submit`.
+"""
+
 encode_plain: Callable[[object, int], bytes | None] = _module.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
 

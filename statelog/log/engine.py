@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
-from statelog.kernels import commit_alone
+from statelog.kernels import commit_alone, commit_flushed
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.direct import DirectCommit
 from statelog.log.names import channel_keys
@@ -16,6 +16,7 @@ from statelog.log.replay import Replay
 from statelog.log.view import View
 from statelog.storage.environment import Environment
 from statelog.storage.faults import armed
+from statelog.storage.requests import Request
 from statelog.storage.waiting import NotDeferrableError
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 T = TypeVar("T")
+
+_new_request = Request.__new__
+"""Without a call of Python's: what each begins with stands in the class."""
 
 
 class Direct(Protocol):
@@ -135,8 +139,11 @@ class Engine:
             self._check_open()
         if direct is not None:
             made: Made | None = None
-            if type(direct) is DirectCommit and not (is_flushed and self._is_flushed) and not armed:
-                made = commit_alone(self._parts, self, direct)
+            if type(direct) is DirectCommit and not armed:
+                if is_flushed and self._is_flushed:
+                    made = commit_flushed(self._parts, self, direct, _new_request(Request))
+                else:
+                    made = commit_alone(self._parts, self, direct)
             if made is None:
                 made = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
             if made is not None:

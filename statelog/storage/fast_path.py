@@ -10,6 +10,7 @@ flush take one call, `kernels.commit_alone`, which nobody sees half-done; where 
 
 from __future__ import annotations
 
+import os
 import time
 from os import getpid
 from threading import get_ident
@@ -17,7 +18,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX
+from statelog.storage.failures import translate_os
 from statelog.storage.faults import armed, point
+from statelog.storage.journal import journal_path
 from statelog.storage.requests import Request
 from statelog.storage.waiting import DeferredTransaction, NotDeferrableError
 from statelog.storage.writing import Stage
@@ -65,12 +68,13 @@ class FastPath:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._committer = environment.committer
-        self._committer.entries.add(FastPath.commit.__code__)
+        self._committer.entries |= {FastPath.commit.__code__, FastPath.pass_on.__code__}
         self.parts = (
             self._committer, environment.deferred, environment, environment.keeper, environment.locks,
             environment.steady, environment.wake, time, environment.write_lock, environment.deferred.lock,
+            self._committer.mutex, self._committer.queue, self._committer.inside, environment.active_transactions, self,
         )  # fmt: skip
-        """What `kernels.commit_alone` looks at, but for the names of channels."""
+        """What `kernels.commit_alone` and `commit_flushed` look at, but for the names of channels."""
 
     def commit(  # noqa: C901 - one frame
         self, caller: Caller, make: Callable[[WriteTransaction, Any, Any], Made | None], *, is_flushed: bool
@@ -204,6 +208,31 @@ class FastPath:
         finally:
             self._end(transaction)
         return made
+
+    def pass_on(self, request: Request) -> None:
+        """Let the next commit. Called by `kernels.commit_flushed`, whose marks are away."""
+        committer = self._committer
+        try:
+            committer.pass_on(request, [request])
+        except BaseException:
+            committer.leave(request)
+            raise
+
+    def settle(self, transaction: DeferredTransaction, failure: BaseException | int) -> None:
+        """Find out what became of the commit that `kernels.commit_flushed` has failed with; return if it is in.
+
+        Args:
+            transaction: its own.
+            failure: what came in between, or the error's number of the flush.
+
+        Raises:
+            StorageError, CommitOutcomeUnknownError: as `Committer.submit`.
+        """
+        if isinstance(failure, int):
+            error = OSError(failure, os.strerror(failure))
+            failure = translate_os(error, path=journal_path(self._environment.path))
+        self._end(transaction)
+        self._settle(transaction, failure)
 
     def _end(self, transaction: DeferredTransaction) -> None:
         """Take the marks away; harmless when repeated."""

@@ -7,7 +7,7 @@ import os
 import random
 import resource
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import pytest
@@ -26,9 +26,19 @@ def never_settled_by_time(monkeypatch):
     monkeypatch.setattr(keeper, "_SETTLE_S", 60)
 
 
+@pytest.fixture(params=["commit_alone", "commit_flushed"])
+def kernel(request):
+    return request.param
+
+
 @pytest.fixture
-def store(path):
-    with statelog.open(path, durability="interval", interval_ms=60_000) as opened:
+def durability(kernel):
+    return "interval" if kernel == "commit_alone" else "commit"
+
+
+@pytest.fixture
+def store(path, durability):
+    with statelog.open(path, durability=durability, interval_ms=60_000) as opened:
         yield opened
         assert opened.verify().ok
 
@@ -36,7 +46,8 @@ def store(path):
 class Way:
     """Stands before the kernel: counts what it makes, and does something around its next call."""
 
-    def __init__(self):
+    def __init__(self, kernel):
+        self.kernel = getattr(kernels, kernel)
         self.made = self.refused = 0
         self.last = None
         self.around = None
@@ -45,19 +56,19 @@ class Way:
         around, self.around = self.around, None
         self.last = arguments
         if around is None:
-            found = kernels.commit_alone(*arguments)
+            found = self.kernel(*arguments)
         else:
             with around():
-                found = kernels.commit_alone(*arguments)
+                found = self.kernel(*arguments)
         self.made += found is not None
         self.refused += found is None
         return found
 
 
 @pytest.fixture
-def way(monkeypatch):
-    watched = Way()
-    monkeypatch.setattr(engine_module, "commit_alone", watched)
+def way(kernel, monkeypatch):
+    watched = Way(kernel)
+    monkeypatch.setattr(engine_module, kernel, watched)
     return watched
 
 
@@ -97,7 +108,7 @@ def everything(environment):
     )  # fmt: skip
 
 
-def test_it_is_what_nearly_all_commits_of_an_interval_store_take(store, way):
+def test_it_is_what_nearly_all_commits_take(store, way):
     thread = store.thread("t", schema={"n": operator.add, "log": operator.add, "x": int})
     for number in range(3000):
         thread.commit({"n": 1, "x": number, "log": [f"entry {number}"]})
@@ -106,7 +117,8 @@ def test_it_is_what_nearly_all_commits_of_an_interval_store_take(store, way):
     assert list(thread.state["log"]) == [f"entry {number}" for number in range(3000)]
 
 
-def test_a_durable_commit_is_not_made_so(path, way):
+@pytest.mark.parametrize("kernel", ["commit_alone"])
+def test_a_durable_commit_is_not_made_without_a_flush(path, way):
     with statelog.open(path) as store:
         thread = store.thread("t")
         for number in range(200):
@@ -142,6 +154,15 @@ def _held(lock):
     return around
 
 
+@contextmanager
+def _nobody_who_flushes(environment):
+    """Of what is not flushed; of what is, somebody to share it with."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(environment.keeper, "flushes", False))  # noqa: FBT003
+        stack.enter_context(mock.patch.object(environment.committer, "expected", 2))
+        yield
+
+
 SIGNS = {
     "a leader": lambda environment: mock.patch.object(environment.committer, "leader", object()),
     "itself": lambda environment: mock.patch.object(environment.committer, "inside", {threading.get_ident()}),
@@ -157,7 +178,7 @@ SIGNS = {
     "another end": lambda environment: mock.patch.object(environment.steady, "lsn", environment.steady.lsn - 1),
     "a journal to be filled": lambda environment: mock.patch.object(environment.steady, "_size_bytes", 0),
     "no keeper": lambda environment: mock.patch.object(environment.keeper, "is_at_work", False),  # noqa: FBT003
-    "nobody who flushes": lambda environment: mock.patch.object(environment.keeper, "flushes", False),  # noqa: FBT003
+    "nobody who flushes, or one who waits": _nobody_who_flushes,
     "another process that may wait": lambda environment: mock.patch.object(environment.locks, "look_at_s", 0.0),
     "a waiter": lambda environment: mock.patch.object(environment.wake, "look_at_s", 0.0),
     "readers to look at": lambda environment: mock.patch.object(environment.committer, "groups", 511),
@@ -177,12 +198,11 @@ def test_nothing_is_done_where_somebody_is_at_work(store, way, sign):
     environment = store._engine.environment
     before = everything(environment)
     last = store._engine.last
-    parts, caller, direct = way.last
     with SIGNS[sign](environment):
-        assert kernels.commit_alone(parts, caller, direct) is None
+        assert way.kernel(*way.last) is None
     assert everything(environment) == before
     assert store._engine.last is last
-    assert kernels.commit_alone(parts, caller, direct) is not None  # the negative control: without the sign it is made
+    assert way.kernel(*way.last) is not None  # the negative control: without the sign it is made
     assert everything(environment) != before
 
 
@@ -202,8 +222,8 @@ def test_nothing_is_done_where_somebody_is_at_work(store, way, sign):
 )
 def test_nothing_is_done_for_what_only_python_can_tell(store, thread, way, odd):
     before = everything(store._engine.environment)
-    parts, caller, direct = way.last
-    assert kernels.commit_alone(parts, caller, DirectCommit(**{**direct._asdict(), **odd})) is None
+    parts, caller, direct, *request = way.last
+    assert way.kernel(parts, caller, DirectCommit(**{**direct._asdict(), **odd}), *request) is None
     assert everything(store._engine.environment) == before
     thread.commit({"x": "after"})
     assert thread.state["x"] == "after"
@@ -222,6 +242,8 @@ def test_what_it_is_given_is_looked_at():
     for wrong in ((), (1, 2, 3), ((), None, ()), (tuple(range(11)), None, None)):
         with pytest.raises((TypeError, AttributeError)):
             kernels.commit_alone(*wrong)
+        with pytest.raises((TypeError, AttributeError)):
+            kernels.commit_flushed(*wrong, None)
 
 
 @contextmanager
@@ -267,12 +289,12 @@ def test_where_the_journal_takes_no_more_python_goes_on(store, thread, way, fail
     assert thread.version > version
 
 
-def test_what_failed_is_not_found_after_a_kill(path, way):
+def test_what_failed_is_not_found_after_a_kill(path, durability, way):
     """A group that was written in part, or not believed, is written over: recovery reads what was acknowledged."""
     pid = os.fork()
     if not pid:
         try:
-            store = statelog.open(path, durability="interval", interval_ms=60_000)
+            store = statelog.open(path, durability=durability, interval_ms=60_000)
             thread = store.thread("t")
             commit_until_made(thread, way)
             way.around = lambda: _half_a_write(store._engine.environment.steady)
@@ -349,7 +371,8 @@ def test_threads_and_readers_at_once_lose_nothing(store, way):
         worker.join()
     assert [store.thread(name).state["sum"] for name in names] == [count] * 6
     assert [store.thread(name).version for name in names] == [count - 1] * 6
-    assert way.made > 100
+    if way.kernel is kernels.commit_alone:  # else they share their flushes
+        assert way.made > 100
 
 
 def test_a_child_does_not_write_into_its_parents_journal(thread):

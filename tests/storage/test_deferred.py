@@ -17,6 +17,7 @@ from deferring import commit_until_waiting, waits
 import statelog
 from statelog import reducers
 from statelog.errors import ConflictError, StorageError, StoreLockedError
+from statelog.log import engine
 from statelog.storage import deferred, faults, keeper, steady
 from statelog.storage.locks import _WAITING_ANY, FileLocks
 
@@ -118,6 +119,7 @@ def test_whoever_reads_does_not_wait_for_the_flush_of_a_commit_under_way(path, m
         thread = store.thread("t")
         number = commit_until_waiting(thread, store)
         monkeypatch.setattr(steady, "flush_file", slow)
+        monkeypatch.setattr(engine, "commit_flushed", lambda *_: None)
         writer = threading.Thread(target=thread.commit, args=({"x": -1},))
         writer.start()
         assert begun.wait(30)

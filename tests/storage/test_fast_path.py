@@ -24,6 +24,7 @@ SCHEMA = {
     "messages": reducers.upsert("id"),
     "notes": reducers.merge,
 }
+KERNELS = ("commit_alone", "commit_flushed")
 WATCHED = {module.__file__ for module in (fast_path, deferred, steady, commit, requests, writing)}
 
 
@@ -32,11 +33,16 @@ def never_settled_by_time(monkeypatch):
     monkeypatch.setattr(keeper, "_SETTLE_S", 60)
 
 
-@pytest.fixture(params=["commit", "interval", "interval in Python"])
+def only_in_python(monkeypatch):
+    for kernel in KERNELS:
+        monkeypatch.setattr(engine, kernel, lambda *_: None)
+
+
+@pytest.fixture(params=["commit", "commit in Python", "interval", "interval in Python"])
 def store(path, request, monkeypatch):
     durability, *in_python = request.param.split(" ", 1)
     if in_python:
-        monkeypatch.setattr(engine, "commit_alone", lambda *_: None)
+        only_in_python(monkeypatch)
     with statelog.open(path, durability=durability) as opened:
         yield opened
 
@@ -44,22 +50,22 @@ def store(path, request, monkeypatch):
 @pytest.fixture
 def taken(monkeypatch):
     """A list that gets what was made this way, in C or in Python."""
-    made, way, in_c = [], FastPath.commit, engine.commit_alone
+    made = []
 
-    def watched(*arguments, **keywords):
-        found = way(*arguments, **keywords)
-        if found is not None:
-            made.append(found)
-        return found
+    def watched(owner, name):
+        way = getattr(owner, name)
 
-    def watched_in_c(*arguments):
-        found = in_c(*arguments)
-        if found is not None:
-            made.append(found)
-        return found
+        def watch(*arguments, **keywords):
+            found = way(*arguments, **keywords)
+            if found is not None:
+                made.append(found)
+            return found
 
-    monkeypatch.setattr(FastPath, "commit", watched)
-    monkeypatch.setattr(engine, "commit_alone", watched_in_c)
+        monkeypatch.setattr(owner, name, watch)
+
+    watched(FastPath, "commit")
+    for kernel in KERNELS:
+        watched(engine, kernel)
     return made
 
 
@@ -106,15 +112,17 @@ def test_nearly_all_common_commits_take_it(store, taken, act):
 def test_what_is_made_this_way_is_what_the_committer_makes(tmp_path, taken):
     """Byte for byte: the log and the index of thousands of random commits, refused ones between them."""
     logs = []
-    for name in ("in C", "fast", "slow"):
+    for name in ("in C", "in C, flushed", "fast", "slow"):
         rng = random.Random(7)
         with (
             mock.patch("time.time_ns", return_value=10**18),
             mock.patch("secrets.token_bytes", bytes),
             mock.patch.object(FastPath, "commit", (lambda *_, **__: None) if name == "slow" else FastPath.commit),
-            mock.patch.object(engine, "commit_alone", engine.commit_alone if name == "in C" else lambda *_: None),
-            statelog.open(tmp_path / name, durability="interval") as store,
+            pytest.MonkeyPatch.context() as patch,
+            statelog.open(tmp_path / name, durability="commit" if "flushed" in name else "interval") as store,
         ):
+            if "in C" not in name:
+                only_in_python(patch)
             threads = [store.thread(f"t{number}", schema=SCHEMA) for number in range(3)]
             for number in range(2500):
                 act_at_random(rng, rng.choice(threads), number)
@@ -122,9 +130,9 @@ def test_what_is_made_this_way_is_what_the_committer_makes(tmp_path, taken):
             with store.read() as view:
                 records = [bytes(view.transaction.get_log(lsn)) for lsn in range(1, view.transaction.last_lsn() + 1)]
                 logs.append((records, dict(view.transaction.scan_index(b""))))
-    assert logs[0] == logs[1] == logs[2]
+    assert logs[0] == logs[1] == logs[2] == logs[3]
     assert len(logs[0][0]) > 1900
-    assert len(taken) > 1800
+    assert len(taken) > 2700
 
 
 def act_at_random(rng, thread, number):
@@ -244,7 +252,7 @@ def interrupt_at(step):
 def test_an_interrupt_anywhere_loses_nothing_and_leaves_nothing(path, monkeypatch, request, is_fast):
     """Whenever it comes: the commit is in or not, and the next one, of any thread, goes on."""
     places, step = set(), 0
-    monkeypatch.setattr(engine, "commit_alone", lambda *_: None)  # no interrupt comes into that
+    only_in_python(monkeypatch)  # no interrupt comes into C
     taken = request.getfixturevalue("taken")
     with statelog.open(path, durability="interval") as store:
         thread, other = store.thread("t"), store.thread("u")
@@ -287,6 +295,7 @@ def test_an_interrupt_anywhere_loses_nothing_and_leaves_nothing(path, monkeypatc
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_disk_that_refuses_once(path, taken, monkeypatch, call, code):
+    only_in_python(monkeypatch)
     with statelog.open(path) as store:
         thread = store.thread("t")
         number = commit_until_waiting(thread, store)

@@ -1,0 +1,104 @@
+/* What a commit alone looks at, shared by the one that needs no flush (alone.c) and the one that does (flushed.c).
+ *
+ * Trust: objects.h. Invariant: between `sl_scene_look` and the last mark nothing runs Python code or lets go of the
+ * interpreter's lock, but where flushed.c says so.
+ */
+#ifndef STATELOG_SCENE_H
+#define STATELOG_SCENE_H
+
+#include "objects.h"
+
+enum {
+    PART_COMMITTER, PART_DEFERRED, PART_ENVIRONMENT, PART_KEEPER, PART_LOCKS, PART_STEADY, PART_WAKE, PART_TIME,
+    PART_FIRST_LOCK, PART_SECOND_LOCK, PART_MUTEX, PART_QUEUE, PART_INSIDE, PART_ACTIVE, PART_PATH, PART_CHANNEL_KEYS, PARTS
+};
+enum {
+    DIRECT_THREAD, DIRECT_BRANCH, DIRECT_WRITES, DIRECT_METADATA, DIRECT_WRITTEN, DIRECT_EXPECTED, DIRECT_IS_OPEN, DIRECT_ID,
+    DIRECT_CHANGES, DIRECT_TIME, DIRECT_FIELDS
+};
+enum { END_TIME = 2 };
+enum {
+    MADE_HEAD, MADE_LSN, MADE_LOG_KEY, MADE_RECORD, MADE_PAGE_KEY, MADE_PAGE, MADE_NODE_ROWS, MADE_NODES, MADE_MORE
+};
+enum {
+    ROWS_MAX = 2, /* of the index: its version page, and its id */
+    GROUP_SIZE_MAX = 16 * 1024
+};
+
+/* One call: its arguments, borrowed, and what is taken out of Python's objects, owned. */
+typedef struct {
+    PyObject *module;
+    const module_state *state;
+    PyObject *parts[PARTS];
+    PyObject *caller;
+    PyObject *direct;
+    PyObject *now_us;
+    PyObject *last;
+    PyObject *waiting;
+    PyObject *transaction;
+    PyObject *memory;
+    PyObject *records;
+    PyObject *rows;
+    PyObject *session;
+    long long lsn;
+    long long at;
+    long long flushed;
+    long long epoch;
+    long long descriptor;
+} scene;
+
+/* What a commit brings: what is handed out (statelog/log/direct.py); its record, in a list; its entries in the index. */
+typedef struct {
+    PyObject *made;
+    PyObject *records;
+    PyObject *rows;
+} brought;
+
+/* Begin with the arguments (parts, caller, direct, ...), so many; false, and there is an error. `sl_scene_close` follows. */
+bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted);
+void sl_scene_close(scene *seen);
+
+/* Whether nobody is at work in the environment, nothing is due but a commit, and the caller's last is what waits last. */
+bool sl_scene_look(scene *seen, bool is_flushed);
+
+/* Make the checkpoint, after which the caller remembers nothing until it is in; false, and nothing was done, or what is
+ * remembered may be half of it. `sl_brought_drop` follows. */
+bool sl_scene_make(const scene *seen, brought *all);
+void sl_brought_drop(brought *all);
+
+/* Put the record into the journal, unflushed, under the interpreter's lock; return the size of its group, 0 of a failure. */
+size_t sl_scene_write(const scene *seen, const brought *all);
+
+/* --- attributes ------------------------------------------------------------------------------------ */
+
+static inline bool is_in(const module_state *state, PyObject *object, name_index name, const PyObject *wanted)
+{
+    PyObject *found = PyObject_GetAttr(object, state->names[name]);
+    Py_XDECREF(found);
+    return found == wanted;
+}
+
+/* -1, which none of these is, may be an error, too. */
+static inline long long number_in(const module_state *state, PyObject *object, name_index name)
+{
+    PyObject *found = PyObject_GetAttr(object, state->names[name]);
+    long long number = found == NULL ? -1 : PyLong_AsLongLong(found);
+    Py_XDECREF(found);
+    return number;
+}
+
+static inline void set_number(const module_state *state, PyObject *object, name_index name, long long number)
+{
+    PyObject *value = PyLong_FromLongLong(number);
+    if (value != NULL) {
+        (void)PyObject_SetAttr(object, state->names[name], value);
+        Py_DECREF(value);
+    }
+}
+
+static inline void add_to(const module_state *state, PyObject *object, name_index name, long long number)
+{
+    set_number(state, object, name, number_in(state, object, name) + number);
+}
+
+#endif

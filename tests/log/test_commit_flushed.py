@@ -1,0 +1,160 @@
+"""A commit alone that ends with a flush: what others see meanwhile, and what becomes of one whose flush fails.
+
+What it shares with the one without is tested with that (test_commit_alone.py).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+
+import statelog
+from statelog import kernels
+from statelog.log import engine
+from statelog.storage import keeper
+
+SLOW = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int fdatasync(int descriptor)
+{
+    const char *slow_ms = getenv("SLOW_MS");
+    struct timespec slow = {0, slow_ms == NULL ? 0 : atol(slow_ms) * 1000 * 1000};
+    nanosleep(&slow, NULL);
+    return (int)syscall(SYS_fdatasync, descriptor);
+}
+"""
+
+DURING_A_FLUSH = """
+import os, signal, sys, threading, time
+import statelog
+from statelog import kernels
+from statelog.log import engine
+from statelog.storage import keeper
+keeper._SETTLE_S = 60
+made, kernel = [], kernels.commit_flushed
+def watched(*arguments):
+    found = kernel(*arguments)
+    made.append(found is not None)
+    return found
+engine.commit_flushed = watched
+with statelog.open(sys.argv[1]) as store:
+    environment = store._engine.environment
+    committer, thread, other = environment.committer, store.thread("t"), store.thread("other")
+    def commit_until_made():
+        for number in range(60):
+            thread.commit({"x": number})
+            environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
+            if made[-1:] == [True] and number > 3:
+                return number
+    def begin(update):
+        os.environ["SLOW_MS"] = "500"
+        writer = threading.Thread(target=thread.commit, args=(update,))
+        writer.start()
+        time.sleep(0.05)
+        del os.environ["SLOW_MS"]
+        assert committer.leader is not None and committer.inside == {writer.ident} == {environment.writer_thread}
+        assert environment.deferred.transaction in environment.active_transactions
+        return writer
+    def check_at_rest():
+        assert committer.leader is None and not committer.inside and environment.writer_thread == 0
+        assert environment.deferred.transaction is None and not environment.active_transactions
+        assert environment.write_lock.acquire(blocking=False)
+        environment.write_lock.release()
+
+    number = commit_until_made()
+    writer = begin({"x": -1})
+    assert thread.state["x"] == number, "what is not flushed is not seen"
+    assert committer.leader is not None, "who reads waits for no flush"
+    assert store.thread("other").commit({"x": 1}).version == 0, "who commits follows"
+    writer.join()
+    assert made[-1] and thread.state["x"] == -1
+    check_at_rest()
+
+    commit_until_made()
+    writer = begin({"x": -2})
+    followers = [threading.Thread(target=other.commit, args=({"x": each},)) for each in range(3)]
+    for each in followers:
+        each.start()
+    for each in (writer, *followers):
+        each.join()
+    check_at_rest()
+    assert thread.state["x"] == -2 and other.version == 3
+
+    class Interrupt(BaseException):
+        pass
+    raised = 0
+    def interrupt(*_):
+        raise Interrupt
+    signal.signal(signal.SIGALRM, interrupt)
+    for turn in range(20):
+        commit_until_made()
+        os.environ["SLOW_MS"] = "50"
+        signal.setitimer(signal.ITIMER_REAL, 0.025 if turn % 2 else 0.047 + 0.0004 * turn)
+        try:
+            thread.commit({"x": f"interrupted {turn}"})
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interrupt:
+            raised += 1
+        del os.environ["SLOW_MS"]
+        check_at_rest()
+        assert thread.state["x"] == f"interrupted {turn}", "a handler runs when it is in"
+    assert store.verify().ok
+    assert raised >= 10
+    print("done")
+"""
+
+
+def test_others_during_its_flush(tmp_path, path):
+    """Readers do not see it and do not wait; who commits follows; a handler of a signal runs when it is in."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("needs a C compiler on Linux")
+    shim = tmp_path / "slow.so"
+    (tmp_path / "slow.c").write_text(SLOW)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, tmp_path / "slow.c"], check=True)
+    environment = {**os.environ, "LD_PRELOAD": str(shim)}
+    command = [sys.executable, "-c", DURING_A_FLUSH, path]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (child.returncode, child.stdout[:4]) == (0, "done"), child.stderr
+
+
+def test_a_flush_that_fails_ends_the_environment(path, monkeypatch):
+    """The journal takes what is written, and refuses to be flushed: the commit is not in, and those after it are."""
+    monkeypatch.setattr(keeper, "_SETTLE_S", 60)
+    descriptor = os.open("/dev/zero", os.O_RDWR)
+    made, asked = [], []
+
+    def watched(*arguments):
+        with mock.patch.object(
+            environment.steady, "_descriptor", descriptor if asked else environment.steady._descriptor
+        ):
+            asked.clear()
+            found = kernels.commit_flushed(*arguments)
+        made.append(found is not None)
+        return found
+
+    monkeypatch.setattr(engine, "commit_flushed", watched)
+    with statelog.open(path) as store:
+        environment = store._engine.environment
+        thread = store.thread("t")
+        for number in range(60):
+            thread.commit({"x": number})
+            environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
+        assert made[-1]
+        asked.append(True)
+        with pytest.raises(statelog.errors.StorageError):
+            thread.commit({"x": "not flushed"})
+        with pytest.raises(statelog.errors.StorageError, match="close the store"):
+            thread.commit({"x": "after"})
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        assert [checkpoint.state["x"] for checkpoint in thread.history()] == [*range(59, -1, -1)]
+        thread.commit({"x": "after"})
+        assert store.verify().ok
