@@ -59,7 +59,7 @@ PyObject *sl_split_small(PyObject *module, PyObject *data)
     return items;
 }
 
-/* write_held(descriptor, data, at): how many bytes were written, -1 of a failure. */
+/* write_held(descriptor, data, at): how many bytes were written. */
 PyObject *sl_write_held(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     view data;
@@ -73,8 +73,9 @@ PyObject *sl_write_held(PyObject *module, PyObject *const *args, Py_ssize_t coun
         return NULL;
     }
 #ifdef _WIN32
-    return PyLong_FromLong(-1);
+    return PyLong_FromLong(0);
 #else
-    return PyLong_FromSsize_t((Py_ssize_t)pwrite((int)descriptor, data.bytes, data.size, (off_t)at));
+    ssize_t written = pwrite((int)descriptor, data.bytes, data.size, (off_t)at);
+    return written < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromSsize_t((Py_ssize_t)written);
 #endif
 }

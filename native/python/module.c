@@ -121,7 +121,7 @@ static PyMethodDef methods[] = {
     {"version_found", (PyCFunction)(void (*)(void))sl_version_found, METH_FASTCALL,
      "Return what that has found, to go back to."},
     {"write_held", (PyCFunction)(void (*)(void))sl_write_held, METH_FASTCALL,
-     "Write bytes to a file, and return how many; -1 on a failure."},
+     "Write bytes to a file, and return how many; raises OSError."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -47,7 +47,7 @@ split_small: Callable[[bytes], list[bytes] | bool | None] = _module.split_small
 """Returns what `msgpack.split_array` does; False where there are too many items for this."""
 
 write_held: Callable[[int, bytes, int], int] = _module.write_held
-"""Writes (descriptor, bytes, offset), and returns how many bytes; -1 on a failure. Other threads of Python wait."""
+"""Writes (descriptor, bytes, offset), and returns how many bytes. Other threads of Python wait. Raises OSError."""
 
 commit_alone: Callable[[tuple[object, ...], object, tuple[object, ...]], Any] = _module.commit_alone
 """Commits writes behind what waits, without a flush, and returns what `checkpoint` does; None where Python must.

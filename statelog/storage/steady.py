@@ -215,8 +215,8 @@ class Steady:
                 point("journal.before_append")
             is_small = size_bytes <= HELD_SIZE_BYTES_MAX and not armed
             written = write_held(self._descriptor, group, self.at) if is_small else 0
-            if written < size_bytes:  # and why, if it was tried
-                write_all(self._descriptor, group[max(written, 0) :], self.at + max(written, 0))
+            if written < size_bytes:
+                write_all(self._descriptor, group[written:], self.at + written)
             if armed:
                 point("journal.after_append")
         except OSError as error:

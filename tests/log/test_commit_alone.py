@@ -401,7 +401,7 @@ def test_errors_of_the_disk_are_those_of_python(store, thread, way, monkeypatch)
     way.around = lambda: _full_disk(store._engine.environment.steady)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
-        patch.setattr(steady, "write_held", lambda *_arguments: -1)
+        patch.setattr(steady, "write_held", refuse)
         with pytest.raises(statelog.errors.StorageError):
             thread.commit({"x": "refused"})
     assert thread.version >= version

@@ -312,7 +312,7 @@ def test_a_disk_that_refuses_once(path, taken, monkeypatch, call, code):
 
         with monkeypatch.context() as patch:
             patch.setattr(os, call, refuse)
-            patch.setattr(steady, "write_held", lambda *_arguments: -1)
+            patch.setattr(steady, "write_held", refuse if call == "pwrite" else steady.write_held)
             try:
                 thread.commit({"x": -1})
                 expected = -1

@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 import statelog
-from statelog import items
+from statelog import items, kernels
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.errors import (
     ClosedError,
@@ -28,6 +28,7 @@ from statelog.errors import (
     UsageError,
     ValueTypeError,
 )
+from statelog.log import engine
 from statelog.storage import steady
 
 
@@ -116,6 +117,13 @@ def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
     calls = []
     flush_file = steady.flush_file
     monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
+
+    def commit_flushed(*arguments):
+        made = kernels.commit_flushed(*arguments)
+        calls.extend([None] * (made is not None))
+        return made
+
+    monkeypatch.setattr(engine, "commit_flushed", commit_flushed)
 
     def flushes(function, *arguments):
         before = len(calls)
