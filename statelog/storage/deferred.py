@@ -330,14 +330,14 @@ class Deferred:
         handles = self._environment.handles
         raw = handles.begin(None, None, True, True)
         try:
-            put, log, index = raw.put, handles.log, handles.index
             there = self._count_there(raw, waiting)
-            for lsn, record in enumerate(waiting.records[there:], waiting.first_lsn + there):
-                if not put(encode_lsn(lsn), record, True, True, True, log):
-                    message = f"record {lsn} does not follow the log's last"
-                    raise StorageError(message, lsn=lsn)
-            for key, value in sorted(waiting.rows.items()):
-                put(key, value, True, True, False, index)
+            first_lsn = waiting.first_lsn + there
+            records = [(encode_lsn(lsn), record) for lsn, record in enumerate(waiting.records[there:], first_lsn)]
+            _consumed, put = raw.cursor(handles.log).putmulti(records, append=True)
+            if put < len(records):
+                message = f"record {first_lsn + put} does not follow the log's last"
+                raise StorageError(message, lsn=first_lsn + put)
+            raw.cursor(handles.index).putmulti(sorted(waiting.rows.items()))
             if armed:
                 point("deferred.before_lmdb_commit")
             number: int = raw.id()
