@@ -119,7 +119,7 @@ def test_others_during_its_flush(tmp_path, path):
     shim = tmp_path / "slow.so"
     (tmp_path / "slow.c").write_text(SLOW)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, tmp_path / "slow.c"], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(shim)}
+    environment = {**os.environ, "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {shim}".strip()}
     command = [sys.executable, "-c", DURING_A_FLUSH, path]
     child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (child.returncode, child.stdout[:4]) == (0, "done"), child.stderr
