@@ -115,17 +115,13 @@ class Lineage:
         """
         encoded = metadata if isinstance(metadata, bytes) else encode_metadata(metadata)
         written = written_item(writes)
-        name = id.encode()
 
         def work(batch: Batch) -> Head:
             thread = None if parent is None else _thread_at_head(batch, parent)
             is_at_head = thread is not None
             if thread is None:
                 thread = self._thread_for_writing(batch)
-            is_taken = (
-                name <= batch.greatest_id(thread)
-                and batch.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
-            )
+            is_taken = batch.has_id(thread, id)
             if is_at_head and parent is not None:
                 branch = parent.place[1]
             else:
@@ -142,7 +138,6 @@ class Lineage:
                 expected_version=None,
                 checkpoint_id=None if is_taken else id,
                 known=() if twins is None else _leaves(batch, thread, twins),
-                is_id_free=not is_taken,
             )
             if is_taken:
                 writer.tag(batch, thread, id, head.event.lsn)
@@ -156,7 +151,8 @@ class Lineage:
             if len(self._parents) >= _PARENTS_MAX:
                 self._parents.clear()
             self._parents[place] = parent.lsn
-        return self._made(self._session.write(work, direct=direct))
+        outcome = None if direct is None else self._session.try_write(direct)
+        return self._made(outcome or self._session.write(work, direct=direct))
 
     def commit_aside(
         self,
@@ -227,7 +223,7 @@ class Lineage:
         change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, NO_ROOT)
         written = _ONE_NAME + key
         direct = DirectCommit(*place, (), _NO_METADATA, written, None, False, None, [change], time_us)  # noqa: FBT003
-        outcome = self._session.try_write(direct)
+        outcome = self._session.try_write(direct, is_flushed=False)
         return None if outcome is None else self._made(outcome)
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:

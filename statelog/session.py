@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch, Head
-    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct
     from statelog.log.view import View
     from statelog.tree.node import Workspace
@@ -33,13 +32,13 @@ class Session(Protocol):
         """Return a reader of nodes that lasts."""
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Outcome:
-        """Run `work`, or `direct` where that will do, and return what it made.
+        """Run `work` in turn, or `direct` where that will do, and return what it made.
 
         Without `is_flushed` a later flush makes it durable.
         """
 
-    def try_write(self, direct: DirectCommit) -> Outcome | None:
-        """Do `direct`, for a later flush to make it durable; None, and nothing was done, if somebody is in the way."""
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> Outcome | None:
+        """Do `direct` at once; None, and nothing was done, if somebody or something is in the way."""
 
     def flush(self) -> None:
         """Make what was written durable, where it is not yet."""

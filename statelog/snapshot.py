@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.batch import Batch, Head
-    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct, Engine
     from statelog.log.view import View
 
@@ -87,7 +86,7 @@ class Snapshot:
     def flush(self) -> None:
         """Nothing is committed here (internal)."""
 
-    def try_write(self, direct: DirectCommit) -> None:
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
         """Nothing (internal)."""
 
     def after_commit(self, head: Head) -> None:

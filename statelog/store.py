@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from statelog.checkpoint import Checkpoint
     from statelog.log.batch import Batch, Head
     from statelog.log.compact import CompactionReport
-    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct
     from statelog.log.vacuum import RetentionReport
     from statelog.log.verify import VerifyReport
@@ -379,9 +378,9 @@ class Store:
         """Commit (internal)."""
         return Outcome(self._engine.commit(work, is_flushed=is_flushed, direct=direct))
 
-    def try_write(self, direct: DirectCommit) -> Outcome | None:
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> Outcome | None:
         """Commit if nobody is in the way (internal)."""
-        head = self._engine.try_commit(direct)
+        head = self._engine.try_commit(direct, is_flushed=is_flushed)
         return None if head is None else Outcome(head)
 
     def act(self, work: Callable[[Batch], T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.branches import BranchInfo, list_branches
@@ -13,7 +14,7 @@ from statelog.located import Located
 from statelog.log import writer
 from statelog.log.batch import Head
 from statelog.log.direct import DirectCommit, DirectRollback
-from statelog.log.names import check_name
+from statelog.log.names import check_name, is_plain_id
 from statelog.log.retention import POLICY_STEP_VERSIONS
 from statelog.log.view import settled_view
 from statelog.mount import edit, mounted
@@ -156,27 +157,43 @@ class Thread(Located):
         else:
             written = written_item(prepared)
 
-        def work(batch: Batch) -> Head:
-            thread, branch = self._ids_for_writing(batch)
-            writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
-            return writer.commit(
-                batch,
-                self._id,
-                thread,
-                branch,
-                writes,
-                metadata=metadata_item,
-                written=written or written_item(writes),
-                expected_version=expected_version,
-                checkpoint_id=checkpoint_id,
-            )
-
-        place = self._place_if_known() if written and checkpoint_id is None else None
-        direct = place and _new(
-            DirectCommit,
-            (*place, prepared, metadata_item, written, expected_version, self._schema.is_open, None, None, None),
-        )
+        direct: DirectCommit | None = None
+        if written and (checkpoint_id is None or is_plain_id(checkpoint_id)):
+            place = self._place_if_known()
+            if place is not None:
+                is_open = self._schema.is_open
+                fields = (
+                    *place, prepared, metadata_item, written, expected_version, is_open, checkpoint_id, None, None,
+                )  # fmt: skip
+                direct = _new(DirectCommit, fields)
+                outcome = self._session.try_write(direct, is_flushed=is_flushed)
+                if outcome is not None:
+                    return self._checkpoint_made(outcome)
+        work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
         return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed, direct=direct))
+
+    def _commit_in(
+        self,
+        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
+        metadata_item: bytes,
+        written: bytes,
+        expected_version: int | None,
+        checkpoint_id: str | None,
+        batch: Batch,
+    ) -> Head:
+        thread, branch = self._ids_for_writing(batch)
+        writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
+        return writer.commit(
+            batch,
+            self._id,
+            thread,
+            branch,
+            writes,
+            metadata=metadata_item,
+            written=written or written_item(writes),
+            expected_version=expected_version,
+            checkpoint_id=checkpoint_id,
+        )
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
@@ -241,7 +258,8 @@ class Thread(Located):
 
         place = self._place_if_known()
         direct = place and _new(DirectRollback, (*place, target, self._find, metadata_item, expected_version))
-        return self._checkpoint_made(self._session.write(work, direct=direct))
+        outcome = None if direct is None else self._session.try_write(direct)
+        return self._checkpoint_made(outcome or self._session.write(work, direct=direct))
 
     def fork(
         self,

@@ -24,7 +24,6 @@ from statelog.tree.node import Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.log.direct import DirectCommit
     from statelog.log.engine import Direct, Engine
     from statelog.log.view import Transaction as ReadableTransaction
     from statelog.log.view import View
@@ -145,7 +144,7 @@ class Transaction:
         self._operations.append((work, outcome))
         return outcome
 
-    def try_write(self, direct: DirectCommit) -> None:
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
         """Nothing: there is a batch anyway."""
 
     def after_commit(self, head: Head) -> None:

@@ -303,20 +303,19 @@ class Batch:
             known = self.memory.one_branch[thread] = self.view.thread(thread).branch_count == 1
         return known
 
-    def greatest_id(self, thread: int) -> bytes:
-        """Return the greatest id that callers gave checkpoints of the thread, or a greater one; empty for none."""
-        known = self.memory.greatest_ids.get(thread)
+    def has_id(self, thread: int, id: str) -> bool:
+        """Whether a checkpoint of the thread has that id."""
+        name, known = id.encode(), self.memory.greatest_ids.get(thread)
         if known is None:
             prefix = keys.encode_checkpoint_id_key(thread, "")
             last = self.last_index(prefix)
             known = self.memory.greatest_ids[thread] = b"" if last is None else last[0][len(prefix) :]
-        return known
+        return name <= known and self.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
 
     def note_id(self, thread: int, id: str) -> None:
-        """Note that a checkpoint of the thread gets an id, whatever becomes of it."""
+        """Note that a checkpoint of the thread gets an id, whatever becomes of it. `has_id` was asked."""
         greatest_ids = self.memory.greatest_ids
-        if thread in greatest_ids:
-            greatest_ids[thread] = max(greatest_ids[thread], id.encode())
+        greatest_ids[thread] = max(greatest_ids[thread], id.encode())
 
     # --- staging ---------------------------------------------------------------
 

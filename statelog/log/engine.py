@@ -137,37 +137,29 @@ class Engine:
         """
         if self.is_closed:
             self._check_open()
-        if direct is not None:
-            made: Made | None = None
-            if type(direct) is DirectCommit and not armed:
-                if is_flushed and self._is_flushed:
-                    made = commit_flushed(self._parts, self, direct, _new_request(Request))
-                else:
-                    made = commit_alone(self._parts, self, direct)
-            if made is None:
-                made = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
-            if made is not None:
-                rows, data = made[6], made[7]
-                if rows is not None and data is not None:
-                    self.cache.put_nodes(made[1], rows, data)
-                return made[0]
         return self._committer.submit(partial(self._run, work, direct), is_flushed=is_flushed, may_wait=True)
 
-    def try_commit(self, direct: DirectCommit) -> Head | None:
-        """Commit as `commit` does without a flush, if nobody and nothing is in the way; None, and nothing was done."""
+    def try_commit(self, direct: Direct, *, is_flushed: bool = True) -> Head | None:
+        """Commit at once what `commit` does in turn; None, and nothing was done, if somebody is in the way.
+
+        Who waits for no flush waits for another's, behind which it may be done.
+        """
         if self.is_closed:
             self._check_open()
         made: Made | None = None
-        if not armed:
-            made = commit_alone(self._parts, self, direct)
-            if made is None:
-                with self.environment.write_lock:  # of who flushes; behind him it may be done at once
-                    pass
+        if type(direct) is DirectCommit and not armed:
+            if is_flushed and self._is_flushed:
+                made = commit_flushed(self._parts, self, direct, _new_request(Request))
+            else:
                 made = commit_alone(self._parts, self, direct)
+                if made is None:
+                    with self.environment.write_lock:
+                        pass
+                    made = commit_alone(self._parts, self, direct)
         if made is None:
-            made = self._fast_path.commit(self, direct.make, is_flushed=False)
-        if made is None:
-            return None
+            made = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
+            if made is None:
+                return None
         rows, data = made[6], made[7]
         if rows is not None and data is not None:
             self.cache.put_nodes(made[1], rows, data)

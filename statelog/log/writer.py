@@ -17,7 +17,7 @@ from statelog.errors import (
     UsageError,
     ValueTypeError,
 )
-from statelog.format import cbor, keys
+from statelog.format import cbor
 from statelog.format.record import (
     NO_NODES,
     TYPE_CHECKPOINT,
@@ -175,12 +175,10 @@ def commit(
     expected_version: int | None,
     checkpoint_id: str | None,
     known: Sequence[tuple[bytes, int, int]] = (),
-    is_id_free: bool = False,
 ) -> Head:
     """Stage a checkpoint: the head's channels merged with the writes, in order.
 
     `known`: nodes of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
-    `is_id_free`: the caller has looked.
 
     Raises:
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
@@ -194,8 +192,7 @@ def commit(
     version = head.event.version if head else -1
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
-        _check_id(batch, thread_id, thread, checkpoint_id, is_free=is_id_free)
-        batch.note_id(thread, checkpoint_id)
+        _check_id(batch, thread_id, thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
     if head is not None and writes and not known:
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
@@ -259,14 +256,15 @@ def check_version(thread_id: str, expected: int | None, actual: int) -> None:
         raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
 
 
-def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str, *, is_free: bool) -> None:
+def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
         message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
         raise UsageError(message, thread=thread_id, argument="id", value=checkpoint_id)
-    if not is_free and batch.get_index(keys.encode_checkpoint_id_key(thread, checkpoint_id)) is not None:
+    if batch.has_id(thread, checkpoint_id):
         message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
+    batch.note_id(thread, checkpoint_id)
 
 
 def _checkpoint_event(

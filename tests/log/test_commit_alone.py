@@ -281,7 +281,7 @@ def test_where_the_journal_takes_no_more_python_goes_on(store, thread, way, fail
         refused = way.refused
         way.around = lambda: failure(environment.steady)
         checkpoint = thread.commit({"x": -number})
-        assert way.refused == refused + 1
+        assert way.refused > refused
         assert checkpoint.state["x"] == -number
         commit_until_made(thread, way)
     versions = [checkpoint.version for checkpoint in thread.history()]

@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 import statelog
-from statelog import items, kernels
+from statelog import items
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.errors import (
     ClosedError,
@@ -115,15 +115,11 @@ def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(s
 def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.storage.keeper.IDLE_S", 3600)
     calls = []
-    flush_file = steady.flush_file
+    flush_file, kernel = steady.flush_file, engine.commit_flushed
     monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
-
-    def commit_flushed(*arguments):
-        made = kernels.commit_flushed(*arguments)
-        calls.extend([None] * (made is not None))
-        return made
-
-    monkeypatch.setattr(engine, "commit_flushed", commit_flushed)
+    monkeypatch.setattr(
+        engine, "commit_flushed", lambda *each: (made := kernel(*each)) and (calls.append(made), made)[1]
+    )
 
     def flushes(function, *arguments):
         before = len(calls)
