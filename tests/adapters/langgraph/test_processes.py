@@ -24,7 +24,7 @@ FAULTS = [
     ("deferred.after_journal", 9),
     ("commit.after_put_log", 2),
     ("commit.after_put_index", 3),
-    ("commit.between_works", 30),
+    ("commit.between_works", 6),
     ("journal.before_append", 25),
     ("commit.before_lmdb_commit", 1),
     ("commit.after_lmdb_commit", 1),
