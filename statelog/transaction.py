@@ -145,7 +145,7 @@ class Transaction:
         return outcome
 
     def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
-        """Nothing: there is a batch anyway."""
+        """Nothing: there is a batch anyway (internal)."""
 
     def after_commit(self, head: Head) -> None:
         """Nothing yet: the end of the transaction sees to it."""
