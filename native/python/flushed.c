@@ -11,6 +11,8 @@
 #if defined(__linux__)
 
 #include <errno.h>
+#include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 /* --- calls of Python's -------------------------------------------------------------------------------- */
@@ -66,8 +68,58 @@ static bool describe(const scene *seen, const brought *all, size_t group_size)
            !PyErr_Occurred();
 }
 
-/* Take the marks away, and let the next commit. An error that there is stays; a new one is of an interrupt. */
-static void unmark(const scene *seen, PyObject *request, PyObject *thread)
+/* How many of those who queue wait for a flush, as `Committer.pass_on` counts; one at least. */
+static long long count_flushed(const module_state *state, PyObject *queue)
+{
+    long long count = 1; /* the commit that has ended */
+    PyObject *iterator = PyObject_GetIter(queue);
+    PyObject *waiting = iterator == NULL ? NULL : PyIter_Next(iterator);
+    while (waiting != NULL) {
+        count += is_in(state, waiting, NAME_IS_FLUSHED, Py_True);
+        Py_DECREF(waiting);
+        waiting = PyIter_Next(iterator);
+    }
+    Py_XDECREF(iterator);
+    return count;
+}
+
+/* Let the first who queues commit next, as `Committer.pass_on` does, but in no function of Python's, which a handler of a
+ * signal could keep from its first line. */
+static void pass_on(const scene *seen)
+{
+    const module_state *state = seen->state;
+    PyObject *committer = seen->parts[PART_COMMITTER];
+    PyObject *queue = seen->parts[PART_QUEUE];
+    struct timespec now;
+    while (!try_lock(state, seen->parts[PART_MUTEX])) { /* it is never held for long */
+        PyErr_Clear();
+        PyThreadState *thread = PyEval_SaveThread();
+        (void)sched_yield();
+        PyEval_RestoreThread(thread);
+    }
+    PyObject *next = Py_None;
+    if (PyObject_Length(queue) > 0) {
+        set_number(state, committer, NAME_EXPECTED, count_flushed(state, queue));
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        PyObject *now_s = PyFloat_FromDouble((double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+        (void)set(state, committer, NAME_DELIVERED_AT_S, now_s);
+        Py_XDECREF(now_s);
+        next = PyObject_CallMethodObjArgs(queue, state->names[NAME_POPLEFT], NULL);
+    } else {
+        Py_INCREF(next);
+    }
+    (void)set(state, committer, NAME_LEADER, next);
+    (void)call(state, seen->parts[PART_MUTEX], NAME_RELEASE, NULL, NULL);
+    PyObject *gate = next == NULL || next == Py_None ? NULL : PyObject_GetAttr(next, state->names[NAME_GATE]);
+    if (gate != NULL) {
+        (void)call(state, gate, NAME_RELEASE, NULL, NULL);
+        Py_DECREF(gate);
+    }
+    Py_XDECREF(next);
+}
+
+/* Take the marks away, and let the next commit. An error that there is stays. */
+static void unmark(const scene *seen, PyObject *thread)
 {
     const module_state *state = seen->state;
     PyObject *const *parts = seen->parts;
@@ -80,19 +132,7 @@ static void unmark(const scene *seen, PyObject *request, PyObject *thread)
     (void)call(state, parts[PART_ACTIVE], NAME_DISCARD, seen->transaction, NULL);
     (void)call(state, parts[PART_FIRST_LOCK], NAME_RELEASE, NULL, NULL);
     PyErr_Clear();
-    if (try_lock(state, parts[PART_MUTEX])) {
-        if (PyObject_Length(parts[PART_QUEUE]) == 0) {
-            (void)set(state, parts[PART_COMMITTER], NAME_LEADER, Py_None);
-        }
-        (void)call(state, parts[PART_MUTEX], NAME_RELEASE, NULL, NULL);
-    }
-    PyErr_Clear();
-    if (is_in(state, parts[PART_COMMITTER], NAME_LEADER, request)) { /* somebody waits, or is about to */
-        if (!call(state, parts[PART_PATH], NAME_PASS_ON, request, NULL) && value == NULL) {
-            PyErr_Fetch(&type, &value, &traceback);
-        }
-        PyErr_Clear();
-    }
+    pass_on(seen);
     (void)call(state, parts[PART_INSIDE], NAME_DISCARD, thread, NULL);
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
@@ -105,9 +145,9 @@ static int flush(const scene *seen)
 {
     int error = 0;
     PyThreadState *thread = PyEval_SaveThread();
-    if (fdatasync((int)seen->descriptor) != 0) {
-        error = errno;
-    }
+    do {
+        error = fdatasync((int)seen->descriptor) == 0 ? 0 : errno;
+    } while (error == EINTR);
     PyEval_RestoreThread(thread);
     return error;
 }
@@ -142,7 +182,13 @@ static bool settle(const scene *seen, int error)
         PyErr_Fetch(&type, &failure, &traceback);
         PyErr_NormalizeException(&type, &failure, &traceback);
     }
-    bool is_in = failure != NULL && call(seen->state, seen->parts[PART_PATH], NAME_SETTLE, seen->transaction, failure);
+    bool is_in = false;
+    if (failure != NULL) {
+        PyObject *settled = PyObject_CallMethodObjArgs(seen->parts[PART_PATH], seen->state->names[NAME_SETTLE],
+                                                       seen->parts[PART_COMMITTER], seen->transaction, failure, NULL);
+        is_in = settled != NULL;
+        Py_XDECREF(settled);
+    }
     Py_XDECREF(type);
     Py_XDECREF(failure);
     Py_XDECREF(traceback);
@@ -190,7 +236,7 @@ PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t 
         PyErr_Clear(); /* whatever it was, Python meets it, too */
     }
     if (is_locked) {
-        unmark(&seen, args[3], thread);
+        unmark(&seen, thread);
     }
     if (is_collecting) {
         (void)PyGC_Enable();
@@ -198,7 +244,11 @@ PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t 
     sl_brought_drop(&all);
     sl_scene_close(&seen);
     Py_DECREF(thread);
-    return made == NULL && !PyErr_Occurred() ? shared(Py_None) : made;
+    if (PyErr_Occurred()) {
+        Py_XDECREF(made);
+        return NULL;
+    }
+    return made == NULL ? shared(Py_None) : made;
 }
 
 #else

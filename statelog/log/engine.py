@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
@@ -71,6 +72,7 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
+        self._committer.entries.add(Engine.learn_policy.__code__)
         self._fast_path = environment.fast_path
         self._parts = (*environment.fast_path.parts, channel_keys)
         self._is_flushed = environment.is_flushed_at_commit
@@ -172,15 +174,17 @@ class Engine:
 
     def learn_policy(self, thread: int) -> None:
         """Remember that a thread has no retention policy, if so; not while somebody commits."""
-        lock = self.environment.write_lock
+        committer, lock, caller = self._committer, self.environment.write_lock, get_ident()
         if not lock.acquire(blocking=False):
             return
         try:
+            committer.inside.add(caller)  # what interrupts it must not commit: who leads may wait for the lock
             with self.read() as view:
                 is_unruled = view.is_alive(thread) and not view.thread(thread).policy
             if is_unruled and self.last is not None:
                 self.last.memory.unruled.add(thread)
         finally:
+            committer.inside.discard(caller)
             lock.release()
 
     def flush(self) -> None:

@@ -103,7 +103,7 @@ class Committer:
                 before it writes if that cannot be, and is run again.
 
         Raises:
-            UsageError: called from within a work.
+            UsageError: called from within a work, or by what has interrupted the store where it holds a lock.
             ForkedError, ClosedError, ReadOnlyError, StoreLockedError: as named.
             StoreFullError: quota or disk is used up; nothing was written. Facts: max_size_bytes.
             StorageError: LMDB or the system refused; nothing was written.
@@ -118,6 +118,9 @@ class Committer:
             raise UsageError(message, path=str(environment.path))
         if environment.deferred.settling_thread == thread:
             raise environment.deferred.settling_error()
+        if environment.gate._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition` asks its lock
+            message = "a commit cannot be made by what interrupts the beginning of a transaction"
+            raise UsageError(message, path=str(environment.path))
         request = Request(work, is_flushed=is_flushed, may_wait=may_wait)
         try:
             self.inside.add(thread)

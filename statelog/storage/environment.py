@@ -397,12 +397,21 @@ class Environment:
             UsageError: a transaction of this process stays open.
         """
         page_size_bytes = 4096
+        self._remap(size_bytes // page_size_bytes * page_size_bytes)
+
+    def _remap(self, size_bytes: int) -> None:
+        """Have LMDB map anew, which ends every transaction, the pin's too: the next writer advances (J2)."""
         with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
-            if self.handles is not None:
+            if self.handles is None:
+                return
+            try:
+                self.deferred.settle()  # D3
+                self.steady.unpin()
                 self.map_address = 0
-                self.handles.raw.set_mapsize(size_bytes // page_size_bytes * page_size_bytes)
+                self.handles.raw.set_mapsize(size_bytes)
+            finally:
                 self._set_shut(is_shut=False)
 
     def _check_open(self) -> None:
@@ -431,7 +440,7 @@ class Environment:
         for _ in range(_BEGIN_ATTEMPTS):
             self.active_transactions.discard(transaction)
             if isinstance(error, lmdb.MapResizedError):
-                self._adopt_map_size()
+                self._remap(0)  # as the process has it that made the file grow beyond ours
             elif isinstance(error, lmdb.ReadersFullError):
                 self.check_readers()
             elif isinstance(error, lmdb.PanicError):
@@ -447,15 +456,6 @@ class Environment:
                 error = again
         self.active_transactions.discard(transaction)
         raise self.translate(error) from error
-
-    def _adopt_map_size(self) -> None:
-        """Take over the map size of the process that made the file grow beyond ours."""
-        with self.gate:
-            self._check_open()
-            self._shut_gate(_DRAIN_TIMEOUT_S)
-            self.map_address = 0
-            self.handles.raw.set_mapsize(0)
-            self._set_shut(is_shut=False)
 
     def open_handles(self) -> None:
         """Open LMDB's environment, and the gate. Holds under `gate`."""

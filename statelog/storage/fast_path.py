@@ -28,6 +28,7 @@ from statelog.storage.writing import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.storage.commit import Committer
     from statelog.storage.environment import Environment
     from statelog.storage.writing import WriteTransaction
 
@@ -68,7 +69,7 @@ class FastPath:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._committer = environment.committer
-        self._committer.entries |= {FastPath.commit.__code__, FastPath.pass_on.__code__}
+        self._committer.entries |= {FastPath.commit.__code__, FastPath.settle.__code__}
         self.parts = (
             self._committer, environment.deferred, environment, environment.keeper, environment.locks,
             environment.steady, environment.wake, time, environment.write_lock, environment.deferred.lock,
@@ -209,19 +210,16 @@ class FastPath:
             self._end(transaction)
         return made
 
-    def pass_on(self, request: Request) -> None:
-        """Let the next commit. Called by `kernels.commit_flushed`, whose marks are away."""
-        committer = self._committer
-        try:
-            committer.pass_on(request, [request])
-        except BaseException:
-            committer.leave(request)
-            raise
-
-    def settle(self, transaction: DeferredTransaction, failure: BaseException | int) -> None:
+    def settle(
+        self,
+        committer: Committer,  # noqa: ARG002 - by which `Committer.submit` knows its own frames
+        transaction: DeferredTransaction,
+        failure: BaseException | int,
+    ) -> None:
         """Find out what became of the commit that `kernels.commit_flushed` has failed with; return if it is in.
 
         Args:
+            committer: the environment's.
             transaction: its own.
             failure: what came in between, or the error's number of the flush.
 

@@ -85,7 +85,9 @@ def recover(environment: Environment, replay: Replay) -> None:
         try:
             environment.open_handles()
             if source is not None:
+                environment.set_map_size(environment.max_size_bytes)  # what was acknowledged may need the reserve
                 _replay(environment, *source, replay)
+                environment.set_map_size(environment.headroom.commit_size_bytes_max)
         except BaseException:
             if environment.handles is not None:
                 environment.handles.raw.close()

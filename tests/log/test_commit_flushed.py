@@ -95,6 +95,8 @@ with statelog.open(sys.argv[1]) as store:
     signal.signal(signal.SIGALRM, interrupt)
     for turn in range(20):
         commit_until_made()
+        follower = threading.Thread(target=lambda: (time.sleep(0.02), other.commit({"x": "follows"})))
+        follower.start()
         os.environ["SLOW_MS"] = "50"
         signal.setitimer(signal.ITIMER_REAL, 0.025 if turn % 2 else 0.047 + 0.0004 * turn)
         try:
@@ -103,6 +105,8 @@ with statelog.open(sys.argv[1]) as store:
         except Interrupt:
             raised += 1
         del os.environ["SLOW_MS"]
+        follower.join(20)
+        assert not follower.is_alive(), "who follows is let go on"
         check_at_rest()
         assert thread.state["x"] == f"interrupted {turn}", "a handler runs when it is in"
     assert store.verify().ok

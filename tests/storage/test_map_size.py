@@ -1,0 +1,71 @@
+"""LMDB's map gets another size: that ends every transaction, also the one that keeps the steady snapshot's pages."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import statelog
+from statelog.errors import CommitOutcomeUnknownError, StoreFullError
+
+QUOTA_BYTES = 3 << 20
+
+FILL = """
+import os, random, sys
+sys.path[:0] = sys.argv[3:]
+from test_map_size import fill
+fill(sys.argv[1], int(sys.argv[2]))
+os.kill(os.getpid(), 9)
+"""
+
+
+def fill(path, seed):
+    """Commit to a store until it is full, some times over."""
+    rng = random.Random(seed)
+    thread = statelog.open(path, max_size_bytes=QUOTA_BYTES, durability="interval").thread("t")
+    refused = 0
+    for number in range(6000):
+        update = {"n": number}
+        for _ in range(rng.choice([0, 0, 1, 3, 8])):
+            update[f"k{rng.randrange(6)}"] = rng.choice([number, "x" * rng.randrange(300), b"z" * rng.randrange(3000)])
+        if rng.random() < 0.03:
+            update["big"] = os.urandom(rng.choice([5000, 20_000, 70_000]))
+        try:
+            thread.commit(update, durable=rng.random() < 0.7)
+        except (StoreFullError, CommitOutcomeUnknownError):
+            refused += 1
+            if refused > rng.randrange(1, 8):
+                return
+
+
+def test_the_pin_is_given_back_and_taken_again(path):
+    with statelog.open(path, max_size_bytes=QUOTA_BYTES) as store:
+        thread = store.thread("t")
+        for number in range(20):
+            thread.commit({"n": number})
+        environment = store._engine.environment
+        assert environment.steady.is_pinned
+        with environment.headroom.reserve():
+            assert not environment.steady.is_pinned
+        assert environment.steady.is_due()
+        assert not environment.deferred.is_on
+        thread.commit({"n": -1})
+        assert environment.steady.is_pinned
+        assert environment.steady._pin.id() > 0  # which a transaction that was ended from outside has no more
+        assert thread.state["n"] == -1
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_full_store_that_is_killed_is_whole(path, seed):
+    """Without its pin a process writes over the steady snapshot, which is what the next one begins with."""
+    command = [sys.executable, "-c", FILL, path, str(seed), os.path.dirname(__file__)]  # noqa: PTH120
+    for turn in range(2):
+        child = subprocess.run([*command[:4], str(seed + 100 * turn), *command[5:]], capture_output=True, check=False)
+        assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+        with statelog.open(path, max_size_bytes=QUOTA_BYTES) as store:
+            assert store.verify().ok
+            assert store.thread("t").state["n"] >= 0
