@@ -1,4 +1,4 @@
-"""Pending writes of tasks that end together are one commit: one of their OS threads makes it, for those that wait.
+"""Pending writes of tasks that cannot be committed at once: one of their OS threads does it, for those that wait.
 
 The store shares flushes between commits by itself; this shares the commit, which at a hundred small writes costs more.
 """
