@@ -324,7 +324,8 @@ static bool remember(const module_state *state, PyObject *const *args, PyObject 
     if (is_done && (numbers[SL_NUMBER_VERSION] != numbers[SL_NUMBER_DEPTH] || is_one != Py_True)) {
         is_done = PyDict_SetItem(jumps, at, jumped) == 0; /* elsewhere nobody asks: see jump.c */
     }
-    is_done = is_done && sl_id_remember(state, memory, args[THREAD], args[ID]) && PyObject_SetAttr(memory, state->names[NAME_END], end) == 0;
+    is_done = is_done && sl_id_remember(state, memory, args[THREAD], args[ID]) &&
+              PyObject_SetAttr(memory, state->names[NAME_END], end) == 0;
     Py_XDECREF(end);
     Py_XDECREF(heads);
     Py_XDECREF(jumps);
@@ -439,8 +440,9 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     forget(room); /* it is used up */
     bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
     int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, parent->root_digest, encoded,
-                                parent->digest, id_item, id_writer.at > 0 ? id_writer.at : 1, metadata.bytes, metadata.size, written.bytes,
-                                written.size, *lsn, chain, page.bytes, is_new_page ? 0 : page.size, out);
+                                parent->digest, id_item, id_writer.at > 0 ? id_writer.at : 1, metadata.bytes,
+                                metadata.size, written.bytes, written.size, *lsn, chain,
+                                page.bytes, is_new_page ? 0 : page.size, out);
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
 

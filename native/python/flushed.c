@@ -29,14 +29,6 @@ static bool set(const module_state *state, PyObject *object, name_index name, Py
     return PyObject_SetAttr(object, state->names[name], value) == 0;
 }
 
-/* Try to take a lock that is not to be waited for. */
-static bool try_lock(const module_state *state, PyObject *lock)
-{
-    PyObject *taken = PyObject_CallMethodObjArgs(lock, state->names[NAME_ACQUIRE], Py_False, NULL);
-    Py_XDECREF(taken);
-    return taken == Py_True;
-}
-
 /* --- marks -------------------------------------------------------------------------------------------- */
 
 /* Show that a commit is under way, as `FastPath` does. The write lock is held. */

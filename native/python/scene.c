@@ -25,9 +25,7 @@ static inline bool is_later_in(const module_state *state, PyObject *object, doub
 /* Whether nobody holds a lock that may be taken again by who has it. */
 static bool is_free(const module_state *state, PyObject *lock)
 {
-    PyObject *taken = PyObject_CallMethodObjArgs(lock, state->names[NAME_ACQUIRE], Py_False, NULL);
-    bool is_taken = taken == Py_True;
-    Py_XDECREF(taken);
+    bool is_taken = try_lock(state, lock);
     if (is_taken) {
         PyObject *left = PyObject_CallMethodObjArgs(lock, state->names[NAME_RELEASE], NULL);
         Py_XDECREF(left);

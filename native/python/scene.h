@@ -101,4 +101,12 @@ static inline void add_to(const module_state *state, PyObject *object, name_inde
     set_number(state, object, name, number_in(state, object, name) + number);
 }
 
+/* Try to take a lock that is not to be waited for. */
+static inline bool try_lock(const module_state *state, PyObject *lock)
+{
+    PyObject *taken = PyObject_CallMethodObjArgs(lock, state->names[NAME_ACQUIRE], Py_False, NULL);
+    Py_XDECREF(taken);
+    return taken == Py_True;
+}
+
 #endif

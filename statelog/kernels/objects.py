@@ -34,7 +34,8 @@ checkpoint: Callable[..., Any] = _module.checkpoint
 """Makes a checkpoint, and remembers it; None, and nothing was done, where a batch must.
 
 Where the changes bring leaves of 4,096 bytes and up it returns their digests, joined, and has done nothing. If the
-store has none of them, it is called again with the same changes and these as the last argument, which else is None.
+store has none of them, it is called again with the same changes and these as the last argument but one, which else is
+None. The last is the checkpoint's id, None for one of the store's making.
 """
 
 HELD_SIZE_BYTES_MAX = 16 * 1024

@@ -234,7 +234,8 @@ class Committer:
                 unsettled = [member for member in group[1:] if not member.settled]
                 if unsettled:
                     queue.extendleft(member for member in reversed(unsettled) if member not in queue)
-                self.expected = max(sum(each.is_flushed for each in (*group, *queue) if each not in unsettled), 1)
+                flushed = sum(each.is_flushed for each in (*group, *queue)) - sum(each.is_flushed for each in unsettled)
+                self.expected = max(flushed, 1)
                 request.to_wake = [member.gate for member in group[1:] if member.settled]
                 self._delivered_at_s = perf_counter()
                 if queue:

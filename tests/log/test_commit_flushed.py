@@ -4,7 +4,6 @@ What it shares with the one without is tested with that (test_commit_alone.py).
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -15,6 +14,7 @@ import statelog
 from statelog import kernels
 from statelog.log import engine
 from statelog.storage import keeper
+from statelog.testing.powerloss.shim import find_compiler, is_supported
 
 SLOW = """
 #define _GNU_SOURCE
@@ -117,9 +117,9 @@ with statelog.open(sys.argv[1]) as store:
 
 def test_others_during_its_flush(tmp_path, path):
     """Readers do not see it and do not wait; who commits follows; a handler of a signal runs when it is in."""
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler on Linux")
+    compiler = find_compiler()
+    if not is_supported():
+        pytest.skip("a flush is made slow by a preloaded library: that needs a 64-bit Linux and a C compiler")
     shim = tmp_path / "slow.so"
     (tmp_path / "slow.c").write_text(SLOW)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, tmp_path / "slow.c"], check=True)
@@ -130,7 +130,7 @@ def test_others_during_its_flush(tmp_path, path):
 
 
 def test_a_flush_that_fails_ends_the_environment(path, monkeypatch):
-    """The journal takes what is written, and refuses to be flushed: the commit is not in, and those after it are."""
+    """The journal takes what is written, and refuses to be flushed: nothing is in until it was reopened."""
     monkeypatch.setattr(keeper, "_SETTLE_S", 60)
     descriptor = os.open("/dev/zero", os.O_RDWR)
     made, asked = [], []

@@ -111,10 +111,11 @@ class Record:
 
 def is_supported() -> bool:
     """Tell whether this machine can record: a 64-bit Linux with a C compiler."""
-    return sys.platform == "linux" and sys.maxsize > 2**32 and _compiler() is not None and SOURCE.exists()
+    return sys.platform == "linux" and sys.maxsize > 2**32 and find_compiler() is not None and SOURCE.exists()
 
 
-def _compiler() -> str | None:
+def find_compiler() -> str | None:
+    """Return the C compiler, None if there is none."""
     named = os.environ.get("CC")
     return shutil.which(named) if named else next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 
@@ -128,7 +129,7 @@ def build_shim() -> Path:
         StorageError: the compiler failed; its words are in the message.
 
     """
-    compiler = _compiler()
+    compiler = find_compiler()
     if not is_supported() or compiler is None:
         message = "recording writes needs a 64-bit Linux and a C compiler (cc, or what CC names)"
         raise UsageError(message, platform=sys.platform, compiler=compiler)
