@@ -10,14 +10,13 @@ from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
 from statelog.log.batch import NO_LISTS, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
-from statelog.session import Outcome
 from statelog.views import MapView, state_view
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from statelog.log.view import View
-    from statelog.session import Session
+    from statelog.session import Outcome, Session
 
 
 class Checkpoint:
@@ -165,7 +164,7 @@ def read_checkpoint(
 ) -> Checkpoint | None:
     """Return the checkpoint a version names, None if there is none."""
     head = read_head(view, thread, branch, version)
-    return None if head is None else Checkpoint(session, thread_id, Outcome(head))
+    return None if head is None else Checkpoint(session, thread_id, head)
 
 
 def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:

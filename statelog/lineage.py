@@ -22,7 +22,6 @@ from statelog.log.events import MAIN
 from statelog.log.names import is_plain_id
 from statelog.log.retention import POLICY_STEP_VERSIONS
 from statelog.log.step import NO_ROOT
-from statelog.session import Outcome
 from statelog.targets import find_named, head_at
 from statelog.tree.node import ROOT
 from statelog.tree.tree import Tree
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from statelog.log.batch import Batch
     from statelog.log.writer import Write
-    from statelog.session import Session
+    from statelog.session import Outcome, Session
 
 __all__ = ["LineHead", "Lineage", "Twins"]
 
@@ -377,7 +376,7 @@ class Lineage:
             }
 
     def _wrap(self, head: Head) -> Checkpoint:
-        return Checkpoint(self._session, self.id, Outcome(head))
+        return Checkpoint(self._session, self.id, head)
 
 
 def _thread_at_head(batch: Batch, parent: Checkpoint) -> int | None:

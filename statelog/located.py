@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from statelog.branches import no_branch
 from statelog.errors import SchemaError, ThreadNotFoundError
 from statelog.log import writer
+from statelog.log.direct import DirectCommit
 from statelog.log.events import MAIN
 from statelog.schema import Schema, reconcile
 from statelog.writes import check_thread_id
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.view import View
     from statelog.session import Session
+    from statelog.writes import KnownPlace
 
 
 class Located:
@@ -31,6 +33,8 @@ class Located:
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
         self._branch_number: int | None = None
+        self._place: KnownPlace | None = None
+        """Where a commit goes that has nothing left to look up or to record."""
         with session.read() as view:
             self._resolve(view)
         if branch != MAIN and self._branch_number is None:
@@ -42,6 +46,7 @@ class Located:
             if view.is_alive(self._lsn):
                 return True
             self._lsn = self._branch_number = None
+        self._place = None
         lsn = view.thread_lsn(self._id)
         if lsn is None:
             self._missing_specs = self._given.specs()
@@ -53,8 +58,13 @@ class Located:
             self._schema = Schema.from_specs(row.specs)
             self._missing_specs = {}
         self._lsn = lsn
-        self._branch_number = view.branch_number(lsn, self._branch)
-        return self._branch_number is not None
+        self._branch_number = number = view.branch_number(lsn, self._branch)
+        if number is None:
+            return False
+        if self._session.is_final and not self._missing_specs:
+            schema = self._schema
+            self._place = (lsn, number, schema.is_open, schema.plans, schema.plan_of_others, DirectCommit)
+        return True
 
     def _ids(self, view: View) -> tuple[int, int]:
         if not self._resolve(view):
@@ -70,13 +80,6 @@ class Located:
 
     def _ids_if_any(self, view: View) -> tuple[int, int] | None:
         return self._ids(view) if self._resolve(view) else None
-
-    def _place_if_known(self) -> tuple[int, int] | None:
-        """Return (thread, branch) if nothing is left to be looked up or recorded."""
-        lsn, branch = self._lsn, self._branch_number
-        if lsn is None or branch is None or self._missing_specs or not self._session.is_final:
-            return None
-        return lsn, branch
 
     def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
         """Return (thread, branch); whose head is remembered from the last commit is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, TypeVar
 
 from statelog.errors import UsageError
 
@@ -50,8 +50,8 @@ class Session(Protocol):
         """Run `work` that makes no checkpoint, and return its result."""
 
 
-class Outcome:
-    """What a write made: final in a store; provisional in a transaction until its end."""
+class Provisional:
+    """What a write in a transaction made, until its end."""
 
     __slots__ = ("head",)
 
@@ -73,6 +73,10 @@ class Outcome:
         if name != "head":
             raise AttributeError(name)
         raise abandoned_error()
+
+
+Outcome: TypeAlias = "Head | Provisional"
+"""What a write made: final in a store; provisional in a transaction."""
 
 
 def abandoned_error() -> UsageError:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import UsageError
 from statelog.log.nodes import read_nodes
-from statelog.session import Outcome
 from statelog.thread import Thread
 from statelog.tree.node import Node, Workspace
 
@@ -73,9 +72,9 @@ class Snapshot:
         *,
         is_flushed: bool = True,  # noqa: ARG002 - never is
         direct: Direct | None = None,  # noqa: ARG002 - never is
-    ) -> Outcome:
+    ) -> Head:
         """Refuse (internal)."""
-        return Outcome(self.act(work))
+        return self.act(work)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Refuse (internal)."""

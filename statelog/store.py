@@ -16,7 +16,6 @@ from statelog.log.retention import apply_policy
 from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
-from statelog.session import Outcome
 from statelog.snapshot import Snapshot, snapshot
 from statelog.statistics import StoreStatistics, collect
 from statelog.storage.withdrawing import withdraw
@@ -374,14 +373,13 @@ class Store:
         """Return a reader of nodes (internal)."""
         return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Outcome:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Head:
         """Commit (internal)."""
-        return Outcome(self._engine.commit(work, is_flushed=is_flushed, direct=direct))
+        return self._engine.commit(work, is_flushed=is_flushed, direct=direct)
 
-    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> Outcome | None:
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> Head | None:
         """Commit if nobody is in the way (internal)."""
-        head = self._engine.try_commit(direct, is_flushed=is_flushed)
-        return None if head is None else Outcome(head)
+        return self._engine.try_commit(direct, is_flushed=is_flushed)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

@@ -20,19 +20,19 @@ from statelog.log.view import settled_view
 from statelog.mount import edit, mounted
 from statelog.mutable import Loaded, plain
 from statelog.reducers import Overwrite
-from statelog.session import Outcome
 from statelog.targets import Line, Target, find_checkpoint, head_at
 from statelog.views import EMPTY_STATE, MapView
-from statelog.writes import NO_METADATA, encode_metadata, encode_names, prepare_writes, written_item
+from statelog.writes import NO_METADATA, encode_metadata, plain_commit, prepare_writes, written_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
     from statelog.log.view import View
     from statelog.log.writer import Write
     from statelog.mount import Mount
+    from statelog.session import Outcome
     from statelog.tree.node import Workspace
 
 
@@ -92,7 +92,7 @@ class Thread(Located):
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
     def _wrap(self, head: Head) -> Checkpoint:
-        return Checkpoint(self._session, self._id, Outcome(head))
+        return Checkpoint(self._session, self._id, head)
 
     # --- writing --------------------------------------------------------------------
 
@@ -131,10 +131,17 @@ class Thread(Located):
         if durable is not None and type(durable) is not bool:
             message = f"durable is True, False or None, not {durable!r}"
             raise UsageError(message, argument="durable", value=durable)
-        prepared = prepare_writes(self._schema, writes)
-        made = self.commit_writes(
-            prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=durable is not False
-        )
+        is_flushed, direct = durable is not False, None
+        if self._place is not None and len(writes) == 1 and (id is None or is_plain_id(id)):
+            metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
+            direct = plain_commit(self._place, writes[0], metadata_item, expected_version, id)
+        if direct is not None:
+            made = self._commit_direct(direct, is_flushed=is_flushed)
+        else:
+            prepared = prepare_writes(self._schema, writes)
+            made = self.commit_writes(
+                prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=is_flushed
+            )
         if durable:
             self._session.flush()
         return made
@@ -150,31 +157,30 @@ class Thread(Located):
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
-        if callable(prepared):
-            written = b""
-        elif len(prepared) == 1:  # mostly
-            written = encode_names((prepared[0].channel,))
-        else:
-            written = written_item(prepared)
-
-        direct: DirectCommit | None = None
-        if written and (checkpoint_id is None or is_plain_id(checkpoint_id)):
-            place = self._place_if_known()
-            if place is not None:
-                is_open = self._schema.is_open
-                fields = (
-                    *place, prepared, metadata_item, written, expected_version, is_open, checkpoint_id, None, None,
-                )  # fmt: skip
-                direct = _new(DirectCommit, fields)
-                outcome = self._session.try_write(direct, is_flushed=is_flushed)
-                if outcome is not None:
-                    return self._checkpoint_made(outcome)
+        written = b"" if callable(prepared) else written_item(prepared)
+        if written and self._place is not None and (checkpoint_id is None or is_plain_id(checkpoint_id)):
+            thread, branch, is_open, *_how = self._place
+            assert not callable(prepared)
+            direct = DirectCommit(
+                thread, branch, prepared, metadata_item, written, expected_version, is_open, checkpoint_id, None, None
+            )
+            return self._commit_direct(direct, is_flushed=is_flushed)
         work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
-        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed, direct=direct))
+        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
+
+    def _commit_direct(self, direct: DirectCommit, *, is_flushed: bool) -> Checkpoint:
+        """Commit at once, or else in turn."""
+        outcome = self._session.try_write(direct, is_flushed=is_flushed)
+        if outcome is None:
+            work = partial(
+                self._commit_in, direct.writes, direct.metadata, direct.written, direct.expected_version, direct.id
+            )
+            outcome = self._session.write(work, is_flushed=is_flushed, direct=direct)
+        return self._checkpoint_made(outcome)
 
     def _commit_in(
         self,
-        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
+        prepared: Sequence[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata_item: bytes,
         written: bytes,
         expected_version: int | None,
@@ -198,10 +204,11 @@ class Thread(Located):
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
         try:
-            if self._branch_number is None or self._missing_specs:
+            if self._place is None and (self._branch_number is None or self._missing_specs):
                 self._learn()
-            if not (outcome.head.event.version + 1) % POLICY_STEP_VERSIONS:
-                self._session.after_commit(outcome.head)
+            head = outcome if type(outcome) is Head else outcome.head
+            if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
+                self._session.after_commit(head)
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         return Checkpoint(self._session, self._id, outcome)
@@ -256,8 +263,10 @@ class Thread(Located):
                 expected_version=expected_version,
             )
 
-        place = self._place_if_known()
-        direct = place and _new(DirectRollback, (*place, target, self._find, metadata_item, expected_version))
+        direct: DirectRollback | None = None
+        if self._place is not None:
+            thread, branch = self._place[:2]
+            direct = _new(DirectRollback, (thread, branch, target, self._find, metadata_item, expected_version))
         outcome = None if direct is None else self._session.try_write(direct)
         return self._checkpoint_made(outcome or self._session.write(work, direct=direct))
 

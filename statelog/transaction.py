@@ -17,7 +17,7 @@ from statelog.format.record import NO_DIGEST
 from statelog.log.batch import Batch, Head, LogEnd, Memory
 from statelog.log.nodes import NodeCache
 from statelog.log.retention import apply_policy
-from statelog.session import Outcome, abandoned_error
+from statelog.session import Provisional, abandoned_error
 from statelog.thread import Thread
 from statelog.tree.node import Workspace
 
@@ -84,7 +84,7 @@ class Transaction:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._operations: list[tuple[Callable[[Batch], Any], Outcome | None]] = []
+        self._operations: list[tuple[Callable[[Batch], Any], Provisional | None]] = []
         self._is_open = True
         self._is_abandoned = False
         end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
@@ -136,11 +136,11 @@ class Transaction:
         *,
         is_flushed: bool = True,  # noqa: ARG002 - the end is
         direct: Direct | None = None,  # noqa: ARG002 - there is a batch anyway
-    ) -> Outcome:
+    ) -> Provisional:
         """Rehearse, and do it again at the end."""
         self._check_open()
         with self._snapshot.hold():
-            outcome = Outcome(work(self._rehearsal))
+            outcome = Provisional(work(self._rehearsal))
         self._operations.append((work, outcome))
         return outcome
 

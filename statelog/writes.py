@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from statelog import kernels
 from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
-from statelog.kernels import prepare_plain
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.names import channel_key, channel_keys, check_name
 from statelog.reducers import Prepared
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
+    from statelog.log.direct import DirectCommit
     from statelog.log.writer import Write
     from statelog.schema import Schema
 
+
+KnownPlace = tuple[int, int, bool, dict[str, Any], Any, type]
+"""Thread, branch, whether it has no schema, how its channels are written, all others, and what a commit is."""
 
 NO_METADATA = b"\xa0"
 """The item of none."""
@@ -47,7 +50,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
-        plain = prepare_plain(update, schema.plans, channel_keys, schema.plan_of_others, Prepared)
+        plain = kernels.prepare_plain(update, schema.plans, channel_keys, schema.plan_of_others, Prepared)
         if plain is not None:
             if len(writes) == 1:
                 return plain
@@ -69,7 +72,28 @@ def written_item(prepared: Sequence[Write]) -> bytes:
 _channel_of = attrgetter("channel")
 
 
-@lru_cache(maxsize=1024)
+_NAMES_MAX = 1024
+
+_names: dict[tuple[str, ...], bytes] = {}
+"""Items of channels, in the order they are written in: all are forgotten when there are more."""
+
+
 def encode_names(names: tuple[str, ...]) -> bytes:
     """Return the item of some channels, sorted."""
-    return cbor.encode(sorted(set(names)))
+    item = _names.get(names)
+    if item is None:
+        item = cbor.encode(sorted(set(names)))
+        if len(_names) >= _NAMES_MAX:
+            _names.clear()
+        _names[names] = item
+    return item
+
+
+def plain_commit(
+    place: KnownPlace, update: Mapping[str, Any], metadata: bytes, expected_version: int | None, id: str | None
+) -> DirectCommit | None:
+    """Return the commit of an update of plain values; None where `prepare_writes` must make it, or refuse it."""
+    commit: DirectCommit | None = kernels.plain_commit(
+        update, place, channel_keys, _names, metadata, expected_version, id
+    )
+    return commit

@@ -9,8 +9,6 @@
  */
 #include "scene.h"
 
-enum { PAGES_OF_A_ROW = 2, PAGE_SIZE = 4096 };
-
 /* Put the record among what waits, and into the journal; return the size of its group, 0, and nothing was changed there, of
  * a failure. */
 static size_t append(const scene *seen, const brought *all)
@@ -42,41 +40,6 @@ static size_t append(const scene *seen, const brought *all)
     return size;
 }
 
-/* Note all that has changed with a commit that is in the journal, as `Deferred.take_over` does. */
-static void take_over(const scene *seen, const brought *all, size_t group_size)
-{
-    const module_state *state = seen->state;
-    PyObject *const *parts = seen->parts;
-    PyObject *deferred = parts[PART_DEFERRED];
-    PyObject *steady = parts[PART_STEADY];
-    Py_ssize_t record_size = PyBytes_Size(PyTuple_GetItem(all->made, MADE_RECORD));
-    long long changes = number_in(state, seen->transaction, NAME_CHANGES) + 1 + PyDict_Size(all->rows);
-    long long size = number_in(state, seen->waiting, NAME_SIZE_BYTES) + record_size;
-    set_number(state, steady, NAME_AT, seen->at + (long long)group_size);
-    set_number(state, steady, NAME_END, seen->at + (long long)group_size);
-    set_number(state, steady, NAME_LSN, seen->lsn);
-    (void)PyObject_SetAttr(steady, state->names[NAME_IS_DIRTY], Py_True);
-    set_number(state, seen->transaction, NAME_CHANGES, changes);
-    set_number(state, seen->transaction, NAME_FIRST_LSN, seen->lsn);
-    set_number(state, seen->transaction, NAME_SIZE_BYTES, record_size);
-    (void)PyObject_SetAttr(seen->transaction, state->names[NAME_APPENDED], all->records);
-    (void)PyObject_SetAttr(seen->transaction, state->names[NAME_ROWS], all->rows);
-    (void)PyObject_SetAttr(seen->transaction, state->names[NAME_WAITING], seen->waiting);
-    (void)PyObject_SetAttr(seen->transaction, state->names[NAME_IS_FLUSHED], Py_False);
-    set_number(state, seen->last, NAME_CHANGES, changes);
-    set_number(state, seen->waiting, NAME_SIZE_BYTES, size);
-    add_to(state, seen->waiting, NAME_COUNT, 1);
-    add_to(state, deferred, NAME_COMMITS, 1);
-    add_to(state, parts[PART_KEEPER], NAME_COMMITS, 1);
-    add_to(state, parts[PART_COMMITTER], NAME_COMMITS, 1);
-    add_to(state, parts[PART_COMMITTER], NAME_GROUPS, 1);
-    bool has_room = size <= number_in(state, deferred, NAME_SIZE_BYTES_MAX) &&
-                    PAGES_OF_A_ROW * PyDict_Size(seen->rows) + size / PAGE_SIZE <=
-                        number_in(state, deferred, NAME_PAGES_MAX) &&
-                    PyList_Size(seen->records) < number_in(state, deferred, NAME_RECORDS_MAX);
-    (void)PyObject_SetAttr(deferred, state->names[NAME_HAS_ROOM], has_room ? Py_True : Py_False);
-}
-
 /* commit_alone(parts, caller, direct) */
 PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -91,7 +54,9 @@ PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (sl_scene_look(&seen, false) && sl_scene_make(&seen, &all)) {
         size_t size = append(&seen, &all);
         if (size > 0) { /* else what was remembered may be half of it */
-            take_over(&seen, &all, size);
+            sl_scene_describe(&seen, &all, size, false);
+            seen.steady->flags[STEADY_IS_DIRTY] = true;
+            sl_scene_note(&seen, &all, false);
             (void)PyObject_SetAttr(seen.caller, seen.state->names[NAME_LAST], seen.last);
             made = shared(all.made);
         }

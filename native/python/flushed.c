@@ -35,29 +35,14 @@ static bool set(const module_state *state, PyObject *object, name_index name, Py
 static bool mark(const scene *seen, PyObject *request, PyObject *thread)
 {
     const module_state *state = seen->state;
-    PyObject *const *parts = seen->parts;
-    return call(state, parts[PART_INSIDE], NAME_ADD, thread, NULL) &&
-           call(state, parts[PART_ACTIVE], NAME_ADD, seen->transaction, NULL) &&
-           set(state, parts[PART_ENVIRONMENT], NAME_WRITER_THREAD, thread) &&
-           set(state, parts[PART_DEFERRED], NAME_TRANSACTION, seen->transaction) &&
-           set(state, parts[PART_COMMITTER], NAME_LEADER, request);
-}
-
-/* Say of the transaction what it brings, and of the journal that its end is not known. */
-static bool describe(const scene *seen, const brought *all, size_t group_size)
-{
-    const module_state *state = seen->state;
-    PyObject *transaction = seen->transaction;
-    PyObject *steady = seen->parts[PART_STEADY];
-    add_to(state, transaction, NAME_CHANGES, 1 + PyDict_Size(all->rows));
-    set_number(state, transaction, NAME_FIRST_LSN, seen->lsn);
-    set_number(state, transaction, NAME_SIZE_BYTES, PyBytes_Size(PyTuple_GetItem(all->made, MADE_RECORD)));
-    set_number(state, steady, NAME_END, seen->at + (long long)group_size);
-    set_number(state, steady, NAME_LSN, -1);
-    add_to(state, seen->parts[PART_KEEPER], NAME_COMMITS, 1);
-    return set(state, transaction, NAME_APPENDED, all->records) && set(state, transaction, NAME_ROWS, all->rows) &&
-           set(state, transaction, NAME_WAITING, seen->waiting) && set(state, transaction, NAME_IS_FLUSHED, Py_True) &&
-           !PyErr_Occurred();
+    if (!call(state, seen->parts[PART_INSIDE], NAME_ADD, thread, NULL) ||
+        !call(state, seen->parts[PART_ACTIVE], NAME_ADD, seen->transaction, NULL)) {
+        return false;
+    }
+    seen->environment->numbers[ENVIRONMENT_WRITER_THREAD] = (long long)PyThread_get_thread_ident();
+    set_member(seen->deferred, DEFERRED_TRANSACTION, seen->transaction);
+    set_member(seen->committer, COMMITTER_LEADER, request);
+    return true;
 }
 
 /* How many of those who queue wait for a flush, as `Committer.pass_on` counts; one at least. */
@@ -80,7 +65,6 @@ static long long count_flushed(const module_state *state, PyObject *queue)
 static void pass_on(const scene *seen)
 {
     const module_state *state = seen->state;
-    PyObject *committer = seen->parts[PART_COMMITTER];
     PyObject *queue = seen->parts[PART_QUEUE];
     struct timespec now;
     while (!try_lock(state, seen->parts[PART_MUTEX])) { /* it is never held for long */
@@ -91,16 +75,14 @@ static void pass_on(const scene *seen)
     }
     PyObject *next = Py_None;
     if (PyObject_Length(queue) > 0) {
-        set_number(state, committer, NAME_EXPECTED, count_flushed(state, queue));
+        seen->committer->numbers[COMMITTER_EXPECTED] = count_flushed(state, queue);
         (void)clock_gettime(CLOCK_MONOTONIC, &now);
-        PyObject *now_s = PyFloat_FromDouble((double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
-        (void)set(state, committer, NAME_DELIVERED_AT_S, now_s);
-        Py_XDECREF(now_s);
+        seen->committer->time_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
         next = PyObject_CallMethodObjArgs(queue, state->names[NAME_POPLEFT], NULL);
     } else {
         Py_INCREF(next);
     }
-    (void)set(state, committer, NAME_LEADER, next);
+    set_member(seen->committer, COMMITTER_LEADER, next);
     (void)call(state, seen->parts[PART_MUTEX], NAME_RELEASE, NULL, NULL);
     PyObject *gate = next == NULL || next == Py_None ? NULL : PyObject_GetAttr(next, state->names[NAME_GATE]);
     if (gate != NULL) {
@@ -119,8 +101,8 @@ static void unmark(const scene *seen, PyObject *thread)
     PyObject *value;
     PyObject *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    (void)set(state, parts[PART_DEFERRED], NAME_TRANSACTION, Py_None);
-    set_number(state, parts[PART_ENVIRONMENT], NAME_WRITER_THREAD, 0);
+    set_member(seen->deferred, DEFERRED_TRANSACTION, Py_None);
+    seen->environment->numbers[ENVIRONMENT_WRITER_THREAD] = 0;
     (void)call(state, parts[PART_ACTIVE], NAME_DISCARD, seen->transaction, NULL);
     (void)call(state, parts[PART_FIRST_LOCK], NAME_RELEASE, NULL, NULL);
     PyErr_Clear();
@@ -136,30 +118,52 @@ static void unmark(const scene *seen, PyObject *thread)
 static int flush(const scene *seen)
 {
     int error = 0;
+    int descriptor = (int)seen->steady->numbers[STEADY_DESCRIPTOR];
     PyThreadState *thread = PyEval_SaveThread();
     do {
-        error = fdatasync((int)seen->descriptor) == 0 ? 0 : errno;
+        error = fdatasync(descriptor) == 0 ? 0 : errno;
     } while (error == EINTR);
     PyEval_RestoreThread(thread);
     return error;
 }
 
+/* Put it among what waits, if that is what it was before the flush; false: Python is to do it, from the beginning. */
+static bool enter(const scene *seen, const brought *all)
+{
+    const marks *waiting = marks_of(seen->waiting);
+    if (seen->deferred->objects[DEFERRED_WAITING] != seen->waiting || waiting->objects[WAITING_LAST] != seen->transaction ||
+        waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) != seen->lsn ||
+        !try_lock(seen->state, seen->parts[PART_SECOND_LOCK])) {
+        PyErr_Clear();
+        return false;
+    }
+    bool is_in = PyDict_Update(seen->rows, all->rows) == 0 &&
+                 PyList_Append(seen->records, PyTuple_GetItem(all->made, MADE_RECORD)) == 0;
+    if (is_in) {
+        sl_scene_note(seen, all, true);
+    }
+    PyErr_Clear();
+    (void)call(seen->state, seen->parts[PART_SECOND_LOCK], NAME_RELEASE, NULL, NULL);
+    PyErr_Clear();
+    return is_in;
+}
+
 /* Let the commit, which is on the disk, wait for LMDB. */
-static bool take_over(const scene *seen)
+static bool take_over(const scene *seen, const brought *all)
 {
     const module_state *state = seen->state;
-    PyObject *const *parts = seen->parts;
-    PyObject *changes = PyObject_GetAttr(seen->transaction, state->names[NAME_CHANGES]);
-    bool is_done = changes != NULL && set(state, parts[PART_STEADY], NAME_IS_DIRTY, Py_False) &&
-                   set(state, parts[PART_DEFERRED], NAME_JOURNALED, seen->transaction) &&
-                   call(state, parts[PART_DEFERRED], NAME_TAKE_OVER, NULL, NULL) &&
-                   set(state, seen->last, NAME_CHANGES, changes) && set(state, seen->caller, NAME_LAST, seen->last);
-    Py_XDECREF(changes);
-    if (is_done) {
-        add_to(state, parts[PART_COMMITTER], NAME_COMMITS, 1);
-        add_to(state, parts[PART_COMMITTER], NAME_GROUPS, 1);
+    seen->steady->flags[STEADY_IS_DIRTY] = false;
+    if (!enter(seen, all)) {
+        long long changes = marks_of(seen->transaction)->numbers[TRANSACTION_CHANGES];
+        set_member(seen->deferred, DEFERRED_JOURNALED, seen->transaction);
+        if (!call(state, seen->parts[PART_DEFERRED], NAME_TAKE_OVER, NULL, NULL)) {
+            return false;
+        }
+        marks_of(seen->last)->numbers[LAST_CHANGES] = changes;
+        seen->committer->numbers[COMMITTER_COMMITS]++;
+        seen->committer->numbers[COMMITTER_GROUPS]++;
     }
-    return is_done;
+    return set(state, seen->caller, NAME_LAST, seen->last);
 }
 
 /* Have Python find out what became of a commit that failed; true if it is in. */
@@ -191,16 +195,19 @@ static bool settle(const scene *seen, int error)
 static PyObject *commit(const scene *seen, const brought *all, int is_collecting)
 {
     size_t size = sl_scene_write(seen, all);
-    bool is_begun = size > 0 && describe(seen, all, size);
+    if (size > 0) {
+        sl_scene_describe(seen, all, size, true);
+        seen->steady->numbers[STEADY_LSN] = -1; /* until it is flushed nobody knows the journal's end */
+    }
     if (is_collecting) {
         (void)PyGC_Enable();
     }
-    if (!is_begun) {
+    if (size == 0) {
         PyErr_Clear();
         return NULL;
     }
     int error = flush(seen);
-    bool is_in = (error == 0 && take_over(seen)) || settle(seen, error);
+    bool is_in = (error == 0 && take_over(seen, all)) || settle(seen, error);
     return is_in ? shared(all->made) : NULL;
 }
 

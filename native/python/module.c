@@ -1,5 +1,5 @@
 /* statelog._objects: the part of the library that takes and makes Python's objects. */
-#include "objects.h"
+#include "marks.h"
 
 #define SL_NAME_TEXT(NAME, TEXT) TEXT,
 static const char *const name_texts[] = {SL_NAMES(SL_NAME_TEXT)};
@@ -66,7 +66,7 @@ static int module_exec(PyObject *module)
     if (!is_whole && !PyErr_Occurred()) {
         (void)PyErr_NoMemory();
     }
-    return is_whole ? 0 : -1;
+    return is_whole && sl_marks_add(module, state) ? 0 : -1;
 }
 
 static void module_free(void *module)
@@ -83,6 +83,9 @@ static void module_free(void *module)
     }
     for (size_t i = 0; i < NAMES; i++) {
         Py_XDECREF(state->names[i]);
+    }
+    for (size_t i = 0; i < MARKS_TYPES; i++) {
+        Py_XDECREF(state->marks_types[i]);
     }
     if (state->room != NULL) {
         Py_XDECREF(state->room->asked);
@@ -112,6 +115,8 @@ static PyMethodDef methods[] = {
      "Return one record as a group of the journal."},
     {"plain_changes", (PyCFunction)(void (*)(void))sl_plain_changes, METH_FASTCALL,
      "Return what writes change, channel by channel; None where Python must find that out."},
+    {"plain_commit", (PyCFunction)(void (*)(void))sl_plain_commit, METH_FASTCALL,
+     "Return the commit of an update of plain values; None where Python must make it, or refuse it."},
     {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
      "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
     {"split_small", sl_split_small, METH_O,

@@ -73,6 +73,12 @@ typedef struct {
     uint8_t output[SL_ROOM_SIZE];
 } workroom;
 
+/* Types of Python's objects with members that C looks at (marks.h). */
+typedef enum {
+    MARKS_COMMITTER, MARKS_DEFERRED, MARKS_ENVIRONMENT, MARKS_KEEPER, MARKS_LOOK, MARKS_STEADY, MARKS_TRANSACTION,
+    MARKS_WAITING, MARKS_LAST, MARKS_TYPES
+} marks_type;
+
 typedef struct {
     workroom *room;
     PyObject *event_type;
@@ -86,6 +92,7 @@ typedef struct {
     PyObject *operations; /* of a step, by a reducer's name: a dict */
     PyObject *no_node;
     PyObject *removal_type;
+    PyObject *marks_types[MARKS_TYPES];
     uint64_t versions_max;
     Py_ssize_t heads_max;
     Py_ssize_t jumps_max;
@@ -235,6 +242,7 @@ PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t co
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_check_item(PyObject *module, PyObject *data);
+PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_changes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_split_small(PyObject *module, PyObject *data);

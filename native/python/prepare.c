@@ -76,14 +76,9 @@ static PyObject *write_of(const module_state *state, PyObject *const *args, PyOb
     return named(args[4], fields, sizeof fields / sizeof fields[0]);
 }
 
-/* prepare_plain(update, plans, known channels, plan of other channels, type of a write): a list, or None. */
-PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* The writes of an update, as a list; None where Python must make them. The arguments are those of prepare_plain(). */
+static PyObject *writes_of(const module_state *state, PyObject *const *args)
 {
-    const module_state *state = PyModule_GetState(module);
-    if (count != 5 || !PyDict_CheckExact(args[1]) || !PyDict_CheckExact(args[2])) {
-        PyErr_SetString(PyExc_TypeError, "prepare_plain() takes an update, two dicts, a plan and a type");
-        return NULL;
-    }
     if (!PyDict_CheckExact(args[0])) {
         return shared(Py_None);
     }
@@ -108,4 +103,61 @@ PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t c
         Py_DECREF(write);
     }
     return writes;
+}
+
+/* prepare_plain(update, plans, known channels, plan of other channels, type of a write): a list, or None. */
+PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    const module_state *state = PyModule_GetState(module);
+    if (count != 5 || !PyDict_CheckExact(args[1]) || !PyDict_CheckExact(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "prepare_plain() takes an update, two dicts, a plan and a type");
+        return NULL;
+    }
+    return writes_of(state, args);
+}
+
+/* The item of the channels written, where it is known; NULL where it is not, or on an error. */
+static PyObject *written_by(PyObject *writes, PyObject *items)
+{
+    Py_ssize_t count = PyList_Size(writes);
+    PyObject *names = PyTuple_New(count);
+    for (Py_ssize_t i = 0; i < count && names != NULL; i++) {
+        (void)PyTuple_SetItem(names, i, shared(PyTuple_GetItem(PyList_GetItem(writes, i), 0)));
+    }
+    PyObject *item = names == NULL ? NULL : shared(PyDict_GetItemWithError(items, names));
+    Py_XDECREF(names);
+    return item;
+}
+
+enum { PLAIN_UPDATE, PLAIN_PLACE, PLAIN_CHANNELS, PLAIN_ITEMS, PLAIN_METADATA, PLAIN_EXPECTED, PLAIN_ID, PLAIN_ARGUMENTS };
+enum { PLACE_THREAD, PLACE_BRANCH, PLACE_IS_OPEN, PLACE_PLANS, PLACE_OTHERS, PLACE_TYPE, PLACE_FIELDS };
+
+/* plain_commit(update, place, known channels, written items, metadata, expected version, id): a DirectCommit, or None. */
+PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    const module_state *state = PyModule_GetState(module);
+    PyObject *place = count == PLAIN_ARGUMENTS ? args[PLAIN_PLACE] : NULL;
+    if (place == NULL || !PyTuple_CheckExact(place) || PyTuple_Size(place) != PLACE_FIELDS ||
+        !PyDict_CheckExact(PyTuple_GetItem(place, PLACE_PLANS)) || !PyDict_CheckExact(args[PLAIN_CHANNELS]) ||
+        !PyDict_CheckExact(args[PLAIN_ITEMS]) || state->write_type == NULL) {
+        PyErr_SetString(PyExc_TypeError, "plain_commit() takes an update, a place, two dicts, and what a commit has");
+        return NULL;
+    }
+    PyObject *const wanted[] = {args[PLAIN_UPDATE], PyTuple_GetItem(place, PLACE_PLANS), args[PLAIN_CHANNELS],
+                                PyTuple_GetItem(place, PLACE_OTHERS), state->write_type};
+    PyObject *writes = writes_of(state, wanted);
+    if (writes == NULL || writes == Py_None) {
+        return writes;
+    }
+    PyObject *written = written_by(writes, args[PLAIN_ITEMS]);
+    if (written == NULL) {
+        Py_DECREF(writes);
+        return PyErr_Occurred() ? NULL : shared(Py_None);
+    }
+    PyObject *fields[] = {
+        shared(PyTuple_GetItem(place, PLACE_THREAD)), shared(PyTuple_GetItem(place, PLACE_BRANCH)), writes,
+        shared(args[PLAIN_METADATA]), written, shared(args[PLAIN_EXPECTED]), shared(PyTuple_GetItem(place, PLACE_IS_OPEN)),
+        shared(args[PLAIN_ID]), shared(Py_None), shared(Py_None),
+    };
+    return named(PyTuple_GetItem(place, PLACE_TYPE), fields, sizeof fields / sizeof fields[0]);
 }

@@ -9,18 +9,12 @@
 enum {
     PAYLOAD_SIZE_MAX = 8 * 1024,
     LARGE_SIZE_MIN = 4096,
-    READERS_AFTER = 256 /* commits: then Python looks for dead ones */
+    READERS_AFTER = 256, /* commits: then Python looks for dead ones */
+    PAGES_OF_A_ROW = 2,
+    PAGE_SIZE = 4096
 };
 
 /* --- the looks ---------------------------------------------------------------------------------------- */
-
-static inline bool is_later_in(const module_state *state, PyObject *object, double now_s)
-{
-    PyObject *found = PyObject_GetAttr(object, state->names[NAME_LOOK_AT_S]);
-    double at_s = found == NULL ? -1 : PyFloat_AsDouble(found);
-    Py_XDECREF(found);
-    return at_s > now_s;
-}
 
 /* Whether nobody holds a lock that may be taken again by who has it. */
 static bool is_free(const module_state *state, PyObject *lock)
@@ -34,71 +28,68 @@ static bool is_free(const module_state *state, PyObject *lock)
 }
 
 /* Whether this thread is in no commit already. */
-static bool is_outside(const module_state *state, PyObject *committer)
+static bool is_outside(const scene *seen)
 {
-    PyObject *inside = PyObject_GetAttr(committer, state->names[NAME_INSIDE]);
     PyObject *thread = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
-    bool is_outside = inside != NULL && thread != NULL && PySet_Contains(inside, thread) == 0;
-    Py_XDECREF(inside);
+    bool is_outside = thread != NULL && PySet_Contains(seen->parts[PART_INSIDE], thread) == 0;
     Py_XDECREF(thread);
     return is_outside;
 }
 
 /* Whether nobody is at work in the environment, and nothing is due but a commit. */
-static bool is_quiet(const module_state *state, PyObject *const *parts, bool is_flushed)
+static bool is_quiet(const scene *seen, bool is_flushed)
 {
+    const module_state *state = seen->state;
+    PyObject *const *parts = seen->parts;
+    const marks *committer = seen->committer;
+    const marks *environment = seen->environment;
+    const marks *deferred = seen->deferred;
+    const marks *keeper = seen->keeper;
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     double now_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    return is_outside(state, parts[PART_COMMITTER]) && is_in(state, parts[PART_COMMITTER], NAME_LEADER, Py_None) &&
-           (number_in(state, parts[PART_COMMITTER], NAME_GROUPS) + 1) % READERS_AFTER != 0 &&
-           is_later_in(state, parts[PART_LOCKS], now_s) && is_later_in(state, parts[PART_WAKE], now_s) &&
-           number_in(state, parts[PART_ENVIRONMENT], NAME_PROCESS_ID) == getpid() &&
-           number_in(state, parts[PART_ENVIRONMENT], NAME_WRITER_THREAD) == 0 &&
-           is_in(state, parts[PART_ENVIRONMENT], NAME_IS_SHUT, Py_False) &&
-           number_in(state, parts[PART_DEFERRED], NAME_SETTLING_THREAD) == 0 &&
-           number_in(state, parts[PART_DEFERRED], NAME_APART) == 0 &&
-           is_in(state, parts[PART_DEFERRED], NAME_HAS_ROOM, Py_True) &&
-           is_in(state, parts[PART_DEFERRED], NAME_TRANSACTION, Py_None) &&
-           is_in(state, parts[PART_KEEPER], NAME_IS_AT_WORK, Py_True) &&
-           (is_flushed ? is_free(state, parts[PART_MUTEX]) && number_in(state, parts[PART_COMMITTER], NAME_EXPECTED) == 1
-                       : is_in(state, parts[PART_KEEPER], NAME_FLUSHES, Py_True)) &&
-           is_in(state, parts[PART_STEADY], NAME_IS_BROKEN, Py_False) && is_free(state, parts[PART_FIRST_LOCK]) &&
-           is_free(state, parts[PART_SECOND_LOCK]);
+    return is_none(committer->objects[COMMITTER_LEADER]) && (committer->numbers[COMMITTER_GROUPS] + 1) % READERS_AFTER != 0 &&
+           seen->locks->time_s > now_s && marks_of(parts[PART_WAKE])->time_s > now_s &&
+           environment->numbers[ENVIRONMENT_PROCESS_ID] == getpid() && environment->numbers[ENVIRONMENT_WRITER_THREAD] == 0 &&
+           !environment->flags[ENVIRONMENT_IS_SHUT] && deferred->numbers[DEFERRED_SETTLING_THREAD] == 0 &&
+           deferred->numbers[DEFERRED_APART] == 0 && deferred->flags[DEFERRED_HAS_ROOM] &&
+           is_none(deferred->objects[DEFERRED_TRANSACTION]) && keeper->flags[KEEPER_IS_AT_WORK] &&
+           !seen->steady->flags[STEADY_IS_BROKEN] && is_outside(seen) &&
+           (is_flushed ? committer->numbers[COMMITTER_EXPECTED] == 1 && is_free(state, parts[PART_MUTEX])
+                       : keeper->flags[KEEPER_FLUSHES] != 0) &&
+           is_free(state, parts[PART_FIRST_LOCK]) && is_free(state, parts[PART_SECOND_LOCK]);
 }
 
 /* Whether the caller's last commit is the one that waits last, and the journal has room behind it. */
 static bool look(scene *seen)
 {
     const module_state *state = seen->state;
-    PyObject *const *parts = seen->parts;
-    PyObject *steady = parts[PART_STEADY];
+    const marks *steady = seen->steady;
     seen->last = PyObject_GetAttr(seen->caller, state->names[NAME_LAST]);
-    seen->waiting = PyObject_GetAttr(parts[PART_DEFERRED], state->names[NAME_WAITING]);
-    if (seen->last == NULL || seen->last == Py_None || seen->waiting == NULL) {
+    seen->waiting = shared(seen->deferred->objects[DEFERRED_WAITING]);
+    if (!sl_marks_are(state, seen->last, MARKS_LAST) || !sl_marks_are(state, seen->waiting, MARKS_WAITING)) {
         return false;
     }
-    seen->transaction = PyObject_GetAttr(seen->waiting, state->names[NAME_LAST]);
-    if (seen->transaction == NULL || seen->transaction == Py_None ||
-        !is_in(state, seen->last, NAME_TRANSACTION, seen->transaction) ||
-        number_in(state, seen->last, NAME_CHANGES) != number_in(state, seen->transaction, NAME_CHANGES) ||
-        number_in(state, seen->transaction, NAME_NUMBER) <= 0) {
+    const marks *waiting = marks_of(seen->waiting);
+    const marks *last = marks_of(seen->last);
+    seen->transaction = shared(waiting->objects[WAITING_LAST]);
+    if (!sl_marks_are(state, seen->transaction, MARKS_TRANSACTION) ||
+        last->objects[LAST_TRANSACTION] != seen->transaction ||
+        last->numbers[LAST_CHANGES] != marks_of(seen->transaction)->numbers[TRANSACTION_CHANGES] ||
+        marks_of(seen->transaction)->numbers[TRANSACTION_NUMBER] <= 0) {
         return false;
     }
-    seen->memory = PyObject_GetAttr(seen->last, state->names[NAME_MEMORY]);
-    seen->records = PyObject_GetAttr(seen->waiting, state->names[NAME_RECORDS]);
-    seen->rows = PyObject_GetAttr(seen->waiting, state->names[NAME_ROWS]);
-    seen->session = PyObject_GetAttr(steady, state->names[NAME_SESSION]);
-    seen->lsn = number_in(state, steady, NAME_LSN) + 1;
-    seen->at = number_in(state, steady, NAME_AT);
-    seen->flushed = number_in(state, steady, NAME_FLUSHED);
-    seen->epoch = number_in(state, steady, NAME_EPOCH);
-    seen->descriptor = number_in(state, steady, NAME_DESCRIPTOR);
+    seen->memory = shared(last->objects[LAST_MEMORY]);
+    seen->records = shared(waiting->objects[WAITING_RECORDS]);
+    seen->rows = shared(waiting->objects[WAITING_ROWS]);
+    seen->session = shared(steady->objects[STEADY_SESSION]);
+    seen->lsn = steady->numbers[STEADY_LSN] + 1;
+    seen->at = steady->numbers[STEADY_AT];
     return seen->memory && seen->records && seen->rows && seen->session && PyList_CheckExact(seen->records) &&
-           PyDict_CheckExact(seen->rows) && seen->lsn > 0 && seen->at >= 0 && seen->flushed >= 0 && seen->epoch >= 0 &&
-           seen->descriptor >= 0 &&
-           number_in(state, seen->waiting, NAME_FIRST_LSN) + PyList_Size(seen->records) == seen->lsn &&
-           number_in(state, steady, NAME_SIZE_BYTES_OF_FILE) - seen->at >= GROUP_SIZE_MAX;
+           PyDict_CheckExact(seen->rows) && seen->lsn > 0 && seen->at >= 0 && steady->numbers[STEADY_FLUSHED] >= 0 &&
+           steady->numbers[STEADY_EPOCH] >= 0 && steady->numbers[STEADY_DESCRIPTOR] >= 0 &&
+           waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) == seen->lsn &&
+           steady->numbers[STEADY_SIZE] - seen->at >= GROUP_SIZE_MAX;
 }
 
 /* Whether the head is the one that the caller expects: None expects any. */
@@ -173,7 +164,7 @@ static PyObject *changes_for(PyObject *module, PyObject *const *parts, PyObject 
     return changes;
 }
 
-bool sl_scene_look(scene *seen, bool is_flushed) { return is_quiet(seen->state, seen->parts, is_flushed) && look(seen); }
+bool sl_scene_look(scene *seen, bool is_flushed) { return is_quiet(seen, is_flushed) && look(seen); }
 
 /* --- the call ------------------------------------------------------------------------------------------- */
 
@@ -196,6 +187,30 @@ bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssiz
     for (Py_ssize_t i = 0; i < PARTS; i++) {
         seen->parts[i] = PyTuple_GetItem(args[0], i);
     }
+    static const struct {
+        size_t part;
+        marks_type type;
+    } wanted_parts[] = {
+        {PART_COMMITTER, MARKS_COMMITTER}, {PART_DEFERRED, MARKS_DEFERRED}, {PART_ENVIRONMENT, MARKS_ENVIRONMENT},
+        {PART_KEEPER, MARKS_KEEPER}, {PART_STEADY, MARKS_STEADY}, {PART_WAKE, MARKS_LOOK},
+    };
+    for (size_t i = 0; i < sizeof wanted_parts / sizeof wanted_parts[0]; i++) {
+        if (!sl_marks_are(seen->state, seen->parts[wanted_parts[i].part], wanted_parts[i].type)) {
+            PyErr_SetString(PyExc_TypeError, "a part of the environment is none");
+            return false;
+        }
+    }
+    seen->committer = marks_of(seen->parts[PART_COMMITTER]);
+    seen->deferred = marks_of(seen->parts[PART_DEFERRED]);
+    seen->environment = marks_of(seen->parts[PART_ENVIRONMENT]);
+    PyObject *locks = seen->environment->objects[ENVIRONMENT_LOCKS]; /* others after a compaction */
+    if (!sl_marks_are(seen->state, locks, MARKS_LOOK)) {
+        PyErr_SetString(PyExc_TypeError, "an environment's locks are none");
+        return false;
+    }
+    seen->locks = marks_of(locks);
+    seen->keeper = marks_of(seen->parts[PART_KEEPER]);
+    seen->steady = marks_of(seen->parts[PART_STEADY]);
     seen->caller = args[1];
     seen->direct = args[2];
     PyObject *given = PyTuple_GetItem(seen->direct, DIRECT_TIME);
@@ -275,9 +290,47 @@ size_t sl_scene_write(const scene *seen, const brought *all)
         return 0;
     }
     uint8_t *group = seen->state->room->output + SL_SESSION_SIZE;
-    size_t size = sl_write_group(group, session.bytes, (uint64_t)seen->epoch, (uint64_t)seen->lsn,
-                                 (uint64_t)seen->flushed, record);
-    return pwrite((int)seen->descriptor, group, size, (off_t)seen->at) == (ssize_t)size ? size : 0;
+    const long long *numbers = seen->steady->numbers;
+    size_t size = sl_write_group(group, session.bytes, (uint64_t)numbers[STEADY_EPOCH], (uint64_t)seen->lsn,
+                                 (uint64_t)numbers[STEADY_FLUSHED], record);
+    return pwrite((int)numbers[STEADY_DESCRIPTOR], group, size, (off_t)seen->at) == (ssize_t)size ? size : 0;
+}
+
+void sl_scene_describe(const scene *seen, const brought *all, size_t group_size, bool is_flushed)
+{
+    marks *transaction = marks_of(seen->transaction);
+    transaction->numbers[TRANSACTION_CHANGES] += 1 + PyDict_Size(all->rows);
+    transaction->numbers[TRANSACTION_FIRST_LSN] = seen->lsn;
+    transaction->numbers[TRANSACTION_SIZE] = PyBytes_Size(PyTuple_GetItem(all->made, MADE_RECORD));
+    transaction->flags[TRANSACTION_IS_FLUSHED] = is_flushed;
+    set_member(transaction, TRANSACTION_APPENDED, all->records);
+    set_member(transaction, TRANSACTION_ROWS, all->rows);
+    set_member(transaction, TRANSACTION_WAITING, seen->waiting);
+    seen->steady->numbers[STEADY_END] = seen->at + (long long)group_size;
+    seen->keeper->numbers[KEEPER_COMMITS]++;
+}
+
+void sl_scene_note(const scene *seen, const brought *all, bool is_flushed)
+{
+    marks *waiting = marks_of(seen->waiting);
+    marks *deferred = seen->deferred;
+    marks *steady = seen->steady;
+    long long size = waiting->numbers[WAITING_SIZE] + PyBytes_Size(PyTuple_GetItem(all->made, MADE_RECORD));
+    steady->numbers[STEADY_AT] = steady->numbers[STEADY_END];
+    steady->numbers[STEADY_LSN] = seen->lsn;
+    if (is_flushed) {
+        steady->numbers[STEADY_FLUSHED] = seen->lsn;
+    }
+    waiting->numbers[WAITING_SIZE] = size;
+    waiting->numbers[WAITING_COUNT]++;
+    marks_of(seen->last)->numbers[LAST_CHANGES] = marks_of(seen->transaction)->numbers[TRANSACTION_CHANGES];
+    deferred->numbers[DEFERRED_COMMITS]++;
+    seen->committer->numbers[COMMITTER_COMMITS]++;
+    seen->committer->numbers[COMMITTER_GROUPS]++;
+    deferred->flags[DEFERRED_HAS_ROOM] =
+        size <= deferred->numbers[DEFERRED_SIZE_MAX] &&
+        PAGES_OF_A_ROW * PyDict_Size(seen->rows) + size / PAGE_SIZE <= deferred->numbers[DEFERRED_PAGES_MAX] &&
+        PyList_Size(seen->records) < deferred->numbers[DEFERRED_RECORDS_MAX];
 }
 
 #else
@@ -310,5 +363,12 @@ size_t sl_scene_write(const scene *seen, const brought *all)
     (void)seen, (void)all;
     return 0;
 }
+
+void sl_scene_describe(const scene *seen, const brought *all, size_t group_size, bool is_flushed)
+{
+    (void)seen, (void)all, (void)group_size, (void)is_flushed;
+}
+
+void sl_scene_note(const scene *seen, const brought *all, bool is_flushed) { (void)seen, (void)all, (void)is_flushed; }
 
 #endif

@@ -6,10 +6,10 @@
 #ifndef STATELOG_SCENE_H
 #define STATELOG_SCENE_H
 
-#include "objects.h"
+#include "marks.h"
 
 enum {
-    PART_COMMITTER, PART_DEFERRED, PART_ENVIRONMENT, PART_KEEPER, PART_LOCKS, PART_STEADY, PART_WAKE, PART_TIME,
+    PART_COMMITTER, PART_DEFERRED, PART_ENVIRONMENT, PART_KEEPER, PART_STEADY, PART_WAKE, PART_TIME,
     PART_FIRST_LOCK, PART_SECOND_LOCK, PART_MUTEX, PART_QUEUE, PART_INSIDE, PART_ACTIVE, PART_PATH, PART_CHANNEL_KEYS, PARTS
 };
 enum {
@@ -30,6 +30,12 @@ typedef struct {
     PyObject *module;
     const module_state *state;
     PyObject *parts[PARTS];
+    marks *committer;
+    marks *deferred;
+    marks *environment;
+    marks *keeper;
+    marks *locks;
+    marks *steady;
     PyObject *caller;
     PyObject *direct;
     PyObject *now_us;
@@ -42,9 +48,6 @@ typedef struct {
     PyObject *session;
     long long lsn;
     long long at;
-    long long flushed;
-    long long epoch;
-    long long descriptor;
 } scene;
 
 /* What a commit brings: what is handed out (statelog/log/direct.py); its record, in a list; its entries in the index. */
@@ -69,6 +72,12 @@ void sl_brought_drop(brought *all);
 /* Put the record into the journal, unflushed, under the interpreter's lock; return the size of its group, 0 of a failure. */
 size_t sl_scene_write(const scene *seen, const brought *all);
 
+/* Say of the transaction what it brings, and where the journal ends with its group. */
+void sl_scene_describe(const scene *seen, const brought *all, size_t group_size, bool is_flushed);
+
+/* Note that a commit, which is in the journal, waits for LMDB, and how much more may. `sl_scene_look` found all as it is. */
+void sl_scene_note(const scene *seen, const brought *all, bool is_flushed);
+
 /* --- attributes ------------------------------------------------------------------------------------ */
 
 static inline bool is_in(const module_state *state, PyObject *object, name_index name, const PyObject *wanted)
@@ -76,29 +85,6 @@ static inline bool is_in(const module_state *state, PyObject *object, name_index
     PyObject *found = PyObject_GetAttr(object, state->names[name]);
     Py_XDECREF(found);
     return found == wanted;
-}
-
-/* -1, which none of these is, may be an error, too. */
-static inline long long number_in(const module_state *state, PyObject *object, name_index name)
-{
-    PyObject *found = PyObject_GetAttr(object, state->names[name]);
-    long long number = found == NULL ? -1 : PyLong_AsLongLong(found);
-    Py_XDECREF(found);
-    return number;
-}
-
-static inline void set_number(const module_state *state, PyObject *object, name_index name, long long number)
-{
-    PyObject *value = PyLong_FromLongLong(number);
-    if (value != NULL) {
-        (void)PyObject_SetAttr(object, state->names[name], value);
-        Py_DECREF(value);
-    }
-}
-
-static inline void add_to(const module_state *state, PyObject *object, name_index name, long long number)
-{
-    set_number(state, object, name, number_in(state, object, name) + number);
 }
 
 /* Try to take a lock that is not to be waited for. */

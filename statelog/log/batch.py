@@ -80,6 +80,11 @@ class Head(NamedTuple):
     lists: Mapping[bytes, Held] = NO_LISTS
     """Lists that steps have made, by the key item of their channel."""
 
+    @property
+    def head(self) -> Head:
+        """Itself: what a write has made, where that is final; see `session.Outcome`."""
+        return self
+
     def page_before(self, branch: int, version: int) -> bytes | None:
         """Return the version page that the next checkpoint is entered on, empty for a new one; None if not known."""
         page = self.page

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.kernels import Change
     from statelog.log.batch import Memory
     from statelog.log.nodes import NodeCache
-    from statelog.log.step import StepWrite
+    from statelog.log.writer import Write
     from statelog.storage.writing import WriteTransaction
 
 kernels.bind_checkpoint(
@@ -52,7 +52,7 @@ class DirectCommit(NamedTuple):
 
     thread: int
     branch: int
-    writes: Sequence[StepWrite]
+    writes: Sequence[Write]
     metadata: bytes
     written: bytes
     expected_version: int | None

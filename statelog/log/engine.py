@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
 from statelog.kernels import commit_alone, commit_flushed
+from statelog.kernels.marks import LastMarks
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.direct import DirectCommit
 from statelog.log.names import channel_keys
@@ -45,14 +46,14 @@ class Direct(Protocol):
         """Make it, and remember it; None, and nothing was done, where it must be made in a batch."""
 
 
-class _Last:
+class _Last(LastMarks):
     """The last write transaction of this process, and what is remembered of it.
 
     It holds inside the same transaction, and in the next, as long as nobody else has changed anything: neither another
     process, nor in that same transaction another engine on the file.
     """
 
-    __slots__ = ("changes", "memory", "transaction")
+    __slots__ = ()
 
     def __init__(self, memory: Memory, transaction: WriteTransaction) -> None:
         self.memory = memory

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 import lmdb
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
+from statelog.kernels.marks import CommitterMarks
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import armed, point
@@ -56,7 +57,7 @@ _MAP_ATTEMPTS = 4
 """How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
 
 
-class Committer:
+class Committer(CommitterMarks):
     """Commits for all threads of this process on one environment.
 
     Attributes:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import StatelogError, StorageError, UsageError
+from statelog.kernels.marks import DeferredMarks
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX, DEFERRED_RECORDS_MAX, DEFERRED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.locks import call_if_free
@@ -55,7 +56,7 @@ _PAGE_SIZE_BYTES = 4096
 _COMMITTING, _COMMITTED = Stage.COMMITTING, Stage.COMMITTED
 
 
-class Deferred:
+class Deferred(DeferredMarks):
     """The commits of an environment that wait. All but `settle` is for who holds the write lock.
 
     Attributes:
@@ -332,7 +333,8 @@ class Deferred:
         try:
             there = self._count_there(raw, waiting)
             first_lsn = waiting.first_lsn + there
-            records = [(encode_lsn(lsn), record) for lsn, record in enumerate(waiting.records[there:], first_lsn)]
+            appended = waiting.records[there:]
+            records = list(zip(map(encode_lsn, range(first_lsn, first_lsn + len(appended))), appended, strict=True))
             _consumed, put = raw.cursor(handles.log).putmulti(records, append=True)
             if put < len(records):
                 message = f"record {first_lsn + put} does not follow the log's last"

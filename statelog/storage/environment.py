@@ -26,6 +26,7 @@ from statelog.errors import (
     StorageError,
     UsageError,
 )
+from statelog.kernels.marks import EnvironmentMarks
 from statelog.storage import registry
 from statelog.storage.commit import Committer
 from statelog.storage.deferred import Deferred
@@ -57,7 +58,7 @@ _FORK_TIMEOUT_S = 0.25
 _BEGIN_ATTEMPTS = 3
 
 
-class Environment:
+class Environment(EnvironmentMarks):
     """An open store file. Get one by `open`; call `close` once for each `open`.
 
     Attributes:

@@ -71,8 +71,8 @@ class FastPath:
         self._committer = environment.committer
         self._committer.entries |= {FastPath.commit.__code__, FastPath.settle.__code__}
         self.parts = (
-            self._committer, environment.deferred, environment, environment.keeper, environment.locks,
-            environment.steady, environment.wake, time, environment.write_lock, environment.deferred.lock,
+            self._committer, environment.deferred, environment, environment.keeper, environment.steady,
+            environment.wake, time, environment.write_lock, environment.deferred.lock,
             self._committer.mutex, self._committer.queue, self._committer.inside, environment.active_transactions, self,
         )  # fmt: skip
         """What `kernels.commit_alone` and `commit_flushed` look at, but for the names of channels."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import StatelogError
+from statelog.kernels.marks import KeeperMarks
 from statelog.storage.locks import call_if_free
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _SETTLE_S = 0.02
 """So long without a commit, and nothing waits for LMDB's transaction any more: see `deferred`."""
 
 
-class Keeper:
+class Keeper(KeeperMarks):
     """Looks after an environment that was written to."""
 
     def __init__(self, environment: Environment) -> None:

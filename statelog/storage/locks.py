@@ -22,6 +22,7 @@ import time
 from typing import TYPE_CHECKING
 
 from statelog.errors import StoreLockedError
+from statelog.kernels.marks import LookMarks
 
 if TYPE_CHECKING:
     import threading
@@ -69,7 +70,7 @@ _WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
 _WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
 
 
-class FileLocks:
+class FileLocks(LookMarks):
     """The locks of one open data file.
 
     Args:
@@ -77,7 +78,7 @@ class FileLocks:
         path: for messages.
     """
 
-    __slots__ = ("_path", "descriptor", "look_at_s", "supported")
+    __slots__ = ("_path", "descriptor", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor

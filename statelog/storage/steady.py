@@ -24,6 +24,7 @@ import lmdb
 
 from statelog.errors import StorageError
 from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
+from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
@@ -63,7 +64,7 @@ _EPOCHS_BEHIND_MAX = 1
 """A pin may be so many epochs older than the steady snapshot: it holds the pages freed in them."""
 
 
-class Steady:
+class Steady(SteadyMarks):
     """A process's part in the protocol. Everything here is called by who holds the write lock and the writer lock.
 
     Attributes:

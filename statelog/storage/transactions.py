@@ -20,6 +20,7 @@ from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
 from statelog.format.seal import unseal
 from statelog.kernels import check_leaf_at
+from statelog.kernels.marks import TransactionMarks
 from statelog.storage.freed import find_in_use
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class _Ended:
 _ENDED = _Ended()
 
 
-class ReadTransaction:
+class ReadTransaction(TransactionMarks):
     """A consistent snapshot of the store, for use in one `with` statement.
 
     Short by contract: while it lives, LMDB reuses no page freed since it began.

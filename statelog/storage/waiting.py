@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NoReturn
 
 from statelog.format.seal import seal, unseal
+from statelog.kernels.marks import WaitingMarks
 from statelog.storage.transactions import ReadTransaction
 from statelog.storage.writing import Stage, WriteTransaction
 
@@ -151,7 +152,7 @@ def _nth(records: list[bytes], index: int) -> memoryview | None:
     return memoryview(records[index]) if index < len(records) else None
 
 
-class Waiting:
+class Waiting(WaitingMarks):
     """What waits for one transaction of LMDB's."""
 
     def __init__(self) -> None:

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statelog.kernels.marks import LookMarks
+
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
 
@@ -48,10 +50,10 @@ def remove_wake_file(store_id: bytes) -> None:
         wake_path(store_id).unlink()
 
 
-class Wake:
+class Wake(LookMarks):
     """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
 
-    __slots__ = ("_environment", "_word", "look_at_s")
+    __slots__ = ("_environment", "_word")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

@@ -43,6 +43,12 @@ class WriteTransaction(ReadTransaction):
     """The one write transaction of the store: reads see its own writes.
 
     Only `commit.Committer` begins and ends one.
+
+    Attributes:
+        changes: how often it wrote.
+        size_bytes: size of the records it wrote.
+        number: its id, once it has begun.
+        first_lsn: of the records appended.
     """
 
     _may_own_pages = True
@@ -53,15 +59,7 @@ class WriteTransaction(ReadTransaction):
     callbacks: tuple[Callable[[], None], ...] = ()
     """Called once this has committed, before the next write transaction begins: not after a commit of unknown outcome.
     None may raise."""
-    changes = 0
-    """How often this transaction wrote."""
-    size_bytes = 0
-    """Size of the records it wrote."""
-    number = 0
-    """Its id, once it has begun."""
     stage = Stage.NEW
-    first_lsn = 0
-    """Of the records appended."""
     is_steady = False
     """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
 
@@ -70,7 +68,7 @@ class WriteTransaction(ReadTransaction):
         self._borrowed = []
         self.appended: list[bytes] = []
         """The records put, one after another: they go into the journal."""
-        self.is_flushed = environment.is_flushed_at_commit
+        self.is_flushed: bool = environment.is_flushed_at_commit
         """Whether it is durable when `commit` returns."""
 
     def _snapshot_id(self) -> int:

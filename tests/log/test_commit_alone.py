@@ -8,7 +8,6 @@ import random
 import resource
 import threading
 from contextlib import ExitStack, contextmanager
-from unittest import mock
 
 import pytest
 
@@ -155,38 +154,55 @@ def _held(lock):
 
 
 @contextmanager
+def _set(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def _inside(committer):
+    committer.inside.add(threading.get_ident())
+    try:
+        yield
+    finally:
+        committer.inside.discard(threading.get_ident())
+
+
+@contextmanager
 def _nobody_who_flushes(environment):
     """Of what is not flushed; of what is, somebody to share it with."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(environment.keeper, "flushes", False))  # noqa: FBT003
-        stack.enter_context(mock.patch.object(environment.committer, "expected", 2))
+        stack.enter_context(_set(environment.keeper, "flushes", False))  # noqa: FBT003
+        stack.enter_context(_set(environment.committer, "expected", 2))
         yield
 
 
 SIGNS = {
-    "a leader": lambda environment: mock.patch.object(environment.committer, "leader", object()),
-    "itself": lambda environment: mock.patch.object(environment.committer, "inside", {threading.get_ident()}),
-    "a writer": lambda environment: mock.patch.object(environment, "writer_thread", 1),
-    "somebody who settles": lambda environment: mock.patch.object(environment.deferred, "settling_thread", 1),
-    "a transaction": lambda environment: mock.patch.object(environment.deferred, "transaction", object()),
-    "no room": lambda environment: mock.patch.object(environment.deferred, "has_room", False),  # noqa: FBT003
-    "commits made at once": lambda environment: mock.patch.object(environment.deferred, "apart", 3),
-    "a shut gate": lambda environment: mock.patch.object(environment, "is_shut", True),  # noqa: FBT003
-    "another process": lambda environment: mock.patch.object(environment, "process_id", -1),
-    "a broken journal": lambda environment: mock.patch.object(environment.steady, "is_broken", True),  # noqa: FBT003
-    "an unknown end": lambda environment: mock.patch.object(environment.steady, "lsn", -1),
-    "another end": lambda environment: mock.patch.object(environment.steady, "lsn", environment.steady.lsn - 1),
-    "a journal to be filled": lambda environment: mock.patch.object(environment.steady, "_size_bytes", 0),
-    "no keeper": lambda environment: mock.patch.object(environment.keeper, "is_at_work", False),  # noqa: FBT003
+    "a leader": lambda environment: _set(environment.committer, "leader", object()),
+    "itself": lambda environment: _inside(environment.committer),
+    "a writer": lambda environment: _set(environment, "writer_thread", 1),
+    "somebody who settles": lambda environment: _set(environment.deferred, "settling_thread", 1),
+    "a transaction": lambda environment: _set(environment.deferred, "transaction", object()),
+    "no room": lambda environment: _set(environment.deferred, "has_room", False),  # noqa: FBT003
+    "commits made at once": lambda environment: _set(environment.deferred, "apart", 3),
+    "a shut gate": lambda environment: _set(environment, "is_shut", True),  # noqa: FBT003
+    "another process": lambda environment: _set(environment, "process_id", -1),
+    "a broken journal": lambda environment: _set(environment.steady, "is_broken", True),  # noqa: FBT003
+    "an unknown end": lambda environment: _set(environment.steady, "lsn", -1),
+    "another end": lambda environment: _set(environment.steady, "lsn", environment.steady.lsn - 1),
+    "a journal to be filled": lambda environment: _set(environment.steady, "_size_bytes", 0),
+    "no keeper": lambda environment: _set(environment.keeper, "is_at_work", False),  # noqa: FBT003
     "nobody who flushes, or one who waits": _nobody_who_flushes,
-    "another process that may wait": lambda environment: mock.patch.object(environment.locks, "look_at_s", 0.0),
-    "a waiter": lambda environment: mock.patch.object(environment.wake, "look_at_s", 0.0),
-    "readers to look at": lambda environment: mock.patch.object(environment.committer, "groups", 511),
-    "another's changes": lambda environment: mock.patch.object(environment.deferred.waiting.last, "changes", 10**6),
-    "nothing that waits": lambda environment: mock.patch.object(environment.deferred.waiting, "last", None),
-    "a transaction not to be followed": lambda environment: mock.patch.object(
-        environment.deferred.waiting.last, "number", 0
-    ),
+    "another process that may wait": lambda environment: _set(environment.locks, "look_at_s", 0.0),
+    "a waiter": lambda environment: _set(environment.wake, "look_at_s", 0.0),
+    "readers to look at": lambda environment: _set(environment.committer, "groups", 511),
+    "another's changes": lambda environment: _set(environment.deferred.waiting.last, "changes", 10**6),
+    "nothing that waits": lambda environment: _set(environment.deferred.waiting, "last", None),
+    "a transaction not to be followed": lambda environment: _set(environment.deferred.waiting.last, "number", 0),
     "the first lock": lambda environment: _held(environment.write_lock)(),
     "the second lock": lambda environment: _held(environment.deferred.lock)(),
 }
@@ -246,11 +262,26 @@ def test_what_it_is_given_is_looked_at():
             kernels.commit_flushed(*wrong, None)
 
 
+@pytest.mark.parametrize("wrong", range(6))
+def test_what_an_environment_is_made_of_is_looked_at(thread, way, wrong):
+    parts, *others = way.last
+    with pytest.raises(TypeError):
+        way.kernel((*parts[:wrong], object(), *parts[wrong + 1 :]), *others)
+    made = way.made
+    thread.commit({"x": "after it"})
+    assert way.made == made + 1
+
+
+def test_it_goes_on_after_a_compaction(store, thread, way):
+    store.compact()
+    commit_until_made(thread, way)
+
+
 @contextmanager
 def _full_disk(steady):
     descriptor = os.open("/dev/full", os.O_RDWR)
     try:
-        with mock.patch.object(steady, "_descriptor", descriptor):
+        with _set(steady, "_descriptor", descriptor):
             yield
     finally:
         os.close(descriptor)
@@ -258,7 +289,7 @@ def _full_disk(steady):
 
 @contextmanager
 def _no_journal(steady):
-    with mock.patch.object(steady, "_descriptor", 10**6):
+    with _set(steady, "_descriptor", 10**6):
         yield
 
 

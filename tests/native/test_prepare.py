@@ -11,6 +11,8 @@ from xxhash import xxh3_64_digest
 
 from statelog import kernels, reducers, writes
 from statelog.errors import StatelogError
+from statelog.format import cbor
+from statelog.log.direct import DirectCommit
 from statelog.log.names import channel_key, channel_keys
 from statelog.reducers import Overwrite, Prepared
 from statelog.schema import Schema
@@ -57,8 +59,16 @@ names = st.sampled_from([*SCHEMA.channels, "other", "", Text("put"), "\ud800", 7
 @example([{"a": [["x" * 70_000], ["y" * 70_000]]}], Schema.of(None))
 def test_writes_are_prepared_as_in_python(updates, schema):
     ours = outcome(schema, updates)
-    with mock.patch.object(writes, "prepare_plain", return_value=None):
+    with mock.patch.object(kernels, "prepare_plain", return_value=None):
         assert outcome(schema, updates) == ours
+    place = (7, 2, schema.is_open, schema.plans, schema.plan_of_others, DirectCommit)
+    for update in updates:
+        direct = writes.plain_commit(place, update, b"metadata", 3, "id")
+        if direct is not None:
+            made = outcome(schema, [update])
+            fields = (7, 2, made, b"metadata", writes.written_item(made), 3, schema.is_open, "id", None, None)
+            assert type(direct) is DirectCommit
+            assert direct == fields
 
 
 def test_plain_writes_are_prepared_by_the_kernel():
@@ -69,6 +79,41 @@ def test_plain_writes_are_prepared_by_the_kernel():
     assert [type(write) for write in made] == [Prepared] * 5
     for refused in ({"put": object()}, {"keyed": []}, {"notes": {}}, {Text("put"): 1}, {"unseen": 1}, [], None):
         assert kernels.prepare_plain(refused, SCHEMA.plans, channel_keys, SCHEMA.plan_of_others, Prepared) is None
+
+
+def test_plain_commits_are_made_by_the_kernel():
+    place = (1, 0, False, SCHEMA.plans, SCHEMA.plan_of_others, DirectCommit)
+    update = {"put": {"a": 1}, "sum": 2, "many": [1, 2]}
+    writes.written_item(writes.prepare_writes(SCHEMA, [update]))  # its channels are known from here on
+    assert writes.plain_commit(place, update, b"", None, None).written == cbor.encode(["many", "put", "sum"])
+    for refused in ({"put": object()}, {"keyed": []}, {"notes": {}}, {Text("put"): 1}, {"unseen": 1}, [], None):
+        assert writes.plain_commit(place, refused, b"", None, None) is None
+
+
+def test_names_are_remembered_however_many_there_were_before():
+    for number in range(3_000):
+        name = f"name {number}"
+        assert writes.encode_names((name,)) == cbor.encode([name])
+        assert (name,) in writes._names
+    assert len(writes._names) <= 1_024
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (),
+        ({}, (1, 0), channel_keys, {}, b"", None, None),
+        ({}, [], channel_keys, {}, b"", None, None),
+        ({}, (1, 0, False, [], None, DirectCommit), channel_keys, {}, b"", None, None),
+        ({}, (1, 0, False, {}, None, DirectCommit), [], {}, b"", None, None),
+        ({}, (1, 0, False, {}, None, DirectCommit), channel_keys, [], b"", None, None),
+        ({"put": 1}, (1, 0, False, {"put": 3}, None, DirectCommit), channel_keys, {}, b"", None, None),
+    ],
+)
+def test_wrong_arguments_of_plain_commit(wrong):
+    channel_key("put")
+    with pytest.raises((TypeError, SystemError)):
+        kernels.plain_commit(*wrong)
 
 
 def test_channels_are_remembered_however_many_there_were_before():
