@@ -32,6 +32,7 @@ from statelog.kernels.msgpack import join_array, split_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from statelog.adapters.langgraph.copying import DecodedBy
     from statelog.adapters.langgraph.values import Codec
 
 _new = tuple.__new__
@@ -155,10 +156,10 @@ def join_bundles(held: bytes, new: bytes) -> bytes:
     return items.pack_list([packed, *behind]) if behind else packed
 
 
-def decode_write(codec: Codec, write: BundledWrite) -> Any:
+def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
     """Return the value of a write. Raises what the serialiser raises."""
     if not write.value:
-        return codec.decode([join(write.items)])
+        return codec.decode([join(write.items)], decoded)
     if len(write.value) == 1:
         return codec.load(MSGPACK, write.value[0])
     kind, data = write.value

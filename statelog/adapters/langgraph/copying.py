@@ -1,4 +1,4 @@
-"""Copies of what was decoded, as good as decoded anew, for checkpoints that are listed together and share most.
+"""Copies of what was decoded, as good as decoded anew, for checkpoints that share most: listed together, or in turn.
 
 A copy has nothing in common with its original that can be changed. Only values are copied whose decoding has no other
 effect and no other result: those that `unchanged.freeze` knows, and models that pydantic or LangChain alone make.
@@ -20,7 +20,7 @@ from statelog.adapters.langgraph.unchanged import is_plain_model
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from statelog.adapters.langgraph.values import Joined, Read
+    from statelog.adapters.langgraph.values import Codec, Joined, Read
 
 Maker = Any
 """A function without arguments that returns a copy."""
@@ -133,35 +133,86 @@ def _is_copied(kind: Any) -> bool:
     return known
 
 
-class Prototypes:
-    """What lists of several checkpoints share, decoded once."""
+_NEVER: Any = object()
+_ONCE: Any = object()
+_VALUE_SIZE_BYTES = 512
+"""What a value takes beyond its bytes."""
 
-    def __init__(self, decode: Callable[[Joined], list[Any]]) -> None:
-        self._decode = decode
-        self._makers: dict[bytes, list[Callable[[], Any]] | None] = {}
-        self._shared: set[bytes] = set()
+
+class Decoded:
+    """What one reading after another decodes, each by the serialiser of its time."""
+
+    def __init__(self) -> None:
+        self._last: DecodedBy | None = None
+
+    def by(self, codec: Codec) -> DecodedBy:
+        """Return what was decoded by a serialiser that would decode as this one does."""
+        last = self._last
+        if last is None or not last.holds_for(codec):
+            last = self._last = DecodedBy(codec)
+        return last
+
+
+class DecodedBy:
+    """What is decoded a second time is kept, and copied from then on. For several OS threads.
+
+    Args:
+        codec: what decodes.
+        size_bytes_max: of what is kept, roughly; all of it is forgotten when there is more.
+
+    """
+
+    def __init__(self, codec: Codec, size_bytes_max: int = 16 * 1024 * 1024) -> None:
+        self.codec = codec
+        self._of = _what_decodes(codec)
+        self._size_bytes_max = size_bytes_max
+        self._size = 0
+        self._makers: dict[bytes, Any] = {}
+
+    def holds_for(self, codec: Codec) -> bool:
+        """Whether that would decode as what has decoded this."""
+        return all(now is then for now, then in zip(_what_decodes(codec), self._of, strict=True))
 
     def expect(self, reads: Iterable[Read]) -> None:
-        """Say what will be decoded next: what occurs in it once is not worth a copy."""
+        """Say what will be decoded next: what occurs in it twice is kept at once."""
         seen: set[bytes] = set()
-        shared: set[bytes] = set()
         for read in reads:
             if isinstance(read, list):
                 for part in read:
-                    (shared if part.data in seen else seen).add(part.data)
-        self._shared = shared
-        self._makers = {data: makers for data, makers in self._makers.items() if data in seen}
+                    if part.data in seen and part.data not in self._makers:
+                        self._note(part)
+                    seen.add(part.data)
 
     def items(self, part: Joined) -> list[Any]:
         """Return the values of a part, for the caller to do with what he likes."""
-        makers = self._makers.get(part.data)
-        if makers is None:
-            values = self._decode(part)
-            if part.data not in self._shared or part.data in self._makers:
-                return values
-            made = [maker(value) for value in values]
-            makers = None if None in made else [make for make in made if make is not None]
-            self._makers[part.data] = makers
-            if makers is None:
-                return values
-        return [*map(call, makers)]
+        found = self._makers.get(part.data, _NEVER)
+        if type(found) is list:
+            return [*map(call, found)]
+        values = self.codec.decode_items(part)
+        if found is _NEVER:
+            self._note(part)
+        elif found is _ONCE:
+            self._makers[part.data] = makers = _makers(values)
+            if makers is not None:
+                return [*map(call, makers)]
+        return values
+
+    def _note(self, part: Joined) -> None:
+        """Remember that it was decoded, or is about to be."""
+        size_bytes = len(part.data) + _VALUE_SIZE_BYTES * part.number
+        self._size += size_bytes
+        if self._size > self._size_bytes_max:
+            self._makers.clear()
+            self._size = size_bytes
+        self._makers[part.data] = _ONCE
+
+
+def _what_decodes(codec: Codec) -> tuple[object, ...]:
+    names = ("_allowed_msgpack_modules", "_unpack_ext_hook")
+    return codec.serde, *(getattr(codec.serde, name, None) for name in names)
+
+
+def _makers(values: Sequence[Any]) -> list[Callable[[], Any]] | None:
+    """Return makers of values that are nobody else's from now on; None if one of them cannot be copied."""
+    made = [maker(value) for value in values]
+    return None if None in made else [make for make in made if make is not None]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint
     from statelog.adapters.langgraph.bundles import Bundle, BundledWrite
-    from statelog.adapters.langgraph.copying import Prototypes
+    from statelog.adapters.langgraph.copying import DecodedBy
     from statelog.adapters.langgraph.values import Codec, Parts, Read
     from statelog.lineage import Lineage
     from statelog.views import MapView
@@ -146,7 +146,7 @@ def read_row(parts: Parts, checkpoint: Checkpoint, place: Place, pending: MapVie
 
 
 def decode_row(
-    codec: Codec, row: Row, config: RunnableConfig | None = None, prototypes: Prototypes | None = None
+    codec: Codec, row: Row, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
 ) -> CheckpointTuple:
     """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint."""
     own = decode_own(codec, row.kept)
@@ -154,7 +154,7 @@ def decode_row(
     checkpoint = decode_checkpoint(codec, row.kept)
     checkpoint["id"] = own.id
     checkpoint["channel_values"] = {
-        channel: codec.decode(row.channels[name], prototypes)
+        channel: codec.decode(row.channels[name], decoded)
         for channel in checkpoint.get("channel_versions") or ()
         if (name := channel_name(channel)) in row.channels
     }
@@ -163,11 +163,11 @@ def decode_row(
         checkpoint=cast("LangGraphCheckpoint", checkpoint),
         metadata=cast("CheckpointMetadata", row_metadata(codec, row)),
         parent_config=None if own.parent is None else config_of(row.place._replace(id=own.parent)),
-        pending_writes=decode_writes(codec, row.writes),
+        pending_writes=decode_writes(codec, row.writes, decoded=decoded),
     )
 
 
-def list_row(codec: Codec, row: Row, prototypes: Prototypes) -> CheckpointTuple:
+def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
     """Return what LangGraph gets of one of several, decoded as far as it is looked at."""
     own = decode_own(codec, row.kept)
     assert own is not None
@@ -175,7 +175,7 @@ def list_row(codec: Codec, row: Row, prototypes: Prototypes) -> CheckpointTuple:
         config_of(row.place),
         cast("CheckpointMetadata", row_metadata(codec, row)),
         None if own.parent is None else config_of(row.place._replace(id=own.parent)),
-        partial(decode_row, codec, row, None, prototypes),
+        partial(decode_row, codec, row, None, decoded),
     )
 
 
@@ -184,14 +184,19 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
     return codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))
 
 
-def decode_writes(codec: Codec, rows: Sequence[WriteRow], channels: set[str] | None = None) -> list[PendingWrite]:
+def decode_writes(
+    codec: Codec,
+    rows: Sequence[WriteRow],
+    channels: set[str] | None = None,
+    decoded: DecodedBy | None = None,
+) -> list[PendingWrite]:
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
     found: dict[tuple[str, int], tuple[Any, BundledWrite]] = {}
     for task_id, path, writes in _in_order(rows):
         for number, write in writes.items():
             found.setdefault((task_id, number), (writes_sort_key(path, task_id, number), write))
     return [
-        (task_id, write.channel, decode_write(codec, write))
+        (task_id, write.channel, decode_write(codec, write, decoded))
         for (task_id, _number), (_key, write) in sorted(found.items(), key=_sort_key)
         if channels is None or write.channel in channels
     ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import DeltaChannelHistory
 
     from statelog import Checkpoint, Store
+    from statelog.adapters.langgraph.copying import DecodedBy
     from statelog.adapters.langgraph.reading import WriteRow
     from statelog.adapters.langgraph.values import Codec, Parts, Read
     from statelog.views import MapView
@@ -51,7 +52,7 @@ def ancestors(
 
 
 def delta_history(
-    store: Store, codec: Codec, parts: Parts, asked: Place, channels: Sequence[str]
+    store: Store, decoded: DecodedBy, parts: Parts, asked: Place, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return, by channel, the writes since the value stored last, and that value if there is one.
 
@@ -59,6 +60,7 @@ def delta_history(
         ExpiredError: what a DeltaChannel is made of has expired. Facts: thread, checkpoint, channels.
 
     """
+    codec = decoded.codec
     steps: list[list[WriteRow]] = []
     ends: dict[str, tuple[int, Read]] = {}
     cut_short: tuple[dict[str, Any], Read | None] | None = None
@@ -91,7 +93,7 @@ def delta_history(
         lost = sorted(_deltas(codec.decode_metadata(*cut_short)) & remaining.keys())
         if lost:
             raise _expired(place, lost)
-    return _decode(codec, steps, ends, channels)
+    return _decode(decoded, steps, ends, channels)
 
 
 def _deltas(metadata: Any) -> set[str]:
@@ -115,15 +117,18 @@ def _expired(place: Place, channels: list[str]) -> ExpiredError:
 
 
 def _decode(
-    codec: Codec, steps: list[list[WriteRow]], ends: dict[str, tuple[int, Read]], channels: Sequence[str]
+    decoded: DecodedBy,
+    steps: list[list[WriteRow]],
+    ends: dict[str, tuple[int, Read]],
+    channels: Sequence[str],
 ) -> dict[str, DeltaChannelHistory]:
     found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
     for depth in range(len(steps), 0, -1):
         wanted = {channel for channel in channels if channel not in ends or ends[channel][0] >= depth}
-        for write in decode_writes(codec, steps[depth - 1], wanted):
+        for write in decode_writes(decoded.codec, steps[depth - 1], wanted, decoded):
             found[write[1]]["writes"].append(write)
     for channel, (_depth, encoded) in ends.items():
-        found[channel]["seed"] = codec.decode(encoded)
+        found[channel]["seed"] = decoded.codec.decode(encoded, decoded)
     return found
 
 

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
 
 import statelog
 from statelog import items
-from statelog.adapters.langgraph.copying import Prototypes
+from statelog.adapters.langgraph.copying import Decoded
 from statelog.adapters.langgraph.gathering import Gatherer
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
@@ -116,6 +116,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._conflict = conflict
         self._frozen = Frozen()
         self._parts = Parts()
+        self._decoded = Decoded()
         self._bases = Bases()
         self._gatherer: Gatherer[Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
@@ -186,7 +187,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                     return None
                 place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
             row = read_row(self._parts, checkpoint, place, pending)
-        return None if row is None else decode_row(codec, row, config if asked.id else None)
+        return None if row is None else decode_row(codec, row, config if asked.id else None, self._decoded.by(codec))
 
     def list(
         self,
@@ -216,14 +217,14 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             places = iter([(place_of(config), named)])
         else:
             places = ((Place(info.id, "", ""), None) for info in self.store.threads())
-        prototypes = Prototypes(codec.decode_items)
+        decoded = self._decoded.by(codec)
         left = limit
         for place, namespace in places:
             for page in self._pages(codec, place, namespace, below, filter, left):
                 left = None if left is None else left - len(page)
-                prototypes.expect(read for row in page for read in row.channels.values())
+                decoded.expect(read for row in page for read in row.channels.values())
                 for row in page:
-                    yield list_row(codec, row, prototypes)
+                    yield list_row(codec, row, decoded)
             if left is not None and left <= 0:
                 return
 
@@ -415,7 +416,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
-        return delta_history(self.store, self._codec, self._parts, place_of(config), channels) if channels else {}
+        decoded = self._decoded.by(self._codec)
+        return delta_history(self.store, decoded, self._parts, place_of(config), channels) if channels else {}
 
     # --- async: the same, on OS threads of the saver's own ------------------------------
 

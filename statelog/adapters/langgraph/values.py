@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from statelog.adapters.langgraph.copying import Prototypes
+    from statelog.adapters.langgraph.copying import DecodedBy
 
 Encoded = bytes | list[bytes]
 """A value's item; of a list that is split, its items."""
@@ -126,7 +126,7 @@ class Codec:
     """A serialiser, and what becomes of its bytes."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
-        self._serde = serde
+        self.serde = serde
         self.proves = type(serde) is JsonPlusSerializer
         """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
 
@@ -138,7 +138,7 @@ class Codec:
 
         """
         try:
-            kind, data = self._serde.dumps_typed(value)
+            kind, data = self.serde.dumps_typed(value)
             return kind, data if type(data) is bytes else bytes(data)
         except StatelogError:
             raise
@@ -148,7 +148,7 @@ class Codec:
 
     def load(self, kind: str, data: bytes) -> Any:
         """Return a value of what `dump` has returned. Raises what the serialiser raises."""
-        return self._serde.loads_typed((kind, data))
+        return self.serde.loads_typed((kind, data))
 
     def encode(self, value: Any, what: str) -> Encoded:
         """Return a value's item, or those of a list."""
@@ -168,31 +168,31 @@ class Codec:
 
     def decode_items(self, part: Joined) -> list[Any]:
         """Return the values of some items of a list."""
-        values: list[Any] = self._serde.loads_typed((MSGPACK, array_head(part.number) + part.data))
+        values: list[Any] = self.serde.loads_typed((MSGPACK, array_head(part.number) + part.data))
         return values
 
-    def decode(self, read: Read, prototypes: Prototypes | None = None) -> Any:
-        """Return a value; with `prototypes`, of what lists share a copy. Raises what the serialiser raises."""
+    def decode(self, read: Read, decoded: DecodedBy | None = None) -> Any:
+        """Return a value; with `decoded`, of lists decoded before a copy. Raises what the serialiser raises."""
         if isinstance(read, list):
             if read and read[0].data.startswith(SNAPSHOT):
                 first = Joined(read[0].number - 1, read[0].data[len(SNAPSHOT) :])
-                return self._decode_snapshot([first, *read[1:]], prototypes)
-            if prototypes is not None and self.proves:
-                return [value for part in read for value in prototypes.items(part)]
-            return self._serde.loads_typed((MSGPACK, _in_one(read)))
+                return self._decode_snapshot([first, *read[1:]], decoded)
+            if decoded is not None and self.proves:
+                return [value for part in read for value in decoded.items(part)]
+            return self.serde.loads_typed((MSGPACK, _in_one(read)))
         if read.startswith(_PREFIX):
-            return self._serde.loads_typed((MSGPACK, items.unwrap(_PREFIX, read)))
+            return self.serde.loads_typed((MSGPACK, items.unwrap(_PREFIX, read)))
         if read[0] >> 5 == _MAJOR_LIST:
             return self.decode([join(items.read_list(read))])
         serialised = cbor.decode(read)
-        return self._serde.loads_typed((serialised.type, serialised.data))
+        return self.serde.loads_typed((serialised.type, serialised.data))
 
-    def _decode_snapshot(self, read: list[Joined], prototypes: Prototypes | None) -> Any:
+    def _decode_snapshot(self, read: list[Joined], decoded: DecodedBy | None) -> Any:
         if not self.proves:
             data = _in_one(read)
-            return self._serde.loads_typed((MSGPACK, _snapshot_head(len(data)) + data))
-        kind = type(self._serde.loads_typed((MSGPACK, _snapshot_head(len(_NIL)) + _NIL)))
-        return kind(self.decode(read, prototypes))
+            return self.serde.loads_typed((MSGPACK, _snapshot_head(len(data)) + data))
+        kind = type(self.serde.loads_typed((MSGPACK, _snapshot_head(len(_NIL)) + _NIL)))
+        return kind(self.decode(read, decoded))
 
     # --- what is kept of a checkpoint -------------------------------------------------
 
@@ -214,10 +214,10 @@ class Codec:
         """Return the value of `encode_parts`, which so many texts stand before."""
         parts = split_array(unpack(item)) or []
         if len(parts) == number + 1:
-            return self._serde.loads_typed((MSGPACK, parts[number]))
+            return self.serde.loads_typed((MSGPACK, parts[number]))
         kind = unpack_text(parts[number])
         assert kind is not None
-        return self._serde.loads_typed((kind, unpack_bytes(parts[number + 1])))
+        return self.serde.loads_typed((kind, unpack_bytes(parts[number + 1])))
 
     # --- metadata -----------------------------------------------------------------------
 
@@ -255,9 +255,9 @@ class Codec:
 
     def _load(self, value: Any) -> Any:
         if isinstance(value, Packed):
-            return self._serde.loads_typed((MSGPACK, value.data))
+            return self.serde.loads_typed((MSGPACK, value.data))
         if isinstance(value, Serialised):
-            return self._serde.loads_typed((value.type, value.data))
+            return self.serde.loads_typed((value.type, value.data))
         return value
 
 

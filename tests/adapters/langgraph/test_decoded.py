@@ -1,0 +1,229 @@
+"""What is read again is copied, not decoded: nobody can tell, but by the time it takes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+from histories import config
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from pydantic import BaseModel, Field
+
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.copying import Decoded, DecodedBy
+from statelog.adapters.langgraph.values import Codec, Joined, join, pack, split_list
+
+
+class Counted(BaseModel):
+    """Does more when it is made than to be made: it is never copied."""
+
+    x: str = ""
+    tags: list[str] = Field(default_factory=list)
+
+    def model_post_init(self, _context: Any) -> None:
+        made.append(self.x)
+
+
+made: list[str] = []
+
+MESSAGES = [
+    HumanMessage("h" * 50, id="1", additional_kwargs={"deep": [1, {"a": 2}]}),
+    AIMessage("a" * 50, id="2", tool_calls=[{"name": "f", "args": {"x": [1]}, "id": "c"}]),
+    {"a": [1, {"b": "c" * 50}]},
+    ["d" * 50, [1, 2]],
+    *[HumanMessage(f"{number} " * 30, id=str(number)) for number in range(3, 60)],
+]
+
+
+def put(saver, values, *, number=0, parent=None):
+    version = f"{number + 1:032}.0"
+    checkpoint = {
+        "v": 2,
+        "id": f"1ef00000-0000-6000-8000-{number:012}",
+        "ts": "2026-01-01T00:00:00+00:00",
+        "channel_values": {"x": values},
+        "channel_versions": {"x": version},
+        "versions_seen": {},
+        "updated_channels": None,
+    }
+    return saver.put(parent or config("t"), checkpoint, {"step": number}, {"x": version})
+
+
+def got(saver):
+    return saver.get_tuple(config("t")).checkpoint["channel_values"]["x"]
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "s", durability="interval") as opened:
+        yield opened
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """How many items of lists were decoded."""
+    counts = []
+    decode = Codec.decode_items
+
+    def counting(self, part):
+        counts.append(part.number)
+        return decode(self, part)
+
+    monkeypatch.setattr(Codec, "decode_items", counting)
+    return counts
+
+
+def spoil(values):
+    """Change all that can be changed."""
+    for value in values:
+        if isinstance(value, AIMessage):
+            value.tool_calls[0]["args"]["x"].append("spoilt")
+        elif isinstance(value, HumanMessage):
+            value.content = "spoilt"
+            value.additional_kwargs.setdefault("deep", []).append("spoilt")
+            value.more = "spoilt"
+        elif isinstance(value, dict):
+            value["a"][1]["b"] = "spoilt"
+        else:
+            value[1].append("spoilt")
+    values.clear()
+
+
+def test_what_one_reader_does_with_it_no_other_sees(saver, decoded):
+    put(saver, MESSAGES)
+    fields: list[set[str]] = []
+    for reading in range(6):
+        found = got(saver)
+        assert found == MESSAGES
+        fields = fields or [{*message.model_fields_set} for message in found[:2]]
+        assert [message.model_fields_set for message in found[:2]] == fields
+        assert sum(decoded) == len(MESSAGES) * min(reading + 1, 2), "it is decoded twice, and copied from then on"
+        spoil(found)
+
+
+def test_pending_writes_are_copied_as_well(saver):
+    place = put(saver, [])
+    saver.put_writes(place, [("x", MESSAGES[:3]), ("x", "alone")], "task")
+    for _ in range(4):
+        writes = saver.get_tuple(config("t")).pending_writes
+        assert [write[2] for write in writes] == [MESSAGES[:3], "alone"]
+        spoil(writes[0][2])
+
+
+def test_a_list_that_grows_is_decoded_where_it_is_new(saver, decoded):
+    place = None
+    for number in range(40):
+        place = put(saver, MESSAGES[: number + 10], number=number, parent=place)
+        assert got(saver) == MESSAGES[: number + 10]
+    assert sum(decoded) < 40 * 30 / 2
+
+
+def test_what_cannot_be_copied_is_decoded_each_time(saver):
+    values = [Counted(x=f"{number}" * 40) for number in range(8)]
+    put(saver, values)
+    for _ in range(4):
+        made.clear()
+        found = got(saver)
+        assert found == values
+        assert made == [value.x for value in values]
+        found[0].tags.append("spoilt")
+
+
+def test_another_serialiser_decodes_for_itself(saver):
+    """What a saver may decode, one that is stricter does not get."""
+    values = [HumanMessage("x" * 50, id="1"), Counted(x="y" * 50)]
+    put(saver, [values[0]] * 8)
+    for _ in range(4):
+        assert got(saver)[0] == values[0]
+    permissive = saver.serde
+
+    class Other(JsonPlusSerializer):
+        def loads_typed(self, data):
+            loaded.append(data)
+            return super().loads_typed(data)
+
+    loaded: list[Any] = []
+    saver.serde = Other()
+    for _ in range(3):
+        loaded.clear()
+        assert got(saver)[0] == values[0]
+        assert len(loaded) > 1
+    saver.serde = JsonPlusSerializer(__unpack_ext_hook__=lambda _code, _data: "hooked")
+    assert got(saver) == ["hooked"] * 8
+    assert got(saver) == ["hooked"] * 8
+    saver.serde = permissive
+    assert got(saver)[0] == values[0]
+
+
+def test_a_stricter_clone_gets_nothing_of_what_was_decoded(tmp_path):
+    strict = JsonPlusSerializer(allowed_msgpack_modules=None)
+    value = Counted(x="y" * 50)
+    with StatelogSaver.open(tmp_path / "s", serde=strict) as saver:
+        put(saver, [value] * 8)
+        clone = saver.with_allowlist([(Counted.__module__, "Counted")])
+        assert clone is not saver
+        for _ in range(4):
+            assert got(clone) == [value] * 8
+            refused = got(saver)
+            assert all(not isinstance(each, Counted) for each in refused)
+
+
+@given(st.lists(st.integers(0, 30), max_size=60))
+def test_it_is_bounded(order):
+    decoding = DecodedBy(Codec(JsonPlusSerializer()), size_bytes_max=20_000)
+    parts = []
+    for number in range(31):
+        _kind, data = JsonPlusSerializer().dumps_typed([f"{number} " * 40] * 3)
+        items = split_list(data)
+        assert items is not None
+        parts.append(join([pack(item) for item in items]))
+    for number in order:
+        assert decoding.items(parts[number]) == [f"{number} " * 40] * 3
+        held = sum(len(data) + 3 * 512 for data in decoding._makers)
+        assert held <= 20_000
+        assert decoding._size >= held
+
+
+def test_an_empty_part_and_one_that_cannot_be_decoded():
+    decoding = DecodedBy(Codec(JsonPlusSerializer()))
+    for _ in range(4):
+        assert decoding.items(Joined(0, b"")) == []
+    wrong = Joined(1, b"\xc1")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="invalid type"):
+            decoding.items(wrong)
+
+
+def test_it_is_kept_as_long_as_the_serialiser():
+    decoded, serde = Decoded(), JsonPlusSerializer()
+    first = decoded.by(Codec(serde))
+    assert decoded.by(Codec(serde)) is first
+    assert decoded.by(Codec(JsonPlusSerializer())) is not first
+
+
+def test_several_threads_read_at_once(saver):
+    place = put(saver, MESSAGES)
+    wrong = []
+
+    def read():
+        for _ in range(30):
+            found = got(saver)
+            if found[: len(MESSAGES)] != MESSAGES:
+                wrong.append(found)
+            spoil(found)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 10):
+        place = put(saver, [*MESSAGES, *MESSAGES[4 : 4 + number]], number=number, parent=place)
+    for reader in readers:
+        reader.join()
+    assert not wrong
