@@ -402,6 +402,9 @@ int sl_checkpoint_find(uint64_t address, size_t size, uint64_t transaction, uint
 /* xxh3.c: XXH3-64, as it stands before records and behind sealed values, there in big endian */
 uint64_t sl_checksum(const uint8_t *data, size_t size);
 
+/* disk.c: have a file's dirty pages written, without waiting; SL_ABSENT where that cannot be asked */
+int sl_start_writing(int descriptor);
+
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);

@@ -66,7 +66,7 @@ INTERVAL_MAX_MS = 60_000
 JOURNAL_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """A journal this long ends an epoch: reading it again after a crash takes a fraction of a second."""
 
-JOURNALED_RECORDS_MAX = 2048
+JOURNALED_RECORDS_MAX = 2560
 """So many records in the journal end an epoch, too: of small ones, each takes 80 to 140 us to be put back."""
 
 JOURNALED_SIZE_BYTES_MAX = 1024 * 1024

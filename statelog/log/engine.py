@@ -155,7 +155,7 @@ class Engine:
                 made = commit_flushed(self._parts, self, direct, _new_request(Request))
             else:
                 made = commit_alone(self._parts, self, direct)
-                if made is None:
+                if made is None and self._committer.leader is not None:
                     with self.environment.write_lock:
                         pass
                     made = commit_alone(self._parts, self, direct)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import StatelogError
+from statelog.kernels import start_writing
 from statelog.kernels.marks import KeeperMarks
 from statelog.storage.locks import call_if_free
 
@@ -76,6 +77,8 @@ class Keeper(KeeperMarks):
                 if self.flushes and unflushed_s >= interval_s:
                     unflushed_s = 0.0
                     environment.steady.flush()
+                if self.flushes and seen != self.commits:  # the next advance waits for less
+                    start_writing(environment.locks.descriptor)
                 idle_s = idle_s + pause_s if seen == self.commits else 0.0
                 seen = self.commits
                 if idle_s and environment.deferred.is_on:
