@@ -58,7 +58,7 @@ PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t co
             seen.steady->flags[STEADY_IS_DIRTY] = true;
             sl_scene_note(&seen, &all, false);
             (void)PyObject_SetAttr(seen.caller, seen.state->names[NAME_LAST], seen.last);
-            made = shared(all.made);
+            made = sl_scene_result(&seen, all.made);
         }
     }
     PyErr_Clear(); /* whatever it was, Python meets it, too */

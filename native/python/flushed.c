@@ -240,14 +240,16 @@ PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (is_collecting) {
         (void)PyGC_Enable();
     }
+    PyObject *result = made == NULL ? shared(Py_None) : PyErr_Occurred() ? NULL : sl_scene_result(&seen, made);
+    Py_XDECREF(made);
     sl_brought_drop(&all);
     sl_scene_close(&seen);
     Py_DECREF(thread);
     if (PyErr_Occurred()) {
-        Py_XDECREF(made);
+        Py_XDECREF(result);
         return NULL;
     }
-    return made == NULL ? shared(Py_None) : made;
+    return result;
 }
 
 #else

@@ -52,6 +52,10 @@ static PyMemberDef waiting_members[] = {
 static PyMemberDef last_members[] = {
     OBJECT("transaction", LAST_TRANSACTION), OBJECT("memory", LAST_MEMORY), NUMBER("changes", LAST_CHANGES), END,
 };
+static PyMemberDef cache_members[] = {
+    OBJECT("_young", CACHE_YOUNG), NUMBER("_size", CACHE_SIZE), NUMBER("_half", CACHE_HALF),
+    NUMBER("_overhead", CACHE_OVERHEAD), END,
+};
 
 static int traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -95,6 +99,7 @@ bool sl_marks_add(PyObject *module, module_state *state)
         [MARKS_TRANSACTION] = {"statelog._objects.TransactionMarks", transaction_members},
         [MARKS_WAITING] = {"statelog._objects.WaitingMarks", waiting_members},
         [MARKS_LAST] = {"statelog._objects.LastMarks", last_members},
+        [MARKS_CACHE] = {"statelog._objects.CacheMarks", cache_members},
     };
     for (size_t i = 0; i < MARKS_TYPES; i++) {
         PyType_Slot slots[] = {

@@ -47,6 +47,9 @@ enum { WAITING_FIRST_LSN, WAITING_SIZE, WAITING_COUNT };
 enum { LAST_TRANSACTION, LAST_MEMORY };
 enum { LAST_CHANGES };
 
+enum { CACHE_YOUNG };
+enum { CACHE_SIZE, CACHE_HALF, CACHE_OVERHEAD };
+
 /* Make the types, and add them to the module; false, and there is an error. */
 bool sl_marks_add(PyObject *module, module_state *state);
 

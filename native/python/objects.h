@@ -76,7 +76,7 @@ typedef struct {
 /* Types of Python's objects with members that C looks at (marks.h). */
 typedef enum {
     MARKS_COMMITTER, MARKS_DEFERRED, MARKS_ENVIRONMENT, MARKS_KEEPER, MARKS_LOOK, MARKS_STEADY, MARKS_TRANSACTION,
-    MARKS_WAITING, MARKS_LAST, MARKS_TYPES
+    MARKS_WAITING, MARKS_LAST, MARKS_CACHE, MARKS_TYPES
 } marks_type;
 
 typedef struct {

@@ -10,6 +10,7 @@ enum {
     PAYLOAD_SIZE_MAX = 8 * 1024,
     LARGE_SIZE_MIN = 4096,
     READERS_AFTER = 256, /* commits: then Python looks for dead ones */
+    ENTRIES_MIN = 8, /* in a generation of the cache: a larger one is Python's */
     PAGES_OF_A_ROW = 2,
     PAGE_SIZE = 4096
 };
@@ -193,6 +194,7 @@ bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssiz
     } wanted_parts[] = {
         {PART_COMMITTER, MARKS_COMMITTER}, {PART_DEFERRED, MARKS_DEFERRED}, {PART_ENVIRONMENT, MARKS_ENVIRONMENT},
         {PART_KEEPER, MARKS_KEEPER}, {PART_STEADY, MARKS_STEADY}, {PART_WAKE, MARKS_LOOK},
+        {PART_CACHE, MARKS_CACHE},
     };
     for (size_t i = 0; i < sizeof wanted_parts / sizeof wanted_parts[0]; i++) {
         if (!sl_marks_are(seen->state, seen->parts[wanted_parts[i].part], wanted_parts[i].type)) {
@@ -211,6 +213,7 @@ bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssiz
     seen->locks = marks_of(locks);
     seen->keeper = marks_of(seen->parts[PART_KEEPER]);
     seen->steady = marks_of(seen->parts[PART_STEADY]);
+    seen->cache = marks_of(seen->parts[PART_CACHE]);
     seen->caller = args[1];
     seen->direct = args[2];
     PyObject *given = PyTuple_GetItem(seen->direct, DIRECT_TIME);
@@ -333,7 +336,33 @@ void sl_scene_note(const scene *seen, const brought *all, bool is_flushed)
         PyList_Size(seen->records) < deferred->numbers[DEFERRED_RECORDS_MAX];
 }
 
+PyObject *sl_scene_result(const scene *seen, PyObject *made)
+{
+    PyObject *rows = PyTuple_GetItem(made, MADE_NODE_ROWS);
+    PyObject *data = PyTuple_GetItem(made, MADE_NODES);
+    PyObject *young = seen->cache->objects[CACHE_YOUNG];
+    long long *numbers = seen->cache->numbers;
+    bool is_all = rows == Py_None || data == Py_None;
+    if (!is_all && young != NULL && PyDict_CheckExact(young)) {
+        long long size = PyBytes_Size(rows) + PyBytes_Size(data) + numbers[CACHE_OVERHEAD];
+        if (size <= numbers[CACHE_HALF] / ENTRIES_MIN && numbers[CACHE_SIZE] + size <= numbers[CACHE_HALF]) {
+            PyObject *entry = PyTuple_Pack(2, rows, data);
+            is_all = entry != NULL && PyDict_SetItem(young, PyTuple_GetItem(made, MADE_LSN), entry) == 0;
+            Py_XDECREF(entry);
+            PyErr_Clear();
+            numbers[CACHE_SIZE] += is_all ? size : 0;
+        }
+    }
+    return shared(is_all ? PyTuple_GetItem(made, MADE_HEAD) : made);
+}
+
 #else
+
+PyObject *sl_scene_result(const scene *seen, PyObject *made)
+{
+    (void)seen;
+    return shared(made);
+}
 
 bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted)
 {

@@ -10,7 +10,8 @@
 
 enum {
     PART_COMMITTER, PART_DEFERRED, PART_ENVIRONMENT, PART_KEEPER, PART_STEADY, PART_WAKE, PART_TIME,
-    PART_FIRST_LOCK, PART_SECOND_LOCK, PART_MUTEX, PART_QUEUE, PART_INSIDE, PART_ACTIVE, PART_PATH, PART_CHANNEL_KEYS, PARTS
+    PART_FIRST_LOCK, PART_SECOND_LOCK, PART_MUTEX, PART_QUEUE, PART_INSIDE, PART_ACTIVE, PART_PATH, PART_CHANNEL_KEYS, PART_CACHE,
+    PARTS
 };
 enum {
     DIRECT_THREAD, DIRECT_BRANCH, DIRECT_WRITES, DIRECT_METADATA, DIRECT_WRITTEN, DIRECT_EXPECTED, DIRECT_IS_OPEN, DIRECT_ID,
@@ -36,6 +37,7 @@ typedef struct {
     marks *keeper;
     marks *locks;
     marks *steady;
+    marks *cache;
     PyObject *caller;
     PyObject *direct;
     PyObject *now_us;
@@ -77,6 +79,9 @@ void sl_scene_describe(const scene *seen, const brought *all, size_t group_size,
 
 /* Note that a commit, which is in the journal, waits for LMDB, and how much more may. `sl_scene_look` found all as it is. */
 void sl_scene_note(const scene *seen, const brought *all, bool is_flushed);
+
+/* Remember the nodes of a commit that is in, and return its checkpoint; or all that it is made of, where Python must. */
+PyObject *sl_scene_result(const scene *seen, PyObject *made);
 
 /* --- attributes ------------------------------------------------------------------------------------ */
 

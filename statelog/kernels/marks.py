@@ -96,11 +96,18 @@ if TYPE_CHECKING:
         memory: Any
         changes: int
 
+    class CacheMarks:
+        """Of `log.nodes.NodeCache`."""
+
+        _young: dict[int, tuple[bytes, bytes]]
+        _size: int
+        _half: int
+        _overhead: int
+
 else:
     from statelog.kernels.objects import objects
 
-    CommitterMarks, DeferredMarks, EnvironmentMarks = (
-        objects.CommitterMarks, objects.DeferredMarks, objects.EnvironmentMarks,
-    )  # fmt: skip
-    KeeperMarks, LastMarks, LookMarks = objects.KeeperMarks, objects.LastMarks, objects.LookMarks
+    CacheMarks, CommitterMarks, DeferredMarks = objects.CacheMarks, objects.CommitterMarks, objects.DeferredMarks
+    EnvironmentMarks, KeeperMarks = objects.EnvironmentMarks, objects.KeeperMarks
+    LastMarks, LookMarks = objects.LastMarks, objects.LookMarks
     SteadyMarks, TransactionMarks, WaitingMarks = objects.SteadyMarks, objects.TransactionMarks, objects.WaitingMarks

@@ -51,9 +51,10 @@ write_held: Callable[[int, bytes, int], int] = objects.write_held
 """Writes (descriptor, bytes, offset), and returns how many bytes. Other threads of Python wait. Raises OSError."""
 
 commit_alone: Callable[[tuple[object, ...], object, tuple[object, ...]], Any] = objects.commit_alone
-"""Commits writes behind what waits, without a flush, and returns what `checkpoint` does; None where Python must.
+"""Commits writes behind what waits, without a flush, and returns the checkpoint; None where Python must.
 
-Arguments: what an environment is made of (`storage.fast_path`); who commits; a `log.direct.DirectCommit`. Of None
+It returns all that `checkpoint` does where its nodes are still to be remembered. Arguments: what an environment is made
+of (`storage.fast_path`), key items by channel, the cache; who commits; a `log.direct.DirectCommit`. Of None
 nothing was done. It runs from begin to end without another thread or signal handler in between.
 """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from statelog.errors import ClosedError, StoreFullError
 from statelog.kernels import commit_alone, commit_flushed
 from statelog.kernels.marks import LastMarks
-from statelog.log.batch import Batch, Memory, read_log_end
+from statelog.log.batch import Batch, Head, Memory, read_log_end
 from statelog.log.direct import DirectCommit
 from statelog.log.names import channel_keys
 from statelog.log.nodes import NodeCache, read_node, read_nodes
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.log.batch import Head
     from statelog.log.direct import Made
     from statelog.log.events import Digested
     from statelog.log.retention import Collector
@@ -75,7 +74,7 @@ class Engine:
         self._committer = environment.committer
         self._committer.entries.add(Engine.learn_policy.__code__)
         self._fast_path = environment.fast_path
-        self._parts = (*environment.fast_path.parts, channel_keys)
+        self._parts = (*environment.fast_path.parts, channel_keys, self.cache)
         self._is_flushed = environment.is_flushed_at_commit
         self.last: _Last | None = None
         """For `_run` and the fast path alone."""
@@ -149,7 +148,7 @@ class Engine:
         """
         if self.is_closed:
             self._check_open()
-        made: Made | None = None
+        made: Made | Head | None = None
         if type(direct) is DirectCommit and not armed:
             if is_flushed and self._is_flushed:
                 made = commit_flushed(self._parts, self, direct, _new_request(Request))
@@ -159,6 +158,8 @@ class Engine:
                     with self.environment.write_lock:
                         pass
                     made = commit_alone(self._parts, self, direct)
+        if isinstance(made, Head):
+            return made
         if made is None:
             made = self._fast_path.commit(self, direct.make, is_flushed=is_flushed)
             if made is None:

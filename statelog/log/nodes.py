@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format.record import find_node
+from statelog.kernels.marks import CacheMarks
 from statelog.tree.node import Node
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 
-class NodeCache:
+class NodeCache(CacheMarks):
     """Nodes by locator. A node never changes, so whatever is here is right.
 
     Two generations: what was not asked for while one filled up is forgotten. Safe to use
@@ -41,7 +42,7 @@ class NodeCache:
     """
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
-        self._half = size_bytes_max // 2
+        self._half, self._overhead = size_bytes_max // 2, _OVERHEAD_BYTES
         # Rows and data of all nodes of a record that this process wrote, in tuples of bytes: of those there may be
         # many thousands, and the garbage collector need not go over them. And nodes read, one by one.
         self._young: dict[int, tuple[bytes, bytes]] = {}

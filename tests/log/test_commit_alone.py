@@ -277,6 +277,23 @@ def test_it_goes_on_after_a_compaction(store, thread, way):
     commit_until_made(thread, way)
 
 
+def test_its_nodes_are_remembered_in_bounds(store, way):
+    """As `NodeCache.put_nodes` does, which begins a new generation where one is full."""
+    cache = store._engine.cache
+    cache.clear()
+    cache._half, ages, age = 20_000, [], cache._age
+    cache._age = lambda size: (ages.append(size), age(size))
+    thread = store.thread("t", schema=SCHEMA)
+    for number in range(400):
+        thread.commit({"log": ["entry " * (number % 90)]})
+        held = sum(len(rows) + len(data) + 200 for rows, data in cache._young.values())
+        nodes = sum(len(node.data) + 200 for _digest, node in cache._young_nodes.values())
+        assert held + nodes == cache._size <= cache._half
+    assert way.made > 300
+    assert len(ages) > 5
+    assert list(thread.state["log"]) == ["entry " * (number % 90) for number in range(400)]
+
+
 @contextmanager
 def _full_disk(steady):
     descriptor = os.open("/dev/full", os.O_RDWR)

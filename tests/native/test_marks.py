@@ -29,6 +29,7 @@ KINDS = {
     marks.WaitingMarks: (["records", "rows", "last"], ["first_lsn", "size_bytes", "count"], []),
     marks.LastMarks: (["transaction", "memory"], ["changes"], []),
     marks.LookMarks: ([], [], []),
+    marks.CacheMarks: (["_young"], ["_size", "_half", "_overhead"], []),
 }
 
 
