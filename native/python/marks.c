@@ -24,10 +24,11 @@ static PyMemberDef deferred_members[] = {
     OBJECT("journaled", DEFERRED_JOURNALED), NUMBER("settling_thread", DEFERRED_SETTLING_THREAD),
     NUMBER("apart", DEFERRED_APART), NUMBER("commits", DEFERRED_COMMITS), NUMBER("_size_bytes_max", DEFERRED_SIZE_MAX),
     NUMBER("_pages_max", DEFERRED_PAGES_MAX), NUMBER("_records_max", DEFERRED_RECORDS_MAX),
-    FLAG("has_room", DEFERRED_HAS_ROOM), END,
+    NUMBER("number", DEFERRED_NUMBER), FLAG("has_room", DEFERRED_HAS_ROOM), END,
 };
 static PyMemberDef environment_members[] = {
-    OBJECT("locks", ENVIRONMENT_LOCKS), NUMBER("process_id", ENVIRONMENT_PROCESS_ID), NUMBER("writer_thread", ENVIRONMENT_WRITER_THREAD),
+    OBJECT("locks", ENVIRONMENT_LOCKS), OBJECT("handles", ENVIRONMENT_HANDLES),
+    NUMBER("map_address", ENVIRONMENT_MAP_ADDRESS), NUMBER("process_id", ENVIRONMENT_PROCESS_ID), NUMBER("writer_thread", ENVIRONMENT_WRITER_THREAD),
     FLAG("is_shut", ENVIRONMENT_IS_SHUT), END,
 };
 static PyMemberDef keeper_members[] = {

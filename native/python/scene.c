@@ -1,4 +1,4 @@
-/* What a commit alone looks at, and makes (scene.h). */
+/* What a commit or rollback alone looks at, and makes (scene.h). */
 #include "scene.h"
 
 #ifndef _WIN32
@@ -10,6 +10,7 @@ enum {
     PAYLOAD_SIZE_MAX = 8 * 1024,
     LARGE_SIZE_MIN = 4096,
     READERS_AFTER = 256, /* commits: then Python looks for dead ones */
+    FOUND_SIZE_MAX = 4096,
     ENTRIES_MIN = 8, /* in a generation of the cache: a larger one is Python's */
     PAGES_OF_A_ROW = 2,
     PAGE_SIZE = 4096
@@ -105,30 +106,63 @@ static bool is_expected(PyObject *expected, PyObject *event)
            read_number_at(event, EVENT_VERSION, &version) && wanted == version;
 }
 
-/* The head that the commit follows, borrowed; NULL where what is remembered does not suffice. */
-static PyObject *head_for(const module_state *state, PyObject *memory, PyObject *direct)
+/* The head that the commit or rollback follows, borrowed; NULL where what is remembered does not suffice. */
+static PyObject *head_for(const scene *seen)
 {
+    const module_state *state = seen->state;
+    PyObject *direct = seen->direct;
     PyObject *thread = PyTuple_GetItem(direct, DIRECT_THREAD);
     PyObject *branch = PyTuple_GetItem(direct, DIRECT_BRANCH);
-    PyObject *heads = PyObject_GetAttr(memory, state->names[NAME_HEADS]);
+    PyObject *heads = PyObject_GetAttr(seen->memory, state->names[NAME_HEADS]);
     PyObject *key = PyTuple_Pack(2, thread, branch);
     PyObject *head = heads && key ? PyDict_GetItemWithError(heads, key) : NULL;
     Py_XDECREF(heads); /* the memory keeps it */
     Py_XDECREF(key);
     PyObject *event = head == NULL ? NULL : PyTuple_GetItem(head, HEAD_EVENT);
     PyObject *of_head = event == NULL ? NULL : PyTuple_GetItem(event, EVENT_BRANCH);
-    if (of_head == NULL || PyTuple_GetItem(head, HEAD_PAGE) == Py_None || PyTuple_GetItem(head, HEAD_STATE) == Py_None ||
+    if (of_head == NULL || PyTuple_GetItem(head, HEAD_PAGE) == Py_None ||
         PyLong_AsLongLong(of_head) != PyLong_AsLongLong(branch) ||
-        !is_expected(PyTuple_GetItem(direct, DIRECT_EXPECTED), event)) {
+        !is_expected(PyTuple_GetItem(direct, seen->is_rollback ? ROLLBACK_EXPECTED : DIRECT_EXPECTED), event)) {
+        return NULL;
+    }
+    if (seen->is_rollback) {
+        return head;
+    }
+    if (PyTuple_GetItem(head, HEAD_STATE) == Py_None) {
         return NULL;
     }
     if (PyTuple_GetItem(direct, DIRECT_IS_OPEN) == Py_True) {
-        PyObject *threads = PyObject_GetAttr(memory, state->names[NAME_OPEN_THREADS]);
+        PyObject *threads = PyObject_GetAttr(seen->memory, state->names[NAME_OPEN_THREADS]);
         bool is_open = threads != NULL && PySet_Contains(threads, thread) == 1;
         Py_XDECREF(threads);
         return is_open ? head : NULL;
     }
     return head;
+}
+
+/* What a rollback goes back to, as sl_version_find gives it out; NULL where Python must look for it. Nobody writes to LMDB. */
+static PyObject *target_for(const scene *seen, PyObject *head)
+{
+    uint8_t buffer[FOUND_SIZE_MAX];
+    sl_output found = {buffer, sizeof buffer, 0, 0};
+    uint64_t wanted;
+    uint64_t last;
+    uint64_t thread;
+    uint64_t branch;
+    uint64_t page_size;
+    PyObject *named = PyTuple_GetItem(seen->direct, ROLLBACK_TARGET);
+    PyObject *handles = seen->environment->objects[ENVIRONMENT_HANDLES];
+    long long address = seen->environment->numbers[ENVIRONMENT_MAP_ADDRESS];
+    bool is_number = named != NULL && PyLong_CheckExact(named) && read_number(named, &wanted) &&
+                     read_number_at(PyTuple_GetItem(head, HEAD_EVENT), EVENT_VERSION, &last) && wanted <= last;
+    if (!is_number || is_none(handles) || !PyTuple_Check(handles) || address == 0 ||
+        !read_number_at(handles, HANDLES_PAGE_SIZE, &page_size) || !read_number_at(seen->direct, DIRECT_THREAD, &thread) ||
+        !read_number_at(seen->direct, DIRECT_BRANCH, &branch) || branch > UINT32_MAX || wanted > UINT32_MAX) {
+        return NULL;
+    }
+    int status = sl_version_find((uint64_t)address, (size_t)page_size, (uint64_t)seen->deferred->numbers[DEFERRED_NUMBER],
+                                 thread, (uint32_t)branch, (uint32_t)wanted, &found);
+    return status == SL_OK ? bytes_of(buffer, found.size) : NULL;
 }
 
 /* The size of a change's items; more than a commit may have for one that the store may have already. */
@@ -146,12 +180,12 @@ static size_t size_of(PyObject *change)
 }
 
 /* What the writes change; NULL where that is not plain, or much. */
-static PyObject *changes_for(PyObject *module, PyObject *const *parts, PyObject *direct, PyObject *head)
+static PyObject *changes_for(const scene *seen, PyObject *head)
 {
-    PyObject *const args[] = {PyTuple_GetItem(direct, DIRECT_WRITES), PyTuple_GetItem(head, HEAD_LISTS),
-                              parts[PART_CHANNEL_KEYS]};
-    PyObject *given = PyTuple_GetItem(direct, DIRECT_CHANGES);
-    PyObject *changes = given == NULL || given == Py_None ? sl_plain_changes(module, args, sizeof args / sizeof args[0])
+    PyObject *const args[] = {PyTuple_GetItem(seen->direct, DIRECT_WRITES), PyTuple_GetItem(head, HEAD_LISTS),
+                              seen->parts[PART_CHANNEL_KEYS]};
+    PyObject *given = PyTuple_GetItem(seen->direct, DIRECT_CHANGES);
+    PyObject *changes = given == NULL || given == Py_None ? sl_plain_changes(seen->module, args, sizeof args / sizeof args[0])
                                                           : shared(given);
     Py_ssize_t count = changes == NULL || changes == Py_None ? 0 : PyList_Size(changes);
     size_t size = 0;
@@ -180,8 +214,9 @@ static PyObject *time_us(const module_state *state, PyObject *time)
 bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted)
 {
     *seen = (scene){.module = module, .state = PyModule_GetState(module)};
-    if (count != wanted || !PyTuple_CheckExact(args[0]) || PyTuple_Size(args[0]) != PARTS || !PyTuple_Check(args[2]) ||
-        PyTuple_Size(args[2]) != DIRECT_FIELDS) {
+    Py_ssize_t fields = count == wanted && PyTuple_Check(args[2]) ? PyTuple_Size(args[2]) : 0;
+    if ((fields != DIRECT_FIELDS && fields != ROLLBACK_FIELDS) || !PyTuple_CheckExact(args[0]) ||
+        PyTuple_Size(args[0]) != PARTS) {
         PyErr_SetString(PyExc_TypeError, "a commit takes what an environment is made of, who commits, and what");
         return false;
     }
@@ -216,7 +251,8 @@ bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssiz
     seen->cache = marks_of(seen->parts[PART_CACHE]);
     seen->caller = args[1];
     seen->direct = args[2];
-    PyObject *given = PyTuple_GetItem(seen->direct, DIRECT_TIME);
+    seen->is_rollback = fields == ROLLBACK_FIELDS;
+    PyObject *given = seen->is_rollback ? Py_None : PyTuple_GetItem(seen->direct, DIRECT_TIME);
     seen->now_us = given == Py_None ? time_us(seen->state, seen->parts[PART_TIME]) : shared(given); /* may be Python code */
     return seen->now_us != NULL;
 }
@@ -233,15 +269,15 @@ void sl_scene_close(scene *seen)
 /* --- what is made --------------------------------------------------------------------------------------- */
 
 /* Whether the time that a commit is to bear, if any, comes behind the last one's. */
-static bool is_behind(const module_state *state, PyObject *memory, PyObject *direct)
+static bool is_behind(const scene *seen)
 {
     uint64_t last_us;
     uint64_t wanted_us;
-    PyObject *wanted = PyTuple_GetItem(direct, DIRECT_TIME);
+    PyObject *wanted = PyTuple_GetItem(seen->direct, DIRECT_TIME);
     if (wanted == Py_None) {
         return true;
     }
-    PyObject *end = PyObject_GetAttr(memory, state->names[NAME_END]);
+    PyObject *end = PyObject_GetAttr(seen->memory, seen->state->names[NAME_END]);
     bool is_behind = end != NULL && read_number_at(end, END_TIME, &last_us) && read_number(wanted, &wanted_us) &&
                      wanted_us > last_us;
     Py_XDECREF(end);
@@ -252,14 +288,18 @@ bool sl_scene_make(const scene *seen, brought *all)
 {
     const module_state *state = seen->state;
     PyObject *direct = seen->direct;
-    PyObject *head = shared(head_for(state, seen->memory, direct)); /* the memory lets go of it */
-    PyObject *changes = head == NULL ? NULL : changes_for(seen->module, seen->parts, direct, head);
+    bool goes_back = seen->is_rollback;
+    PyObject *head = shared(head_for(seen)); /* the memory lets go of it */
+    PyObject *parent = head != NULL && goes_back ? target_for(seen, head) : shared(head);
+    PyObject *changes = parent == NULL ? NULL : goes_back ? PyTuple_New(0) : changes_for(seen, head);
     *all = (brought){NULL, PyList_New(1), PyDict_New()};
-    if (changes != NULL && all->records != NULL && all->rows != NULL && is_behind(state, seen->memory, direct)) {
+    if (changes != NULL && all->records != NULL && all->rows != NULL && (goes_back || is_behind(seen))) {
         PyObject *const args[] = {
-            seen->memory, PyTuple_GetItem(direct, DIRECT_THREAD), PyTuple_GetItem(direct, DIRECT_BRANCH), head, head,
-            PyTuple_GetItem(head, HEAD_STATE), changes, Py_False, PyTuple_GetItem(direct, DIRECT_METADATA),
-            PyTuple_GetItem(direct, DIRECT_WRITTEN), seen->now_us, Py_None, PyTuple_GetItem(direct, DIRECT_ID),
+            seen->memory, PyTuple_GetItem(direct, DIRECT_THREAD), PyTuple_GetItem(direct, DIRECT_BRANCH), head, parent,
+            goes_back ? state->no_node : PyTuple_GetItem(head, HEAD_STATE), changes, goes_back ? Py_True : Py_False,
+            PyTuple_GetItem(direct, goes_back ? ROLLBACK_METADATA : DIRECT_METADATA),
+            goes_back ? state->nothing_borrowed : PyTuple_GetItem(direct, DIRECT_WRITTEN), /* no names: the same item */
+            seen->now_us, Py_None, goes_back ? Py_None : PyTuple_GetItem(direct, DIRECT_ID),
         };
         (void)PyObject_SetAttr(seen->caller, state->names[NAME_LAST], Py_None); /* until all of it is in */
         all->made = sl_checkpoint(seen->module, args, sizeof args / sizeof args[0]);
@@ -269,6 +309,7 @@ bool sl_scene_make(const scene *seen, brought *all)
             all->made = NULL;
         }
     }
+    Py_XDECREF(parent);
     Py_XDECREF(head);
     Py_XDECREF(changes);
     return all->made != NULL && PyList_SetItem(all->records, 0, shared(PyTuple_GetItem(all->made, MADE_RECORD))) == 0 &&

@@ -17,7 +17,9 @@ enum {
     DIRECT_THREAD, DIRECT_BRANCH, DIRECT_WRITES, DIRECT_METADATA, DIRECT_WRITTEN, DIRECT_EXPECTED, DIRECT_IS_OPEN, DIRECT_ID,
     DIRECT_CHANGES, DIRECT_TIME, DIRECT_FIELDS
 };
+enum { ROLLBACK_TARGET = 2, ROLLBACK_METADATA = 4, ROLLBACK_EXPECTED, ROLLBACK_FIELDS }; /* thread and branch as above */
 enum { END_TIME = 2 };
+enum { HANDLES_PAGE_SIZE = 5 };
 enum {
     MADE_HEAD, MADE_LSN, MADE_LOG_KEY, MADE_RECORD, MADE_PAGE_KEY, MADE_PAGE, MADE_NODE_ROWS, MADE_NODES, MADE_MORE
 };
@@ -40,6 +42,7 @@ typedef struct {
     marks *cache;
     PyObject *caller;
     PyObject *direct;
+    bool is_rollback;
     PyObject *now_us;
     PyObject *last;
     PyObject *waiting;

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
         _size_bytes_max: int
         _pages_max: int
         _records_max: int
+        number: int
         has_room: bool
 
     class EnvironmentMarks:
         """Of `storage.environment.Environment`."""
 
         locks: Any
+        handles: Any
+        map_address: int
         process_id: int
         writer_thread: int
         is_shut: bool

@@ -11,7 +11,7 @@ from statelog.errors import ClosedError, StoreFullError
 from statelog.kernels import commit_alone, commit_flushed
 from statelog.kernels.marks import LastMarks
 from statelog.log.batch import Batch, Head, Memory, read_log_end
-from statelog.log.direct import DirectCommit
+from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.names import channel_keys
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
@@ -149,7 +149,7 @@ class Engine:
         if self.is_closed:
             self._check_open()
         made: Made | Head | None = None
-        if type(direct) is DirectCommit and not armed:
+        if isinstance(direct, (DirectCommit, DirectRollback)) and not armed:
             if is_flushed and self._is_flushed:
                 made = commit_flushed(self._parts, self, direct, _new_request(Request))
             else:

@@ -277,6 +277,44 @@ def test_it_goes_on_after_a_compaction(store, thread, way):
     commit_until_made(thread, way)
 
 
+def test_rollbacks_to_what_lmdb_has_are_made_so(store, thread, way):
+    for number in range(40):
+        thread.commit({"x": number})
+    version, wanted = thread.version, [thread.at(number).state["x"] for number in range(40)]
+    commit_until_made(thread, way)
+    made = way.made
+    for number in range(200):
+        thread.rollback(number % 40, metadata={"n": number})
+        head = thread._session._engine.last.memory.heads[thread._place[:2]]
+        assert head.event.target > 0
+        if not number % 50:
+            assert thread.state["x"] == wanted[number % 40]
+            assert thread.head.metadata == {"n": number}
+            commit_until_made(thread, way)
+    assert way.made - made > 150
+    assert thread.version > version + 200
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("wrong", [-1, 10**6, 10**30, "no such", True, None, 1.0])
+def test_a_rollback_to_what_is_not_there_is_pythons(thread, way, wrong):
+    made, version = way.made, thread._session._engine.last.memory.heads[thread._place[:2]].event.version
+    with pytest.raises(statelog.errors.StatelogError):
+        thread.rollback(wrong)
+    assert way.made == made
+    thread.rollback(version)  # the last one is not in LMDB
+    assert thread.version == version + 1
+
+
+def test_a_rollback_from_another_version_than_expected_is_refused(thread, way):
+    made, version = way.made, thread._session._engine.last.memory.heads[thread._place[:2]].event.version
+    with pytest.raises(statelog.errors.ConflictError):
+        thread.rollback(3, expected_version=version - 1)
+    assert way.made == made
+    put_off_looks(thread)
+    assert thread.rollback(3, expected_version=version).version == version + 1
+
+
 def test_its_nodes_are_remembered_in_bounds(store, way):
     """As `NodeCache.put_nodes` does, which begins a new generation where one is full."""
     cache = store._engine.cache

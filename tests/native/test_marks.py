@@ -11,10 +11,10 @@ KINDS = {
     marks.CommitterMarks: (["leader"], ["groups", "commits", "expected"], []),
     marks.DeferredMarks: (
         ["transaction", "waiting", "journaled"],
-        ["settling_thread", "apart", "commits", "_size_bytes_max", "_pages_max", "_records_max"],
+        ["settling_thread", "apart", "commits", "_size_bytes_max", "_pages_max", "_records_max", "number"],
         ["has_room"],
     ),
-    marks.EnvironmentMarks: (["locks"], ["process_id", "writer_thread"], ["is_shut"]),
+    marks.EnvironmentMarks: (["locks", "handles"], ["process_id", "writer_thread", "map_address"], ["is_shut"]),
     marks.KeeperMarks: ([], ["commits"], ["is_at_work", "flushes"]),
     marks.SteadyMarks: (
         ["_session"],
