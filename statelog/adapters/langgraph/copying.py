@@ -1,18 +1,20 @@
 """Copies of what was decoded, as good as decoded anew, for checkpoints that share most: listed together, or in turn.
 
-A copy has nothing in common with its original that can be changed. Only values are copied whose decoding has no other
-effect and no other result: those that `unchanged.freeze` knows, and models that pydantic or LangChain alone make.
+A copy has nothing in common with its original that can be changed. Only lists with messages of LangChain's own classes
+are worth it, and safe: what a user's class does when it is made (validators, defaults, registries), and which class its
+name means by then, cannot be known; such a value is decoded each time, and so is what lies deep or in many pieces.
 """
 
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from operator import call
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
 from statelog.adapters.langgraph.unchanged import is_plain_model
@@ -33,53 +35,80 @@ _set_fields: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _set_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
 _set_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 
+_DEPTH_MAX = 32
+_PIECES_MAX = 16
+"""A value of more pieces, dicts, lists and models that are not empty, is decoded as fast as it is copied."""
 
-def maker(value: Any) -> Callable[[], Any] | None:
-    """Return a function that returns copies of a value that nobody changes; None if that cannot be known."""
-    kind = type(value)
-    if kind in _IMMUTABLE:
-        return partial(_same, value)
-    if kind is dict:
-        return _dict_maker(value)
-    if kind is list:
-        return _list_maker(value)
-    if _is_copied(kind) and value.__pydantic_private__ is None:
-        return _model_maker(value)
-    return None
+
+class Making:
+    """Makes functions that return copies of values that nobody changes.
+
+    Attributes:
+        pieces: how many dicts, lists and models these copy one by one.
+
+    """
+
+    def __init__(self, pieces_max: int) -> None:
+        self.pieces = 0
+        self._pieces_max = pieces_max
+
+    def maker(self, value: Any, depth: int = 0) -> Callable[[], Any] | None:
+        """Return such a function; None if it cannot be known to do, or is not worth it."""
+        kind: Any = type(value)
+        if kind in _IMMUTABLE:
+            return partial(_same, value)
+        self.pieces += 1
+        if depth > _DEPTH_MAX or self.pieces > self._pieces_max:
+            return None
+        if kind is dict:
+            return self._dict_maker(value, depth)
+        if kind is list:
+            return self._list_maker(value, depth)
+        if _is_copied(kind) and value.__pydantic_private__ is None:
+            return self._model_maker(value, depth)
+        return None
+
+    def _parts(self, members: Iterable[tuple[Any, Any]], depth: int) -> list[tuple[Any, Callable[[], Any]]] | None:
+        """Return makers of those members that can be changed, by key or position; None if one cannot be copied."""
+        found = []
+        for key, member in members:
+            if type(member) not in _IMMUTABLE:
+                made = self.maker(member, depth + 1)
+                if made is None:
+                    return None
+                found.append((key, made))
+        return found
+
+    def _dict_maker(self, value: dict[Any, Any], depth: int) -> Callable[[], Any] | None:
+        if not value:
+            self.pieces -= 1
+            return dict
+        parts = self._parts(value.items(), depth) if all(type(key) in _IMMUTABLE for key in value) else None
+        if parts is None:
+            return None
+        return partial(_copy_with, value, parts) if parts else value.copy
+
+    def _list_maker(self, value: list[Any], depth: int) -> Callable[[], Any] | None:
+        if not value:
+            self.pieces -= 1
+            return list
+        parts = self._parts(enumerate(value), depth)
+        if parts is None:
+            return None
+        return partial(_copy_with, value, parts) if parts else value.copy
+
+    def _model_maker(self, value: Any, depth: int) -> Callable[[], Any] | None:
+        held = value.__dict__
+        parts = self._parts(held.items(), depth)
+        extra = value.__pydantic_extra__
+        more = _nothing if extra is None else self._dict_maker(extra, depth)
+        if parts is None or more is None:
+            return None
+        return partial(_copy_model, type(value), held.copy, parts, value.__pydantic_fields_set__.copy, more)
 
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _parts(members: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Callable[[], Any]]] | None:
-    """Return makers of those members that can be changed, by key or position; None if one cannot be copied."""
-    found = []
-    for key, member in members:
-        if type(member) not in _IMMUTABLE:
-            made = maker(member)
-            if made is None:
-                return None
-            found.append((key, made))
-    return found
-
-
-def _dict_maker(value: dict[Any, Any]) -> Callable[[], Any] | None:
-    if not value:
-        return dict
-    parts = _parts(value.items()) if all(type(key) in _IMMUTABLE for key in value) else None
-    if parts is None:
-        return None
-    return partial(_copy_with, value, parts) if parts else value.copy
-
-
-def _list_maker(value: list[Any]) -> Callable[[], Any] | None:
-    if not value:
-        return list
-    parts = _parts(enumerate(value))
-    if parts is None:
-        return None
-    return partial(_copy_with, value, parts) if parts else value.copy
 
 
 def _copy_with(value: Any, parts: Sequence[tuple[Any, Callable[[], Any]]]) -> Any:
@@ -87,16 +116,6 @@ def _copy_with(value: Any, parts: Sequence[tuple[Any, Callable[[], Any]]]) -> An
     for key, make in parts:
         copied[key] = make()
     return copied
-
-
-def _model_maker(value: Any) -> Callable[[], Any] | None:
-    held = value.__dict__
-    parts = _parts(held.items())
-    extra = value.__pydantic_extra__
-    more = _nothing if extra is None else _dict_maker(extra)
-    if parts is None or more is None:
-        return None
-    return partial(_copy_model, type(value), held.copy, parts, value.__pydantic_fields_set__.copy, more)
 
 
 def _nothing() -> None:
@@ -115,28 +134,21 @@ def _copy_model(kind: type, held: Maker, parts: Sequence[tuple[Any, Maker]], fie
     return made
 
 
-_copied_kinds: dict[type, bool] = {}
-
-
+@lru_cache(maxsize=64)
 def _is_copied(kind: Any) -> bool:
-    known = _copied_kinds.get(kind)
-    if known is None:
-        is_made_plainly = issubclass(kind, BaseModel) and (
-            kind.__init__ is _BASE.__init__ or kind.__module__.startswith("langchain_core.")
-        )
-        known = _copied_kinds[kind] = (
-            is_made_plainly
-            and is_plain_model(kind)
-            and kind.__new__ is object.__new__
-            and kind.model_post_init is _BASE.model_post_init
-        )
-    return known
+    return (
+        issubclass(kind, BaseMessage)
+        and kind.__module__.startswith("langchain_core.messages.")
+        and is_plain_model(kind)
+        and kind.__new__ is object.__new__
+        and kind.model_post_init is _BASE.model_post_init
+    )
 
 
 _NEVER: Any = object()
 _ONCE: Any = object()
 _VALUE_SIZE_BYTES = 512
-"""What a value takes beyond its bytes."""
+"""What a value takes beyond its bytes; and what a piece of it does."""
 
 
 class Decoded:
@@ -192,27 +204,34 @@ class DecodedBy:
         if found is _NEVER:
             self._note(part)
         elif found is _ONCE:
-            self._makers[part.data] = makers = _makers(values)
+            makers = self._keep(part, values)
             if makers is not None:
                 return [*map(call, makers)]
         return values
 
     def _note(self, part: Joined) -> None:
         """Remember that it was decoded, or is about to be."""
-        size_bytes = len(part.data) + _VALUE_SIZE_BYTES * part.number
+        self._take(len(part.data) + _VALUE_SIZE_BYTES * part.number)
+        self._makers[part.data] = _ONCE
+
+    def _keep(self, part: Joined, values: Sequence[Any]) -> list[Callable[[], Any]] | None:
+        """Return makers of values that are nobody else's from now on, and remember them; None if one has none."""
+        making = Making(_PIECES_MAX * len(values))
+        is_worth_it = any(isinstance(value, BaseMessage) for value in values)
+        made = [making.maker(value) for value in values] if is_worth_it else [None]
+        makers = None if None in made else [make for make in made if make is not None]
+        if makers is not None:
+            self._take(_VALUE_SIZE_BYTES * making.pieces)
+        self._makers[part.data] = makers
+        return makers
+
+    def _take(self, size_bytes: int) -> None:
         self._size += size_bytes
         if self._size > self._size_bytes_max:
             self._makers.clear()
             self._size = size_bytes
-        self._makers[part.data] = _ONCE
 
 
 def _what_decodes(codec: Codec) -> tuple[object, ...]:
     names = ("_allowed_msgpack_modules", "_unpack_ext_hook")
     return codec.serde, *(getattr(codec.serde, name, None) for name in names)
-
-
-def _makers(values: Sequence[Any]) -> list[Callable[[], Any]] | None:
-    """Return makers of values that are nobody else's from now on; None if one of them cannot be copied."""
-    made = [maker(value) for value in values]
-    return None if None in made else [make for make in made if make is not None]

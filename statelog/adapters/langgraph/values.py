@@ -122,13 +122,18 @@ def _in_one(parts: list[Joined]) -> bytes:
     return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
 
 
+_METHODS = frozenset(["dumps_typed", "loads_typed"])
+
+
 class Codec:
     """A serialiser, and what becomes of its bytes."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
-        self.proves = type(serde) is JsonPlusSerializer
+        self.proves = type(serde) is JsonPlusSerializer and _METHODS.isdisjoint(vars(serde))
         """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
+        self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
+        """Whether all that a message is decoded to is the message."""
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
@@ -177,7 +182,7 @@ class Codec:
             if read and read[0].data.startswith(SNAPSHOT):
                 first = Joined(read[0].number - 1, read[0].data[len(SNAPSHOT) :])
                 return self._decode_snapshot([first, *read[1:]], decoded)
-            if decoded is not None and self.proves:
+            if decoded is not None and self._copies:
                 return [value for part in read for value in decoded.items(part)]
             return self.serde.loads_typed((MSGPACK, _in_one(read)))
         if read.startswith(_PREFIX):

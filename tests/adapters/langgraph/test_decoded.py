@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.copying import Decoded, DecodedBy
@@ -134,6 +136,95 @@ def test_what_cannot_be_copied_is_decoded_each_time(saver):
         assert found == values
         assert made == [value.x for value in values]
         found[0].tags.append("spoilt")
+
+
+class Linked(BaseModel):
+    """Refers to itself in a circle, once it is validated, and is kept by its class."""
+
+    name: str = ""
+    parent: Any = Field(default=None, exclude=True, repr=False)
+    children: list[Linked] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def link(self):
+        for child in self.children:
+            child.parent = self
+        registry[self.name] = self
+        return self
+
+
+registry: dict[str, Linked] = {}
+
+
+def test_models_of_the_user_are_decoded_each_time(saver):
+    """Their validators may do anything: go round in circles, keep what they see, and hand it to others."""
+    put(
+        saver,
+        [HumanMessage("x" * 50, id="1"), *[Linked(name=f"{n}" * 40, children=[Linked(name="c")]) for n in range(5)]],
+    )
+    for _ in range(4):
+        found = got(saver)[1:]
+        assert [each.name for each in found] == [f"{n}" * 40 for n in range(5)]
+        assert all(each is registry[each.name] and each.children[0].parent is each for each in found)
+        found[0].name = registry[found[1].name].name = "spoilt"
+
+
+def test_a_class_that_was_made_anew_is_the_one_that_counts(saver, monkeypatch):
+    put(saver, [HumanMessage("x" * 50, id="1"), *[Counted(x="y" * 50)] * 5])
+    for _ in range(3):
+        assert type(got(saver)[1]) is Counted
+
+    class Anew(BaseModel):
+        x: str = ""
+        tags: list[str] = Field(default_factory=list)
+
+    monkeypatch.setattr(sys.modules[__name__], "Counted", Anew)
+    for _ in range(3):
+        assert type(got(saver)[1]) is Anew
+
+
+def test_what_is_deep_or_in_many_pieces_is_decoded_each_time(saver):
+    deep: Any = "bottom"
+    for _ in range(240):
+        deep = [deep]
+    many = [{"a": 1}] * 2000
+    message = HumanMessage([{"type": "text", "text": "t" * 40}], additional_kwargs={"many": many, "deep": deep})
+    for values in ([message] * 4, [many] * 4, [deep] * 40, [{"a": "b" * 50}] * 50):
+        put(saver, values)
+        limit = sys.getrecursionlimit()
+        try:
+            for _ in range(4):
+                sys.setrecursionlimit(len(inspect.stack(0)) + 250)
+                found = got(saver)
+                sys.setrecursionlimit(limit)
+                assert found == values
+        finally:
+            sys.setrecursionlimit(limit)
+    held = saver._decoded.by(Codec(saver.serde))._makers.values()
+    assert not any(type(makers) is list for makers in held)
+
+
+def test_pieces_count_towards_the_bound():
+    decoding = DecodedBy(Codec(JsonPlusSerializer()), size_bytes_max=200_000)
+    message = AIMessage("a", id="1", tool_calls=[{"name": "f", "args": {"x": [1]}, "id": f"{n}"} for n in range(4)])
+    for number in range(100):
+        _kind, data = JsonPlusSerializer().dumps_typed([message.model_copy(update={"id": f"{number}" * 20})] * 4)
+        part = join([pack(item) for item in split_list(data) or ()])
+        assert decoding.items(part) == decoding.items(part) == decoding.items(part)
+        kept = sum(type(makers) is list for makers in decoding._makers.values())
+        assert kept * 4 * 10 * 512 < 200_000
+
+
+def test_a_serialiser_whose_methods_were_replaced_is_asked_each_time(saver):
+    put(saver, [HumanMessage("x" * 50, id="1")] * 8)
+    loaded, loads = [], saver.serde.loads_typed
+    for _ in range(3):
+        got(saver)
+    saver.serde.loads_typed = lambda data: (loaded.append(data), loads(data))[1]
+    for _ in range(3):
+        loaded.clear()
+        got(saver)
+        assert len(loaded) > 1
 
 
 def test_another_serialiser_decodes_for_itself(saver):

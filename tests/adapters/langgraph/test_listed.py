@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.copying import maker
+from statelog.adapters.langgraph.copying import Making
 
 MESSAGES = [
     HumanMessage("h" * 50, id="1", additional_kwargs={"deep": [1, {"a": 2}]}),
@@ -166,12 +166,12 @@ made: list = []
 
 @pytest.mark.parametrize("value", [Counted(), Initialised(), {1}, object(), [Counted()], {"a": {"b": object()}}])
 def test_what_does_more_when_it_is_made_is_not_copied(value):
-    assert maker(value) is None
+    assert Making(100).maker(value) is None
 
 
 def test_copies_are_equal():
     for value in MESSAGES:
-        make = maker(value)
+        make = Making(100).maker(value)
         assert make() == value
         assert make() is not value
         assert repr(make()) == repr(value)
