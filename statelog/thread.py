@@ -133,8 +133,9 @@ class Thread(Located):
             raise UsageError(message, argument="durable", value=durable)
         is_flushed, direct = durable is not False, None
         if self._place is not None and len(writes) == 1 and (id is None or is_plain_id(id)):
-            metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
-            direct = plain_commit(self._place, writes[0], metadata_item, expected_version, id)
+            direct = plain_commit(self._place, writes[0], NO_METADATA, expected_version, id)
+            if direct is not None and metadata is not None:
+                direct = _new(DirectCommit, (*direct[:3], encode_metadata(metadata), *direct[4:]))
         if direct is not None:
             made = self._commit_direct(direct, is_flushed=is_flushed)
         else:

@@ -127,24 +127,31 @@ static int flush(const scene *seen)
     return error;
 }
 
-/* Put it among what waits, if that is what it was before the flush; false: Python is to do it, from the beginning. */
+/* Put it among what waits, if that is what it was before the flush; false: Python is to do it, from the beginning. The lock
+ * comes before the looks: to take it may run a finalizer, which may have all that waits put into LMDB. */
 static bool enter(const scene *seen, const brought *all)
 {
     const marks *waiting = marks_of(seen->waiting);
-    if (seen->deferred->objects[DEFERRED_WAITING] != seen->waiting || waiting->objects[WAITING_LAST] != seen->transaction ||
-        waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) != seen->lsn ||
-        !try_lock(seen->state, seen->parts[PART_SECOND_LOCK])) {
-        PyErr_Clear();
-        return false;
+    bool is_in = false;
+    int is_collecting = PyGC_Disable();
+    bool is_locked = try_lock(seen->state, seen->parts[PART_SECOND_LOCK]);
+    if (is_locked && seen->deferred->objects[DEFERRED_WAITING] == seen->waiting &&
+        waiting->objects[WAITING_LAST] == seen->transaction &&
+        waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) == seen->lsn) {
+        is_in = PyDict_Update(seen->rows, all->rows) == 0 &&
+                PyList_Append(seen->records, PyTuple_GetItem(all->made, MADE_RECORD)) == 0;
     }
-    bool is_in = PyDict_Update(seen->rows, all->rows) == 0 &&
-                 PyList_Append(seen->records, PyTuple_GetItem(all->made, MADE_RECORD)) == 0;
     if (is_in) {
         sl_scene_note(seen, all, true);
     }
     PyErr_Clear();
-    (void)call(seen->state, seen->parts[PART_SECOND_LOCK], NAME_RELEASE, NULL, NULL);
-    PyErr_Clear();
+    if (is_locked) {
+        (void)call(seen->state, seen->parts[PART_SECOND_LOCK], NAME_RELEASE, NULL, NULL);
+        PyErr_Clear();
+    }
+    if (is_collecting) {
+        (void)PyGC_Enable();
+    }
     return is_in;
 }
 

@@ -18,6 +18,7 @@ from statelog.log.replay import Replay
 from statelog.log.view import View
 from statelog.storage.environment import Environment
 from statelog.storage.faults import armed
+from statelog.storage.locks import call_if_free
 from statelog.storage.requests import Request
 from statelog.storage.waiting import NotDeferrableError
 
@@ -72,7 +73,7 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
-        self._committer.entries.add(Engine.learn_policy.__code__)
+        self._committer.entries.add(Engine._learn_policy.__code__)
         self._fast_path = environment.fast_path
         self._parts = (*environment.fast_path.parts, channel_keys, self.cache)
         self._is_flushed = environment.is_flushed_at_commit
@@ -154,7 +155,7 @@ class Engine:
                 made = commit_flushed(self._parts, self, direct, _new_request(Request))
             else:
                 made = commit_alone(self._parts, self, direct)
-                if made is None and self._committer.leader is not None:
+                if made is None and self._committer.leader is not None and not self._committer.is_interrupted():
                     with self.environment.write_lock:
                         pass
                     made = commit_alone(self._parts, self, direct)
@@ -176,9 +177,10 @@ class Engine:
 
     def learn_policy(self, thread: int) -> None:
         """Remember that a thread has no retention policy, if so; not while somebody commits."""
-        committer, lock, caller = self._committer, self.environment.write_lock, get_ident()
-        if not lock.acquire(blocking=False):
-            return
+        call_if_free(self.environment.write_lock, partial(self._learn_policy, thread))
+
+    def _learn_policy(self, thread: int) -> None:
+        committer, caller = self._committer, get_ident()
         try:
             committer.inside.add(caller)  # what interrupts it must not commit: who leads may wait for the lock
             with self.read() as view:
@@ -187,7 +189,6 @@ class Engine:
                 self.last.memory.unruled.add(thread)
         finally:
             committer.inside.discard(caller)
-            lock.release()
 
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""

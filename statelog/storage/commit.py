@@ -215,6 +215,16 @@ class Committer(CommitterMarks):
         self._assembled.acquire(timeout=timeout_s)
         self._awaited = 0
 
+    def is_interrupted(self) -> bool:
+        """Tell whether this thread has something of the store in its hands, and would wait for itself."""
+        environment, thread = self._environment, get_ident()
+        return (
+            thread in (environment.writer_thread, environment.deferred.settling_thread)
+            or thread in self.inside
+            or environment.gate._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition` asks its lock
+            or environment.deferred.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+        )
+
     def count(self, commits: int = 1) -> None:
         """Count a group, and look for readers that died, now and then."""
         self.groups += 1

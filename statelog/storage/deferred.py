@@ -278,6 +278,11 @@ class Deferred(DeferredMarks):
             finally:
                 self.settling_thread = 0
 
+    def check_reader(self) -> None:
+        """Refuse what has interrupted this thread where it holds `lock`: who has the gate waits for that."""
+        if self.lock._is_owned() and not self._environment.gate._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            raise self.settling_error()
+
     def settling_error(self) -> UsageError:
         """Return the error of what interrupts the thread that puts commits into LMDB."""
         message = "a store cannot be used by what interrupts it as it puts commits into LMDB"

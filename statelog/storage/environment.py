@@ -291,6 +291,7 @@ class Environment(EnvironmentMarks):
         active = self.active_transactions
         while True:
             active.discard(transaction)
+            self.deferred.check_reader()
             with self.gate:
                 self._check_open()
                 if self.handles is None:

@@ -264,12 +264,14 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
     """Call `work` with a lock that can be had at once; it is let go wherever an interrupt comes."""
-    is_mine = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+    if lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        work()
+        return
     is_taken = False
     try:
         is_taken = lock.acquire(blocking=False)
         if is_taken:
             work()
     finally:
-        if is_taken or not (is_mine or not lock._is_owned()):  # type: ignore[attr-defined]  # noqa: SLF001
+        if is_taken or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - not before it is released
             lock.release()

@@ -81,8 +81,8 @@ class ReadTransaction(TransactionMarks):
         if getpid() != environment.process_id:
             raise environment.forked_error()
         active = environment.active_transactions
-        active.add(self)
         try:
+            active.add(self)
             if environment.gated:
                 active.discard(self)
                 environment.pass_gate(self)

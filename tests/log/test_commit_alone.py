@@ -16,6 +16,7 @@ from statelog import kernels
 from statelog.log import engine as engine_module
 from statelog.log.direct import DirectCommit
 from statelog.storage import keeper, steady
+from statelog.writes import NO_METADATA, plain_commit
 
 SCHEMA = {"x": None, "log": operator.add}
 
@@ -275,6 +276,40 @@ def test_what_an_environment_is_made_of_is_looked_at(thread, way, wrong):
 def test_it_goes_on_after_a_compaction(store, thread, way):
     store.compact()
     commit_until_made(thread, way)
+
+
+class Meddling:
+    """A lock before which something happens."""
+
+    def __init__(self, lock, nth, work):
+        self.release = lock.release
+        self._lock, self._nth, self._work = lock, nth, work
+
+    def acquire(self, blocking):
+        self._nth -= 1
+        if not self._nth:
+            self._work()
+        return self._lock.acquire(blocking)
+
+
+@pytest.mark.parametrize("kernel", ["commit_flushed"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_who_reads_as_it_is_entered_takes_nothing_away(store, thread, way, nth):
+    """Taking the lock may run a finalizer, which reads: then nothing waits any more that the commit could join."""
+    seen = []
+    parts, caller, direct, request = (*way.last[:2], None, way.last[3])
+    lock = parts.index(store._engine.environment.deferred.lock)
+    meddled = (*parts[:lock], Meddling(parts[lock], nth, lambda: seen.append(thread.state["x"])), *parts[lock + 1 :])
+    before = thread._session._engine.last.memory.heads[thread._place[:2]].event.version
+    direct = plain_commit(thread._place, {"x": "entered"}, NO_METADATA, None, None)
+    made = kernels.commit_flushed(meddled, caller, direct, type(request)(None))
+    assert len(seen) == 1
+    if made is None:
+        thread.commit({"x": "entered"})
+    assert (thread.version, thread.state["x"]) == (before + 1, "entered")
+    thread.commit({"x": "next"})
+    assert [each.version for each in thread.history()] == [*range(before + 2, -1, -1)]
+    assert store.verify().ok
 
 
 def test_rollbacks_to_what_lmdb_has_are_made_so(store, thread, way):

@@ -18,7 +18,7 @@ from statelog.format.keys import VERSIONS_PER_PAGE, decode_place, encode_page_ke
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
 from statelog.items import put, put_once, read, remove, whole
 from statelog.lineage import Lineage
-from statelog.log import writer
+from statelog.log import engine, writer
 from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.events import decode_event, encode_checkpoint
 from statelog.reducers import Overwrite, Prepared, Remove
@@ -138,6 +138,8 @@ def only(*, direct=True, step=True):
         return mock.patch.object(owner, name, watched)
 
     with ExitStack() as stack:
+        for name in ("commit_alone", "commit_flushed"):
+            stack.enter_context(watch(engine, name, "direct", direct))
         for owner in (DirectCommit, DirectRollback):
             stack.enter_context(watch(owner, "make", "direct", direct))
         for name in ("take_step", "take_rollback"):
