@@ -31,20 +31,10 @@ enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4, C
 
 /* Attributes that are read or set by name. */
 #define SL_NAMES(DO) \
-    DO(ACQUIRE, "acquire") DO(ADD, "add") DO(APART, "apart") DO(APPENDED, "appended") DO(AT, "at") \
-    DO(CHANGES, "changes") DO(CHANNEL, "channel") DO(COMMITS, "commits") DO(COUNT, "count") \
-    DO(DELIVERED_AT_S, "_delivered_at_s") DO(DESCRIPTOR, "_descriptor") DO(DISCARD, "discard") DO(END, "end") \
-    DO(EPOCH, "_epoch") DO(EXPECTED, "expected") DO(FIRST_LSN, "first_lsn") DO(FLUSHED, "flushed") \
-    DO(FLUSHES, "flushes") DO(GATE, "gate") DO(GREATEST_IDS, "greatest_ids") DO(GROUPS, "groups") \
-    DO(HAS_ROOM, "has_room") DO(HEADS, "heads") DO(INSIDE, "inside") DO(IS_AT_WORK, "is_at_work") \
-    DO(IS_BROKEN, "is_broken") DO(IS_DIRTY, "is_dirty") DO(IS_FLUSHED, "is_flushed") DO(IS_SHUT, "is_shut") \
-    DO(JOURNALED, "journaled") DO(JUMPS, "jumps") DO(LAST, "last") DO(LEADER, "leader") DO(LOOK_AT_S, "look_at_s") \
-    DO(LSN, "lsn") DO(MEMORY, "memory") DO(NAME, "name") DO(NUMBER, "number") DO(ONE_BRANCH, "one_branch") \
-    DO(OPEN_THREADS, "open_threads") DO(PAGES_MAX, "_pages_max") DO(POPLEFT, "popleft") DO(PROCESS_ID, "process_id") \
-    DO(RECORDS, "records") DO(RECORDS_MAX, "_records_max") DO(RELEASE, "release") DO(ROWS, "rows") \
-    DO(SESSION, "_session") DO(SETTLE, "settle") DO(SETTLING_THREAD, "settling_thread") DO(SIZE_BYTES, "size_bytes") \
-    DO(SIZE_BYTES_MAX, "_size_bytes_max") DO(SIZE_BYTES_OF_FILE, "_size_bytes") DO(TAKE_OVER, "take_over") \
-    DO(TIME_NS, "time_ns") DO(TRANSACTION, "transaction") DO(WAITING, "waiting") DO(WRITER_THREAD, "writer_thread")
+    DO(ACQUIRE, "acquire") DO(ADD, "add") DO(CHANNEL, "channel") DO(DISCARD, "discard") DO(END, "end") DO(GATE, "gate") \
+    DO(GREATEST_IDS, "greatest_ids") DO(HEADS, "heads") DO(IS_FLUSHED, "is_flushed") DO(JUMPS, "jumps") DO(LAST, "last") \
+    DO(NAME, "name") DO(ONE_BRANCH, "one_branch") DO(OPEN_THREADS, "open_threads") DO(POPLEFT, "popleft") \
+    DO(RELEASE, "release") DO(SETTLE, "settle") DO(TAKE_OVER, "take_over") DO(TIME_NS, "time_ns")
 #define SL_NAME_INDEX(NAME, TEXT) NAME_##NAME,
 typedef enum { SL_NAMES(SL_NAME_INDEX) NAMES } name_index;
 

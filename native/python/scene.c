@@ -211,18 +211,9 @@ static PyObject *time_us(const module_state *state, PyObject *time)
     return ns == -1 && PyErr_Occurred() ? NULL : PyLong_FromLongLong(ns / 1000);
 }
 
-bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted)
+/* Find the parts whose members are looked at; false, and there is an error, if one is not what it should be. */
+static bool find_parts(scene *seen)
 {
-    *seen = (scene){.module = module, .state = PyModule_GetState(module)};
-    Py_ssize_t fields = count == wanted && PyTuple_Check(args[2]) ? PyTuple_Size(args[2]) : 0;
-    if ((fields != DIRECT_FIELDS && fields != ROLLBACK_FIELDS) || !PyTuple_CheckExact(args[0]) ||
-        PyTuple_Size(args[0]) != PARTS) {
-        PyErr_SetString(PyExc_TypeError, "a commit takes what an environment is made of, who commits, and what");
-        return false;
-    }
-    for (Py_ssize_t i = 0; i < PARTS; i++) {
-        seen->parts[i] = PyTuple_GetItem(args[0], i);
-    }
     static const struct {
         size_t part;
         marks_type type;
@@ -249,12 +240,27 @@ bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssiz
     seen->keeper = marks_of(seen->parts[PART_KEEPER]);
     seen->steady = marks_of(seen->parts[PART_STEADY]);
     seen->cache = marks_of(seen->parts[PART_CACHE]);
+    return true;
+}
+
+bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted)
+{
+    *seen = (scene){.module = module, .state = PyModule_GetState(module)};
+    Py_ssize_t fields = count == wanted && PyTuple_Check(args[2]) ? PyTuple_Size(args[2]) : 0;
+    if ((fields != DIRECT_FIELDS && fields != ROLLBACK_FIELDS) || !PyTuple_CheckExact(args[0]) ||
+        PyTuple_Size(args[0]) != PARTS) {
+        PyErr_SetString(PyExc_TypeError, "a commit takes what an environment is made of, who commits, and what");
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PARTS; i++) {
+        seen->parts[i] = PyTuple_GetItem(args[0], i);
+    }
     seen->caller = args[1];
     seen->direct = args[2];
     seen->is_rollback = fields == ROLLBACK_FIELDS;
     PyObject *given = seen->is_rollback ? Py_None : PyTuple_GetItem(seen->direct, DIRECT_TIME);
     seen->now_us = given == Py_None ? time_us(seen->state, seen->parts[PART_TIME]) : shared(given); /* may be Python code */
-    return seen->now_us != NULL;
+    return seen->now_us != NULL && find_parts(seen);
 }
 
 void sl_scene_close(scene *seen)
