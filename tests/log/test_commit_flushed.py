@@ -1,6 +1,6 @@
 """A commit alone that ends with a flush: what others see meanwhile, and what becomes of one whose flush fails.
 
-What it shares with the one without is tested with that (test_commit_alone.py).
+What it shares with the one without is tested with that (alone/).
 """
 
 import os

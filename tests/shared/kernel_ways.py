@@ -1,0 +1,44 @@
+"""The kernels that make commits alone, watched."""
+
+import pytest
+
+from statelog import kernels
+
+
+class Way:
+    """Stands before the kernel: counts what it makes, and does something around its next call."""
+
+    def __init__(self, kernel):
+        self.kernel = getattr(kernels, kernel)
+        self.made = self.refused = 0
+        self.last = None
+        self.around = None
+
+    def __call__(self, *arguments):
+        around, self.around = self.around, None
+        self.last = arguments
+        if around is None:
+            found = self.kernel(*arguments)
+        else:
+            with around():
+                found = self.kernel(*arguments)
+        self.made += found is not None
+        self.refused += found is None
+        return found
+
+
+def commit_until_made(thread, way):
+    """Commit until the kernel has made one, with nothing due at the next."""
+    for number in range(2000):
+        made = way.made
+        thread.commit({"x": number})
+        groups = thread._session._engine.environment.committer.groups
+        if way.made > made and number > 30 and groups % 256 < 200:
+            put_off_looks(thread)
+            return
+    pytest.fail("the kernel makes none")
+
+
+def put_off_looks(thread):
+    environment = thread._session._engine.environment
+    environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
