@@ -1,0 +1,105 @@
+"""What interrupts a thread with the store in its hands is refused, and leaves every lock as it was."""
+
+import threading
+
+import pytest
+
+import statelog
+from statelog.errors import UsageError
+from statelog.storage import keeper
+from statelog.storage.locks import call_if_free
+
+
+class Interrupt(BaseException):
+    pass
+
+
+class Counted:
+    """A lock that may be taken again by who has it; an interrupt comes right after it was taken, if asked for."""
+
+    def __init__(self, held, interrupted):
+        self.held, self.interrupted = held, interrupted
+
+    def _is_owned(self):
+        return self.held > 0
+
+    def acquire(self, blocking):
+        assert not blocking
+        self.held += 1
+        if self.interrupted:
+            raise Interrupt
+        return True
+
+    def release(self):
+        self.held -= 1
+
+
+@pytest.mark.parametrize("held", [0, 1, 2])
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_a_lock_is_held_afterwards_as_often_as_before(held, interrupted, error):
+    lock, seen = Counted(held, interrupted), []
+
+    def work():
+        seen.append(lock.held)
+        if error is not None:
+            raise error
+
+    if interrupted and not held:
+        with pytest.raises(Interrupt):
+            call_if_free(lock, work)
+        assert not seen
+    elif error is not None:
+        with pytest.raises(error):
+            call_if_free(lock, work)
+    else:
+        call_if_free(lock, work)
+    assert lock.held == held
+    assert seen == ([] if interrupted and not held else [max(held, 1)])
+
+
+@pytest.fixture
+def waiting(path, monkeypatch):
+    """A store in which a commit waits for LMDB, and a thread of it."""
+    monkeypatch.setattr(keeper, "_SETTLE_S", 60)
+    with statelog.open(path, durability="interval", interval_ms=60_000) as store:
+        thread = store.thread("t")
+        for number in range(40):
+            thread.commit({"x": number})
+        assert store._engine.environment.deferred.waiting.last is not None
+        yield store, thread
+        assert thread.state["x"] == 39
+        assert store.verify().ok
+
+
+def test_who_holds_what_a_settling_thread_waits_for_may_not_read(waiting):
+    store, thread = waiting
+    environment = store._engine.environment
+    with environment.deferred.lock:
+        with pytest.raises(UsageError, match="interrupts"):
+            _ = thread.state["x"]
+        assert not environment.active_transactions
+    assert environment.deferred.waiting.last is not None
+
+
+def test_who_has_the_gate_does_not_wait_behind_anothers_commit(waiting):
+    store, thread = waiting
+    environment = store._engine.environment
+    taken, left = threading.Event(), threading.Event()
+
+    def lead():
+        with environment.write_lock:
+            environment.committer.leader = object()
+            taken.set()
+            left.wait(30)
+            environment.committer.leader = None
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    taken.wait()
+    try:
+        with environment.gate, pytest.raises(UsageError, match="interrupts"):
+            thread.commit({"x": "refused"})
+    finally:
+        left.set()
+        leader.join()
