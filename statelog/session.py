@@ -25,6 +25,9 @@ class Session(Protocol):
     is_final: bool
     """Whether what a write makes stays as it is: in a transaction LSNs are provisional."""
 
+    is_flushed_at_commit: bool
+    """Whether what a write makes is on the disk when it returns, unless it was not to be."""
+
     def read(self) -> AbstractContextManager[View]:
         """Open a view for a short while."""
 

@@ -27,7 +27,7 @@ class Snapshot:
     raises UsageError afterwards.
     """
 
-    is_final = True
+    is_final = is_flushed_at_commit = True
 
     def __init__(self, engine: Engine, view: View) -> None:
         self._engine = engine

@@ -71,6 +71,8 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
+        """Whether a commit is on the disk when it returns, unless `durable=False` (internal)."""
 
     def __enter__(self) -> Self:
         return self

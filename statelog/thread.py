@@ -143,7 +143,7 @@ class Thread(Located):
             made = self.commit_writes(
                 prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=is_flushed
             )
-        if durable:
+        if durable and not self._session.is_flushed_at_commit:
             self._session.flush()
         return made
 

@@ -80,7 +80,7 @@ class Transaction:
     Checkpoints made inside have provisional LSN, time and id until then.
     """
 
-    is_final = False
+    is_final = is_flushed_at_commit = False
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -366,3 +366,22 @@ def test_the_pair_of_equal_xxh3_128_is_one():
     first, second = (b"\x78\xc6" + b"x" * 46 + pair + b"x" * 136 for pair in (word + number, number + word))
     assert first != second
     assert xxhash.xxh3_128_hexdigest(first) == xxhash.xxh3_128_hexdigest(second)
+
+
+@pytest.mark.parametrize(("durability", "flushes"), [("commit", 0), ("interval", 3)])
+def test_who_asks_for_a_flush_gets_one(path, monkeypatch, durability, flushes):
+    """One: where a commit is flushed anyway, nobody else's flush that failed is his affair."""
+    asked = []
+    flush = statelog.Store.flush
+    monkeypatch.setattr(statelog.Store, "flush", lambda self: (asked.append(self), flush(self))[1])
+    with statelog.open(path, durability=durability, interval_ms=60_000) as store:
+        thread = store.thread("t")
+        for number in range(3):
+            thread.commit({"x": number}, durable=True)
+            assert not store._engine.environment.steady.is_dirty
+        thread.commit({"x": 3})
+        thread.commit({"x": 4}, durable=False)
+        assert len(asked) == flushes
+        with store.transaction() as transaction:
+            transaction.thread("t").commit({"x": 5}, durable=True)
+        assert not store._engine.environment.steady.is_dirty
