@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 SCHEMA = {"findings": operator.add, "notes": reducers.merge, "count": operator.add}
 
 
-SESSION = {"is_final", "read", "workspace", "write", "act", "after_commit", "commit_writes", "finish", "abandon"}
+SESSION = {
+    "is_final",
+    "is_flushed_at_commit",
+    "read",
+    "workspace",
+    "write",
+    "act",
+    "after_commit",
+    "commit_writes",
+    "finish",
+    "abandon",
+}
 """What threads ask of a store or transaction; nobody else."""
 
 
