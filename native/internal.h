@@ -293,9 +293,19 @@ enum {
     SL_NUMBER_TIME
 };
 
-/* --- steps (step.c, step_slot.c) -------------------------------------------------------------------- */
+/* --- steps (step.c, step_close.c, step_slot.c) ------------------------------------------------------ */
 
-enum { SL_STEP_LOCATOR_SIZE_MAX = 1 + 2 }; /* LSN 0 and a row below SL_STEP_ROWS_MAX */
+enum {
+    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* with the fingerprint of a keyed list */
+    SL_STEP_LOCATOR_SIZE_MAX = 1 + 2                 /* LSN 0 and a row below SL_STEP_ROWS_MAX */
+};
+
+/* Entries of one level and their locators, gathered. */
+typedef struct {
+    sl_writer entries;
+    sl_writer locators;
+    uint64_t count;
+} sl_entry_row;
 
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
 /* Whether a row is of a leaf that is to be looked for in the whole store. */
@@ -310,6 +320,9 @@ void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, cons
 int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_top, size_t scratch_at,
                      sl_writer *entries, sl_writer *locators);
 
+/* Append entries to a list of which a chunk closes; the nodes as of sl_step_append. Used: the scratch. */
+int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
+                           const sl_node_view *opens, const sl_entry_row *added);
 /* Make the state's new root, once all changes are gathered. SL_ABSENT: the state stays the one with `state_digest`. */
 int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
                    uint64_t state_lsn, const uint8_t *state_digest);

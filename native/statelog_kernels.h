@@ -195,14 +195,28 @@ enum {
     SL_STEP_ROWS_MAX = 256,
     SL_STEP_NODES_SIZE = 65536,
     SL_STEP_BATCH_SIZE = 8192,
-    SL_STEP_SCRATCH_SIZE = 65536
+    SL_STEP_SCRATCH_SIZE = 65536,
+    SL_STEP_LEVELS = 2 /* of a list, above its items: so many may take what has closed below */
 };
 
+/* A node that was read. */
 typedef struct {
-    uint64_t open_at; /* of the list appended to last, where the open first level stands, if it was made: else zeros */
-    uint64_t open_content_end;
-    uint64_t open_end;
-    uint64_t row; /* of the node made last, and where it stands in `nodes` */
+    const uint8_t *bytes;
+    size_t size;
+    size_t content_size;
+    uint64_t lsn;
+} sl_node_view;
+
+/* Where a node stands in `nodes` of a step. */
+typedef struct {
+    uint64_t at;
+    uint64_t content_end;
+    uint64_t end;
+} sl_step_place;
+
+typedef struct {
+    sl_step_place opens[SL_STEP_LEVELS]; /* open levels made of the list appended to last, the lowest first; or zeros */
+    uint64_t row;                        /* of the node made last, and where it stands in `nodes` */
     uint64_t at;
     uint64_t content_end;
     uint64_t end;
@@ -291,7 +305,7 @@ int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, c
                          const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
                          sl_output *out);
 
-/* step.c: what a commit changes in a state, as long as no chunk closes. Begin, then each channel in ascending
+/* step.c: what a commit changes in a state, as long as no chunk closes but at a list's end. Begin, then each channel in ascending
  * order of its key item, then the record (commit.c). SL_FALLBACK: the step is of no use, take the general path. */
 void sl_step_begin(sl_step *step);
 int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size);
@@ -302,11 +316,9 @@ int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const u
                      const uint8_t *state, size_t state_size, size_t state_content_size);
 /* Take a channel out, if it is there. */
 int sl_step_remove(sl_step *step, const uint8_t *key, size_t key_size);
-/* open: the root's open first level; empty if there is none, or it is not known */
+/* opens: SL_STEP_LEVELS nodes of the root's open levels, the lowest first; empty if there is none, or it is not known */
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
-                   uint64_t count, int kind, const uint8_t *root, size_t root_size, size_t root_content_size,
-                   uint64_t root_lsn, const uint8_t *open, size_t open_size, size_t open_content_size,
-                   uint64_t open_lsn);
+                   uint64_t count, int kind, const sl_node_view *root, const sl_node_view *opens);
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
                    const uint8_t *prints, size_t prints_size, sl_output *out);
 

@@ -219,7 +219,7 @@ class Lineage:
         kernels.cbor_check(item)
         time_us = time.time_ns() // 1000
         key = cbor.encode(name(time_us))
-        change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, NO_ROOT)
+        change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, ())
         written = _ONE_NAME + key
         direct = DirectCommit(*place, (), _NO_METADATA, written, None, False, None, [change], time_us)  # noqa: FBT003
         outcome = self._session.try_write(direct, is_flushed=False)

@@ -1,6 +1,6 @@
 /* A step of two changes, and its record: sizes of the state and its content, of a list's root and its content, of the
- * items, of the list's open first level and its content; how many items, which operation, which kind; then these one after
- * another, and a version page. The key items are fixed. */
+ * items, of the list's open first and second level and their contents; how many items, which operation, which kind; then
+ * these one after another, and a version page. The key items are fixed. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99 };
@@ -62,15 +62,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t root_size = fuzz_size(&in);
     size_t root_content_size = fuzz_size(&in);
     size_t items_size = fuzz_size(&in);
-    size_t open_size = fuzz_size(&in);
-    size_t open_content_size = fuzz_size(&in);
+    size_t open_sizes[SL_STEP_LEVELS];
+    size_t open_content_sizes[SL_STEP_LEVELS];
+    for (size_t i = 0; i < SL_STEP_LEVELS; i++) {
+        open_sizes[i] = fuzz_size(&in);
+        open_content_sizes[i] = fuzz_size(&in);
+    }
     uint64_t count = fuzz_byte(&in);
     unsigned operation = fuzz_byte(&in);
     int kind = (int)fuzz_byte(&in) - 1;
     fuzz_block state = fuzz_take(&in, state_size);
     fuzz_block root = fuzz_take(&in, root_size);
     fuzz_block items = fuzz_take(&in, items_size);
-    fuzz_block open = fuzz_take(&in, open_size);
+    fuzz_block opens[SL_STEP_LEVELS];
+    sl_node_view root_view = {root.bytes, root.size, root_content_size, HOME_LSN};
+    sl_node_view views[SL_STEP_LEVELS];
+    for (size_t i = 0; i < SL_STEP_LEVELS; i++) {
+        opens[i] = fuzz_take(&in, open_sizes[i]);
+        views[i] = (sl_node_view){opens[i].bytes, opens[i].size, open_content_sizes[i], HOME_LSN};
+    }
     fuzz_block page = fuzz_take(&in, in.left);
     sl_step *step = fuzz_allocate(sizeof *step);
     static const uint8_t no_digest[20] = {0};
@@ -91,9 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              state_content_size);
     }
     if (status == SL_OK && (operation & 4)) {
-        status = sl_step_append(step, second, sizeof second, items.bytes, items.size, count, kind, root.bytes,
-                                root.size, root_content_size, HOME_LSN, open.bytes, open.size, open_content_size,
-                                HOME_LSN);
+        status = sl_step_append(step, second, sizeof second, items.bytes, items.size, count, kind, &root_view, views);
     }
     if (status == SL_OK) {
         status = sl_step_record(step, state.bytes, state.size, state_content_size, HOME_LSN, no_digest, numbers,
@@ -123,7 +131,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(step);
     free(record.bytes);
     free(page.bytes);
-    free(open.bytes);
+    for (size_t i = 0; i < SL_STEP_LEVELS; i++) {
+        free(opens[i].bytes);
+    }
     free(state.bytes);
     free(root.bytes);
     free(items.bytes);

@@ -186,15 +186,17 @@ def step_input(
     count: int,
     operation: int,
     page: bytes = b"",
-    opened: tuple[bytes, bytes] = (b"", b""),
+    opens: tuple[tuple[bytes, bytes], ...] = (),
 ) -> bytes:
     """Bytes as fuzz_step.c reads them: changes of a state whose channel "b" is the list with that root."""
     kind, content, locators = root
     state = b"\x02\x02\x00\x02\x61a\x05\x61b\xfd" + DIGEST
     sizes = (len(state) + 2, len(state), len(content + locators), len(content), len(items))
-    sizes += (len(b"".join(opened)), len(opened[0]))
+    opens += ((b"", b""),) * (2 - len(opens))
+    for each in opens:
+        sizes += (len(b"".join(each)), len(each[0]))
     head = b"".join(map(u16, sizes)) + bytes([count, operation, kind + 1])
-    return head + state + LOCATOR + content + locators + items + b"".join(opened) + page
+    return head + state + LOCATOR + content + locators + items + b"".join(map(b"".join, opens)) + page
 
 
 TEXT = b"\x78\x64" + b"t" * 100
@@ -218,7 +220,18 @@ STEPS = {
         20,
         4,
         b"",
-        (b"\x00\x01\x01\x08" + DIGEST, LOCATOR),
+        ((b"\x00\x01\x01\x08" + DIGEST, LOCATOR),),
+    ),
+    "closes_twice": (
+        (0, b"\x00\xff\x08\x02\x08" + DIGEST + b"\xf8\x07" + DIGEST + b"\x7f" + b"\x01" * 127, LOCATOR + LOCATOR),
+        b"\x02" * 20,
+        20,
+        4,
+        b"",
+        (
+            (b"\x00\x01\x7f" + (b"\x08" + DIGEST) * 127, LOCATOR * 127),
+            (b"\x00\x02\x01\x08" + DIGEST, LOCATOR),
+        ),
     ),
 }
 

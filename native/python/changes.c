@@ -5,7 +5,7 @@
 #include "objects.h"
 
 enum { WRITE_CHANNEL, WRITE_REDUCER, WRITE_PAYLOAD, WRITE_IS_OVERWRITE };
-enum { HELD_ROOT = 1, HELD_OPEN = 2 };
+enum { HELD_ROOT = 1, HELD_OPENS = 2 };
 enum { WRITES, LISTS, CHANNEL_KEYS, ARGUMENTS };
 
 /* The operation of a write; 0 where it is none that a step has, -1 on an error. */
@@ -66,7 +66,7 @@ static outcome removal_of(const module_state *state, PyObject *const *args, PyOb
     if (key == NULL) {
         return PyErr_Occurred() ? FAILED : UNKNOWN;
     }
-    *change = Py_BuildValue("iOy#iiOO", (int)CHANGE_REMOVE, key, "", (Py_ssize_t)0, 0, 0, state->no_node, state->no_node);
+    *change = Py_BuildValue("iOy#iiO()", (int)CHANGE_REMOVE, key, "", (Py_ssize_t)0, 0, 0, state->no_node);
     return *change == NULL ? FAILED : KNOWN;
 }
 
@@ -87,7 +87,7 @@ static outcome change_of(const module_state *state, PyObject *const *args, PyObj
         return PyErr_Occurred() ? FAILED : UNKNOWN;
     }
     if (PyBytes_CheckExact(payload) && operation != CHANGE_APPEND) {
-        *change = Py_BuildValue("lOOiiOO", operation, key, payload, 0, 0, state->no_node, state->no_node);
+        *change = Py_BuildValue("lOOiiO()", operation, key, payload, 0, 0, state->no_node);
         return *change == NULL ? FAILED : KNOWN;
     }
     PyObject *held = PyDict_CheckExact(args[LISTS]) ? PyDict_GetItemWithError(args[LISTS], key) : NULL;
@@ -96,10 +96,10 @@ static outcome change_of(const module_state *state, PyObject *const *args, PyObj
         return PyErr_Occurred() ? FAILED : UNKNOWN;
     }
     PyObject *root = PyTuple_GetItem(held, HELD_ROOT);
-    PyObject *open = PyTuple_GetItem(held, HELD_OPEN);
-    PyObject *items = root == NULL || open == NULL ? NULL : joined(payload, count);
+    PyObject *opens = PyTuple_GetItem(held, HELD_OPENS);
+    PyObject *items = root == NULL || opens == NULL ? NULL : joined(payload, count);
     if (items != NULL) {
-        *change = Py_BuildValue("iONniOO", (int)CHANGE_APPEND, key, items, count, (int)SL_KIND_LIST, root, open);
+        *change = Py_BuildValue("iONniOO", (int)CHANGE_APPEND, key, items, count, (int)SL_KIND_LIST, root, opens);
     }
     return *change == NULL ? FAILED : KNOWN;
 }

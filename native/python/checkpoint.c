@@ -14,19 +14,37 @@ enum {
     CHECKSUM_SIZE = 8,
     LOG_KEY_SIZE = 8,
     PAGE_KEY_SIZE = 1 + 8 + 4 + 4,
-    LISTS_MAX = 8,
     VERSIONS_PER_PAGE = 32,
     ID_ITEM_SIZE_MAX = 2 + SL_ID_SIZE_MAX
 };
 
 /* --- what it changes -------------------------------------------------------------------------------- */
 
-/* The bytes, the content's size and the LSN of a node. */
-static bool read_node_at(PyObject *change, Py_ssize_t index, view *data, uint64_t *content_size, uint64_t *lsn)
+static bool read_node(PyObject *node, sl_node_view *found)
 {
-    PyObject *node = PyTuple_GetItem(change, index);
-    return node != NULL && read_bytes_at(node, 0, data) && read_number_at(node, 1, content_size) &&
-           read_number_at(node, 2, lsn);
+    view data;
+    uint64_t content_size;
+    if (node == NULL || !read_bytes_at(node, 0, &data) || !read_number_at(node, 1, &content_size) ||
+        !read_number_at(node, 2, &found->lsn)) {
+        return false;
+    }
+    found->bytes = data.bytes;
+    found->size = data.size;
+    found->content_size = (size_t)content_size;
+    return true;
+}
+
+/* The nodes of a list's open levels, empty where none is known. */
+static bool read_opens(PyObject *opens, sl_node_view *found)
+{
+    Py_ssize_t count = opens == NULL ? -1 : PyTuple_Size(opens);
+    memset(found, 0, SL_STEP_LEVELS * sizeof *found);
+    for (Py_ssize_t i = 0; i < count && i < SL_STEP_LEVELS; i++) {
+        if (!read_node(PyTuple_GetItem(opens, i), &found[i])) {
+            return false;
+        }
+    }
+    return count >= 0;
 }
 
 static outcome gather_one(sl_step *step, PyObject *change, view state, size_t content_size, appended *places,
@@ -43,25 +61,21 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
     if (operation == CHANGE_APPEND) {
         uint64_t count;
         uint64_t kind;
-        uint64_t root_content_size;
-        uint64_t root_lsn;
-        uint64_t open_content_size;
-        uint64_t open_lsn;
-        view root;
-        view open;
+        sl_node_view root;
+        sl_node_view opens[SL_STEP_LEVELS];
         if (!read_number_at(change, CHANGE_COUNT, &count) || !read_number_at(change, CHANGE_KIND, &kind) ||
-            !read_node_at(change, CHANGE_ROOT, &root, &root_content_size, &root_lsn) ||
-            !read_node_at(change, CHANGE_OPEN, &open, &open_content_size, &open_lsn)) {
+            !read_node(PyTuple_GetItem(change, CHANGE_ROOT), &root) ||
+            !read_opens(PyTuple_GetItem(change, CHANGE_OPENS), opens)) {
             return FAILED;
         }
         if (*appends == SL_APPENDS_MAX || kind > SL_KIND_KEYED) {
             return UNKNOWN;
         }
-        status = sl_step_append(step, key.bytes, key.size, payload.bytes, payload.size, count, (int)kind, root.bytes,
-                                root.size, (size_t)root_content_size, root_lsn, open.bytes, open.size,
-                                (size_t)open_content_size, open_lsn);
-        places[(*appends)++] = (appended){{step->row, step->at, step->content_end, step->end},
-                                          {0, step->open_at, step->open_content_end, step->open_end}};
+        status = sl_step_append(step, key.bytes, key.size, payload.bytes, payload.size, count, (int)kind, &root,
+                                opens);
+        appended *place = &places[(*appends)++];
+        place->root = (node_place){step->row, {step->at, step->content_end, step->end}};
+        memcpy(place->opens, step->opens, sizeof step->opens);
     } else if (operation == CHANGE_PUT) {
         status = sl_step_put(step, key.bytes, key.size, payload.bytes, payload.size);
     } else if (operation == CHANGE_REMOVE) {
@@ -175,7 +189,7 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
     }
     if (step->row_count > 0) {
         const uint8_t *nodes = out->bytes + step->nodes_at;
-        all->root_place = (node_place){step->row, step->at, step->content_end, step->end};
+        all->root_place = (node_place){step->row, {step->at, step->content_end, step->end}};
         all->rows = bytes_of(nodes - rows_size, rows_size);
         all->data = bytes_of(nodes, (size_t)(step->record_end - step->nodes_at));
         all->root = bytes_of(nodes + step->at, (size_t)(step->end - step->at));
@@ -186,69 +200,6 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
 
 /* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us, asked, id) */
 enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ID, ARGUMENTS };
-
-static PyObject *node_of(const module_state *state, view data, const node_place *where, PyObject *lsn)
-{
-    PyObject *fields[] = {bytes_of(data.bytes + where->at, (size_t)(where->end - where->at)),
-                          number_of(where->content_end - where->at), shared(lsn)};
-    return named(state->node_type, fields, 3);
-}
-
-/* A list that was appended to, as it is remembered; `open`: its open first level before. */
-static PyObject *list_at(const module_state *state, const made *all, const appended *where, PyObject *open,
-                         PyObject *lsn)
-{
-    view rows;
-    view data;
-    if (open == NULL || !read_bytes(all->rows, &rows) || !read_bytes(all->data, &data)) {
-        return NULL;
-    }
-    PyObject *root = node_of(state, data, &where->root, lsn);
-    PyObject *level = where->open.end > 0 ? node_of(state, data, &where->open, lsn) : shared(open);
-    PyObject *digest = bytes_of(rows.bytes + where->root.row * SL_ROW_SIZE + 1, SL_DIGEST_SIZE);
-    PyObject *list = root && level && digest ? PyTuple_Pack(3, digest, root, level) : NULL;
-    Py_XDECREF(root);
-    Py_XDECREF(level);
-    Py_XDECREF(digest);
-    return list;
-}
-
-/* The lists that the next step may begin with, as `lists_after` in log/step.py. */
-static PyObject *lists_of(const module_state *state, PyObject *const *args, const made *all, const appended *places,
-                          size_t appends, PyObject *lsn)
-{
-    PyObject *known = PyTuple_GetItem(args[HEAD], HEAD_LISTS);
-    Py_ssize_t count = known == NULL ? -1 : PyObject_Length(known);
-    if (count < 0) {
-        return NULL;
-    }
-    if (all->row_count == 0 || (count == 0 && appends == 0)) {
-        return shared(known);
-    }
-    PyObject *lists = count > 0 && count < LISTS_MAX && PyDict_CheckExact(known) ? PyDict_Copy(known) : PyDict_New();
-    bool is_list = PyList_CheckExact(args[CHANGES]);
-    Py_ssize_t changes = PyObject_Length(args[CHANGES]);
-    bool is_whole = lists != NULL && changes >= 0;
-    const appended *next = places;
-    for (Py_ssize_t i = 0; i < changes && is_whole; i++) {
-        uint64_t operation;
-        PyObject *change = is_list ? PyList_GetItem(args[CHANGES], i) : PyTuple_GetItem(args[CHANGES], i);
-        PyObject *key = change == NULL ? NULL : PyTuple_GetItem(change, CHANGE_KEY);
-        is_whole = key != NULL && read_number_at(change, CHANGE_OPERATION, &operation);
-        if (is_whole && operation == CHANGE_APPEND) {
-            PyObject *list = list_at(state, all, next++, PyTuple_GetItem(change, CHANGE_OPEN), lsn);
-            is_whole = list != NULL && PyDict_SetItem(lists, key, list) == 0;
-            Py_XDECREF(list);
-        } else if (is_whole && PyDict_GetItemWithError(lists, key) != NULL) {
-            is_whole = PyDict_DelItem(lists, key) == 0;
-        }
-    }
-    if (!is_whole || PyErr_Occurred()) {
-        Py_XDECREF(lists);
-        return NULL;
-    }
-    return lists;
-}
 
 static PyObject *head_of(const module_state *state, PyObject *const *args, const origin *parent, const made *all,
                          const uint64_t *numbers, const appended *places, size_t appends, uint64_t lsn)
@@ -284,7 +235,7 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
     PyObject *event = named(state->event_type, event_fields, EVENT_FIELDS);
     PyObject *node = NULL;
     if (has_nodes) {
-        PyObject *node_fields[] = {shared(all->root), number_of(all->root_place.content_end - all->root_place.at),
+        PyObject *node_fields[] = {shared(all->root), number_of(all->root_place.place.content_end - all->root_place.place.at),
                                    shared(lsn_object)};
         node = named(state->node_type, node_fields, 3);
     } else {
@@ -292,7 +243,9 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
     }
     PyObject *lists = NULL;
     if (event != NULL && node != NULL) {
-        lists = is_rollback ? shared(state->no_lists) : lists_of(state, args, all, places, appends, lsn_object);
+        lists = is_rollback ? shared(state->no_lists)
+                            : sl_lists_after(state, PyTuple_GetItem(args[HEAD], HEAD_LISTS), args[CHANGES], all->rows,
+                                             all->data, places, appends, lsn_object);
     }
     PyObject *head_fields[] = {event, shared(all->digest), shared(all->page), node, lists};
     Py_DECREF(lsn_object);

@@ -26,7 +26,7 @@ enum {
 enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
 
 /* A change, as statelog/kernels/step.py has it: its places, and operations. */
-enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPEN };
+enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPENS };
 enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4, CHANGE_REMOVE = 5 };
 
 /* Attributes that are read or set by name. */
@@ -42,15 +42,13 @@ enum { SL_APPENDS_MAX = 32 };
 
 typedef struct {
     uint64_t row;
-    uint64_t at;
-    uint64_t content_end;
-    uint64_t end;
+    sl_step_place place;
 } node_place;
 
-/* Of a list that was appended to: its root, and its open first level if that was made, too. */
+/* Of a list that was appended to: its root, and those of its open levels that were made, too. */
 typedef struct {
     node_place root;
-    node_place open;
+    sl_step_place opens[SL_STEP_LEVELS];
 } appended;
 
 /* What one call at a time works in, under the interpreter's lock. */
@@ -223,6 +221,11 @@ bool sl_id_remember(const module_state *state, PyObject *memory, PyObject *threa
 /* Write a group with one record behind `to - SL_SESSION_SIZE`, which may be written over; return its size (journal.c). */
 enum { SL_SESSION_SIZE = 16, SL_GROUP_OVERHEAD = 8 + 4 + 4 + 8 + 8 + 8 + 4 };
 size_t sl_write_group(uint8_t *to, const uint8_t *session, uint64_t epoch, uint64_t lsn, uint64_t flushed, view record);
+
+/* The lists that the next step may begin with (lists.c); `known`: those that the one before began with. Without rows it has
+ * made none. */
+PyObject *sl_lists_after(const module_state *state, PyObject *known, PyObject *changes, PyObject *rows, PyObject *data,
+                         const appended *places, size_t appends, PyObject *lsn);
 
 /* What the module is made of (module.c). */
 PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);

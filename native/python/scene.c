@@ -9,7 +9,6 @@
 enum {
     PAYLOAD_SIZE_MAX = 8 * 1024,
     LARGE_SIZE_MIN = 4096,
-    READERS_AFTER = 256, /* commits: then Python looks for dead ones */
     FOUND_SIZE_MAX = 4096,
     ENTRIES_MIN = 8, /* in a generation of the cache: a larger one is Python's */
     PAGES_OF_A_ROW = 2,
@@ -50,8 +49,8 @@ static bool is_quiet(const scene *seen, bool is_flushed)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     double now_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    return is_none(committer->objects[COMMITTER_LEADER]) && (committer->numbers[COMMITTER_GROUPS] + 1) % READERS_AFTER != 0 &&
-           seen->locks->time_s > now_s && marks_of(parts[PART_WAKE])->time_s > now_s &&
+    return is_none(committer->objects[COMMITTER_LEADER]) && seen->locks->time_s > now_s &&
+           marks_of(parts[PART_WAKE])->time_s > now_s &&
            environment->numbers[ENVIRONMENT_PROCESS_ID] == getpid() && environment->numbers[ENVIRONMENT_WRITER_THREAD] == 0 &&
            !environment->flags[ENVIRONMENT_IS_SHUT] && deferred->numbers[DEFERRED_SETTLING_THREAD] == 0 &&
            deferred->numbers[DEFERRED_APART] == 0 && deferred->flags[DEFERRED_HAS_ROOM] &&

@@ -96,6 +96,7 @@ from statelog.kernels.reduce import add, compare, merge_maps, union
 from statelog.kernels.step import (
     STEP_ADD,
     STEP_APPEND,
+    STEP_LEVELS,
     STEP_PUT,
     STEP_PUT_ONCE,
     STEP_REMOVE,
@@ -143,6 +144,7 @@ __all__ = [
     "SHAPE_ONE_ITEM",
     "STEP_ADD",
     "STEP_APPEND",
+    "STEP_LEVELS",
     "STEP_PUT",
     "STEP_PUT_ONCE",
     "STEP_REMOVE",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
 from statelog.kernels.calling import OK, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
@@ -25,6 +25,9 @@ STEP_PUT_ONCE: Final = 4
 
 STEP_REMOVE: Final = 5
 """Takes a channel out, if it is there. Payload: empty."""
+
+STEP_LEVELS: Final[int] = lib.SL_STEP_LEVELS
+"""So many levels of a list, above its items, may take what has closed below them."""
 
 _begin: Callable[..., None] = lib.sl_step_begin
 _put: Callable[..., int] = lib.sl_step_put
@@ -48,10 +51,10 @@ _OUTPUT_SIZE_BYTES: Final = 128 * 1024
 """Above what rows and nodes of a step take, and metadata mostly."""
 
 
-Change = tuple[int, bytes, bytes, int, int, tuple[bytes, int, int], tuple[bytes, int, int]]
+Change = tuple[int, bytes, bytes, int, int, tuple[bytes, int, int], tuple[tuple[bytes, int, int], ...]]
 """What a step does to one channel: operation, key item, payload; of `STEP_APPEND` also the number of items, the
-kind of the list, its root (data, content size, LSN), and the same of its open first level, empty if there is none. A
-bare tuple, since every commit makes one."""
+kind of the list, its root (data, content size, LSN), and the same of its lowest `STEP_LEVELS` open levels, the lowest
+first, empty data for one that covers nothing. A bare tuple, since every commit makes one."""
 
 
 class Stepped(NamedTuple):
@@ -76,7 +79,7 @@ class Stepped(NamedTuple):
     places: list[Sequence[int]]
     """Of the state's root, last: number of the node made, and where it begins, where its content ends, and where it
     ends behind `nodes_at`. Of each append before that, the same of the list's root; and before these numbers, the last
-    three of the list's open first level, zeros if that stays what it was."""
+    three of each of the list's lowest `STEP_LEVELS` open levels, zeros if one stays what it was."""
     large: list[tuple[int, bytes]]
     """Number and digest of each leaf of 4,096 bytes and up: it is a step only if the store has none of them."""
 
@@ -84,12 +87,13 @@ class Stepped(NamedTuple):
 class _Room:
     """What one step at a time is gathered in, and put out to."""
 
-    __slots__ = ("appended", "characters", "output", "place", "step")
+    __slots__ = ("appended", "characters", "output", "place", "step", "views")
 
     def __init__(self) -> None:
         self.step = new("sl_step *")
         self.place = ffi.addressof(self.step, "row")
-        self.appended = ffi.addressof(self.step, "open_at")
+        self.appended = ffi.cast("uint64_t *", ffi.addressof(self.step, "opens"))
+        self.views = new("sl_node_view[]", 1 + STEP_LEVELS)
         self.characters = new("char[]", _OUTPUT_SIZE_BYTES)
         self.output = new("sl_output *")
         self.output.bytes = ffi.cast("uint8_t *", self.characters)
@@ -129,9 +133,9 @@ def step(
         page: the version page that the checkpoint belongs on; empty for a new one.
 
     Returns:
-        None where the general path must be taken: a chunk closes of a map, or of a list's first level, or the open one
-        is not known; a value is a set, or becomes a tree of several nodes, types do not go together, there is too much
-        of it, bytes are damaged.
+        None where the general path must be taken: a chunk closes of a map, or of a list's level above the first, or an
+        open one is not known; a value is a set, or becomes a tree of several nodes, types do not go together, there is
+        too much of it, bytes are damaged.
     """
     try:
         room = _idle.pop()
@@ -141,28 +145,12 @@ def step(
     places: list[Sequence[int]] = []
     data, content_size, state_lsn = state
     _begin(gathered)
-    for operation, key, payload, count, kind, root, opened in changes:
+    for operation, key, payload, count, kind, root, opens in changes:
         if operation == STEP_APPEND:
-            node, root_content_size, root_lsn = root
-            level, level_content_size, level_lsn = opened
-            status = _append(
-                gathered,
-                key,
-                len(key),
-                payload,
-                len(payload),
-                count,
-                kind,
-                node,
-                len(node),
-                root_content_size,
-                root_lsn,
-                level,
-                len(level),
-                level_content_size,
-                level_lsn,
-            )
-            places.append(unpack_numbers(room.appended, 7))
+            held = _show(room.views, (root, *opens))
+            status = _append(gathered, key, len(key), payload, len(payload), count, kind, room.views, room.views + 1)
+            del held
+            places.append(unpack_numbers(room.appended, 3 * STEP_LEVELS + 4))
         elif operation == STEP_PUT:
             status = _put(gathered, key, len(key), payload, len(payload))
         elif operation == STEP_REMOVE:
@@ -193,6 +181,17 @@ def step(
         made = _new(Stepped, fields)
     _idle.append(room)
     return made
+
+
+def _show(views: Any, nodes: Sequence[tuple[bytes, int, int]]) -> list[object]:
+    """Let views show nodes, the rest nothing; what is returned is to be held for as long as they are looked at."""
+    held = []
+    for number in range(1 + STEP_LEVELS):
+        data, content_size, lsn = nodes[number] if number < len(nodes) else (b"", 0, 0)
+        view, buffer = views[number], from_buffer(data)
+        view.bytes, view.size, view.content_size, view.lsn = buffer, len(data), content_size, lsn
+        held.append(buffer)
+    return held
 
 
 def find_large(rows: bytes) -> list[tuple[int, bytes]]:

@@ -61,9 +61,8 @@ class LogEnd(NamedTuple):
     time_us: int
 
 
-Held = tuple[bytes, Node, tuple[bytes, int, int]]
-"""A list in memory: its digest, its root, and the node of its open first level, as a bare tuple and empty if there is
-none."""
+Held = tuple[bytes, Node, tuple[tuple[bytes, int, int], ...]]
+"""A list in memory: its digest, its root, and the nodes of its lowest open levels (`kernels.Change`)."""
 
 NO_LISTS: Mapping[bytes, Held] = MappingProxyType({})
 

@@ -23,7 +23,7 @@ from statelog.format.keys import (
     encode_place,
 )
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes, varint
-from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_PUT_ONCE, STEP_REMOVE, pack_numbers
+from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_LEVELS, STEP_PUT, STEP_PUT_ONCE, STEP_REMOVE, pack_numbers
 from statelog.log.batch import NO_LISTS, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.names import channel_key
@@ -198,7 +198,7 @@ def changes_of(
         if key in changes:
             change = _append_more(changes[key], write)
         elif write[0] in PUTS and type(write[1]) is bytes:
-            change = (write[0], key, write[1], 0, 0, NO_ROOT, NO_ROOT)
+            change = (write[0], key, write[1], 0, 0, NO_ROOT, ())
         else:
             change = _append(batch, head, state, key, write, grown)
         if change is None:
@@ -220,15 +220,25 @@ def lists_after(
     for change in changes:
         key = change[1]
         if change[0] == STEP_APPEND:
-            open_at, open_content_end, open_end, number, at, content_end, end = next(appended)
+            *levels, number, at, content_end, end = next(appended)
             root = _new(Node, (nodes.data[at:end], content_end - at, lsn))
-            opened = change[6]
-            if open_end:
-                opened = _new(Node, (nodes.data[open_at:open_end], open_content_end - open_at, lsn))
-            lists[key] = (nodes.digest(number), root, opened)
+            lists[key] = (nodes.digest(number), root, _opens_after(change[6], levels, nodes, lsn))
         else:
             lists.pop(key, None)
     return lists
+
+
+def _opens_after(
+    before: tuple[tuple[bytes, int, int], ...], places: Sequence[int], nodes: Nodes, lsn: int
+) -> tuple[tuple[bytes, int, int], ...]:
+    """Return a list's open levels after an append: those made, which have places, the others as they were."""
+    opens = list(before)
+    for level in range(STEP_LEVELS):
+        at, content_end, end = places[3 * level : 3 * level + 3]
+        if end:
+            opens += [NO_ROOT] * (level + 1 - len(opens))
+            opens[level] = _new(Node, (nodes.data[at:end], content_end - at, lsn))
+    return tuple(opens)
 
 
 NOTHING_GROWN: dict[bytes, Grown] = {}
@@ -245,7 +255,7 @@ def _append(
     found = head.lists.get(key) or _find_list(batch, state, key)
     if found is None or not payload:
         return None
-    digest, root, opened = found
+    digest, root, opens = found
     kind = kernels.KIND_LIST
     if operation == STEP_UPSERT:
         kind = kernels.KIND_KEYED
@@ -256,16 +266,16 @@ def _append(
         if growth is None:
             return None
         grown[key] = growth
-    return STEP_APPEND, key, b"".join(payload), len(payload), kind, root, opened
+    return STEP_APPEND, key, b"".join(payload), len(payload), kind, root, opens
 
 
 def _append_more(change: Change, write: StepChange) -> Change | None:
     """Return an append of what an earlier write of the same commit appends, and of more."""
-    operation, key, payload, count, kind, root, opened = change
+    operation, key, payload, count, kind, root, opens = change
     wanted, items, _parameter = write
     if operation != STEP_APPEND or kind != kernels.KIND_LIST or wanted == STEP_UPSERT or type(items) is not list:
         return None
-    return STEP_APPEND, key, payload + b"".join(items), count + len(items), kind, root, opened
+    return STEP_APPEND, key, payload + b"".join(items), count + len(items), kind, root, opens
 
 
 def _find_list(batch: Batch, state: Node, key: bytes) -> Held | None:
@@ -278,11 +288,11 @@ def _find_list(batch: Batch, state: Node, key: bytes) -> Held | None:
     digest = state.data[slot_at + 1 : end]
     root = batch.read_node(ROOT, digest, lsn, number)
     levels = kernels.root_read(*root).levels if root.data[0] in LISTS else ()
-    opened: tuple[bytes, int, int] = NO_ROOT
-    if levels:
-        _covered, open_digest, open_lsn, open_number = levels[-1]
-        opened = NO_ROOT if open_digest is None else batch.read_node(CHUNK, open_digest, open_lsn, open_number)
-    return digest, root, opened
+    opens = [
+        NO_ROOT if open_digest is None else batch.read_node(CHUNK, open_digest, open_lsn, open_number)
+        for _covered, open_digest, open_lsn, open_number in levels[: -STEP_LEVELS - 1 : -1]
+    ]
+    return digest, root, tuple(opens)
 
 
 # --- keyed lists ------------------------------------------------------------------

@@ -124,15 +124,15 @@ def test_channels_are_remembered_however_many_there_were_before():
 
 
 def test_changes_are_found_by_the_kernel():
-    root, opened = (b"root", 3, 5), (b"open", 4, 2)
-    lists = {channel_key(name): (b"digest", root, opened) for name in ("one", "many", "sum")}
+    root, opens = (b"root", 3, 5), ((b"open", 4, 2), (b"above", 3, 1))
+    lists = {channel_key(name): (b"digest", root, opens) for name in ("one", "many", "sum")}
     update = {"sum": [1, 2], "put": {"a": 1}, "one": "x", "many": [1, "b"]}
     none = (b"", 0, 0)
     assert kernels.plain_changes(writes.prepare_writes(SCHEMA, [update]), lists, channel_keys) == [
-        (kernels.STEP_APPEND, b"\x63one", b"\x61x", 1, kernels.KIND_LIST, root, opened),
-        (kernels.STEP_PUT, b"\x63put", b"\xa1\x61a\x01", 0, 0, none, none),
-        (kernels.STEP_APPEND, b"\x63sum", b"\x01\x02", 2, kernels.KIND_LIST, root, opened),
-        (kernels.STEP_APPEND, b"\x64many", b"\x01\x61b", 2, kernels.KIND_LIST, root, opened),
+        (kernels.STEP_APPEND, b"\x63one", b"\x61x", 1, kernels.KIND_LIST, root, opens),
+        (kernels.STEP_PUT, b"\x63put", b"\xa1\x61a\x01", 0, 0, none, ()),
+        (kernels.STEP_APPEND, b"\x63sum", b"\x01\x02", 2, kernels.KIND_LIST, root, opens),
+        (kernels.STEP_APPEND, b"\x64many", b"\x01\x61b", 2, kernels.KIND_LIST, root, opens),
     ]
     add = writes.prepare_writes(SCHEMA, [{"sum": 2}, {"put": 1}])
     operations = [change[0] for change in kernels.plain_changes(add, {}, channel_keys)]
@@ -154,7 +154,7 @@ def test_changes_are_found_by_the_kernel():
     ],
 )
 def test_changes_that_python_must_find(updates):
-    lists = {channel_key("many"): (b"digest", (b"root", 3, 5), (b"", 0, 0))}
+    lists = {channel_key("many"): (b"digest", (b"root", 3, 5), ())}
     prepared = writes.prepare_writes(SCHEMA, updates)
     assert kernels.plain_changes(prepared, lists, channel_keys) is None
     assert kernels.plain_changes(tuple(prepared), lists, channel_keys) is None

@@ -53,7 +53,7 @@ def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update
     state_digest, parent_digest, chain = given_digests
     lsn, time_us = place
     changes = sorted(
-        (STEP_PUT, cbor.encode(key), cbor.encode(value), 0, 0, NO_NODE, NO_NODE) for key, value in update.items()
+        (STEP_PUT, cbor.encode(key), cbor.encode(value), 0, 0, NO_NODE, ()) for key, value in update.items()
     )
     if is_same:  # the root that is made is the one that is there: it stays where it is
         made = run(changes, bytes(20), line, jump, (lsn, time_us), parent_digest, id_, metadata, chain, b"")
@@ -108,7 +108,7 @@ def run(changes, state_digest, line, jump, place, parent_digest, id_, metadata, 
 
 LINE, JUMP = (1, 0, 33, 0, 32), (0, 31, 33, 31)
 NO_NODE = (b"", 0, 0)
-PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, NO_NODE, NO_NODE)
+PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, NO_NODE, ())
 
 
 @pytest.mark.parametrize(
