@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 
+_ZEROS = memoryview(bytes(64 * 1024))
 _NO_FULL_FLUSH_ERRNOS = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 
 
@@ -14,6 +15,17 @@ def write_all(descriptor: int, data: bytes, at: int) -> None:
     written = os.pwrite(descriptor, data, at)
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], at + written)
+
+
+def write_zeros(descriptor: int, at: int, end: int) -> None:
+    """Fill a part of a file with zeros. Raises OSError.
+
+    Always the same few, which are in the processor's caches (measured: half of the time that fresh ones take). And not
+    many at once: what one call writes Linux may keep as one folio, and ext4 goes through all blocks of a folio for
+    whatever is written there later (measured: 3 us for a small write where 1 MB came at once, 1 us for 64 KB).
+    """
+    while at < end:
+        at += os.pwrite(descriptor, _ZEROS[: end - at], at)
 
 
 def flush_file(descriptor: int) -> None:

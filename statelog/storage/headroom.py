@@ -29,6 +29,7 @@ from statelog.limits import (
     STEP_PAGES_MAX,
 )
 from statelog.storage.checks import read_live_meta
+from statelog.storage.disk import write_zeros
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.writing import WriteTransaction
 
@@ -49,8 +50,6 @@ _SMALL_STORE = 4
 _STEPS = 16
 _NO_LIMIT = 1 << 62
 _META_PAGES = 2
-_ZEROS = memoryview(bytes(64 * 1024))
-"""Written again and again: it is in the processor's caches (measured: half of the time that fresh ones take)."""
 
 
 class NoHeadroomError(Exception):
@@ -256,7 +255,8 @@ class Headroom:
         try:
             with self._alone():
                 page_size_bytes, _end, size = self._measure()
-                self._write(size * page_size_bytes, (size + 1) * page_size_bytes)
+                descriptor = self._environment.locks.descriptor
+                write_zeros(descriptor, size * page_size_bytes, (size + 1) * page_size_bytes)
         except OSError as error:
             return error.errno in DISK_FULL_ERRNOS
         except StatelogError:
@@ -282,7 +282,7 @@ class Headroom:
         if size < min(end + reserve + self._need, limit):
             wanted = min(end + reserve + max(self._need, min(end // _STEPS, STEP_PAGES_MAX)), limit)
             try:
-                self._write(size * page_size_bytes, wanted * page_size_bytes)
+                write_zeros(environment.locks.descriptor, size * page_size_bytes, wanted * page_size_bytes)
             except OSError as error:
                 if error.errno not in DISK_FULL_ERRNOS:
                     raise translate_os(error, path=environment.path) from error
@@ -296,10 +296,6 @@ class Headroom:
         page_size_bytes: int = raw.stat()["psize"]
         size_bytes = os.fstat(self._environment.locks.descriptor).st_size
         return page_size_bytes, raw.info()["last_pgno"] + 1, size_bytes // page_size_bytes
-
-    def _write(self, at: int, end: int) -> None:
-        while at < end:
-            at += os.pwrite(self._environment.locks.descriptor, _ZEROS[: end - at], at)
 
     def _check_free(self, transaction: WriteTransaction) -> None:
         """Check that a transaction leaves as many pages free, inside and behind, as the reserve has."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xxhash import xxh3_64_digest
 
 from statelog.errors import JournalMissingError
-from statelog.storage.disk import flush_file, write_all
+from statelog.storage.disk import flush_file, write_all, write_zeros
 from statelog.storage.faults import armed, point
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def fill(descriptor: int, end: int, size_bytes: int) -> int:
         return size_bytes
     ahead = min(max(size_bytes, _FILLED_SIZE_BYTES_MIN), _FILLED_SIZE_BYTES_MAX)
     wanted = -(-max(end, size_bytes + ahead) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
-    write_all(descriptor, bytes(wanted - size_bytes), size_bytes)
+    write_zeros(descriptor, size_bytes, wanted)
     return wanted
 
 

@@ -28,7 +28,7 @@ from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
-from statelog.storage.disk import flush_file, write_all
+from statelog.storage.disk import flush_file, write_all, write_zeros
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.held import HeldPages
@@ -378,7 +378,7 @@ class Steady(SteadyMarks):
             if error.errno not in DISK_FULL_ERRNOS or not self._environment.headroom.lend(RECORDS_AT):
                 raise
         os.ftruncate(descriptor, RECORDS_AT)
-        write_all(descriptor, bytes(RECORDS_AT - size_bytes), size_bytes)
+        write_zeros(descriptor, size_bytes, RECORDS_AT)
         return RECORDS_AT
 
     def _follow(self, epoch: int) -> None:

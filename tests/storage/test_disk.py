@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from statelog.storage.disk import flush_file, write_all
+from statelog.storage.disk import flush_file, write_all, write_zeros
 
 FULL_FLUSH = 51
 """Of macOS; `fcntl` has it there alone."""
@@ -63,3 +63,19 @@ def test_a_system_that_takes_a_part_of_a_write_is_given_the_rest(tmp_path, monke
         write_all(file.fileno(), bytes(range(100)), 5)
         assert os.pread(file.fileno(), 200, 0) == bytes(5) + bytes(range(100))
     assert sizes[:3] == [100, 50, 25]
+
+
+@pytest.mark.parametrize("most", [None, 1000])
+def test_zeros_are_written_a_few_at_a_time_and_nowhere_else(tmp_path, monkeypatch, most):
+    pwrite, sizes = os.pwrite, []
+
+    def counted(descriptor, data, at):
+        sizes.append(len(data))
+        return pwrite(descriptor, data[:most], at)
+
+    (tmp_path / "file").write_bytes(b"x" * 200_000)
+    monkeypatch.setattr(os, "pwrite", counted)
+    with (tmp_path / "file").open("r+b") as file:
+        write_zeros(file.fileno(), 5, 150_000)
+    assert (tmp_path / "file").read_bytes() == b"x" * 5 + bytes(149_995) + b"x" * 50_000
+    assert max(sizes) == 64 * 1024
