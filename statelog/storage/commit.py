@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _READER_CHECK_COMMITS = 256
-"""Groups between two looks for readers that died. One look costs microseconds."""
+"""Groups between two looks for readers that died, which cost microseconds; if the next comes this way, not past it."""
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
@@ -68,6 +68,7 @@ class Committer(CommitterMarks):
     def __init__(self, environment: Environment) -> None:
         self.groups = 0
         self.commits = 0
+        self._checked = 0
         self._environment = environment
         self.mutex = threading.Lock()
         self.entries = {Committer.submit.__code__}  # of the ways in; each has the committer among its names
@@ -229,8 +230,9 @@ class Committer(CommitterMarks):
         """Count a group, and look for readers that died, now and then."""
         self.groups += 1
         self.commits += commits
-        if self.groups % _READER_CHECK_COMMITS:
+        if self.groups - self._checked < _READER_CHECK_COMMITS:
             return
+        self._checked = self.groups
         with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
             self._environment.check_readers()
 

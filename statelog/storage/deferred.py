@@ -339,9 +339,10 @@ class Deferred(DeferredMarks):
             there = self._count_there(raw, waiting)
             first_lsn = waiting.first_lsn + there
             appended = waiting.records[there:]
-            records = list(zip(map(encode_lsn, range(first_lsn, first_lsn + len(appended))), appended, strict=True))
+            keys = map(encode_lsn, range(first_lsn, first_lsn + len(appended)))
+            records = zip(keys, appended, strict=True)  # no list of them: one pair after another, in the same memory
             _consumed, put = raw.cursor(handles.log).putmulti(records, append=True)
-            if put < len(records):
+            if put < len(appended):
                 message = f"record {first_lsn + put} does not follow the log's last"
                 raise StorageError(message, lsn=first_lsn + put)
             raw.cursor(handles.index).putmulti(sorted(waiting.rows.items()))

@@ -126,7 +126,6 @@ SIGNS = {
     "nobody who flushes, or one who waits": _nobody_who_flushes,
     "another process that may wait": lambda environment: _set(environment.locks, "look_at_s", 0.0),
     "a waiter": lambda environment: _set(environment.wake, "look_at_s", 0.0),
-    "readers to look at": lambda environment: _set(environment.committer, "groups", 511),
     "another's changes": lambda environment: _set(environment.deferred.waiting.last, "changes", 10**6),
     "nothing that waits": lambda environment: _set(environment.deferred.waiting, "last", None),
     "a transaction not to be followed": lambda environment: _set(environment.deferred.waiting.last, "number", 0),
