@@ -259,10 +259,11 @@ class Deferred(DeferredMarks):
         transaction.abort()
         self.apart = _COMMITS_APART
 
-    def settle(self) -> None:
+    def settle(self, *, goes_on: bool = False) -> None:
         """Give LMDB what waits, and the writer lock back. Called by whoever begins a transaction (D3).
 
-        While a commit is under way, the next may wait again: who only reads does not wait for its flush.
+        While a commit is under way, the next may wait again: who only reads does not wait for its flush. With
+        `goes_on`, for who only reads, the next may wait in any case: the writer lock is kept until nobody commits.
 
         Raises:
             StorageError: LMDB refuses. What waits is in the journal: the store is to be closed, and opened again.
@@ -274,7 +275,7 @@ class Deferred(DeferredMarks):
             try:
                 self.settling_thread = get_ident()
                 if self.is_on:
-                    self._settle()
+                    self._settle(goes_on=goes_on)
             finally:
                 self.settling_thread = 0
 
@@ -288,13 +289,15 @@ class Deferred(DeferredMarks):
         message = "a store cannot be used by what interrupts it as it puts commits into LMDB"
         return UsageError(message, path=str(self._environment.path))
 
-    def _settle(self) -> None:
+    def _settle(self, *, goes_on: bool) -> None:
         environment = self._environment
         if self.waiting.last is not None and self.waiting.count < _COMMITS_TO_PAY:
             self.apart = _COMMITS_APART
         self._apply()
         if environment.is_shut:  # nobody can begin
             self._turn_off_if_idle()
+            return
+        if goes_on:
             return
         call_if_free(environment.write_lock, self._turn_off_if_idle)
 

@@ -185,7 +185,7 @@ class Environment(EnvironmentMarks):
         if os.getpid() != self.process_id:
             raise self.forked_error()
         if self.deferred.is_on:
-            self.deferred.settle()
+            self.deferred.settle(goes_on=True)
         try:
             number: int = self.handles.raw.info()["last_txnid"]
         except (lmdb.Error, AttributeError):
@@ -281,7 +281,7 @@ class Environment(EnvironmentMarks):
         """Begin LMDB's write transaction after a first try failed with `error`."""
         return self._begin_again(transaction, error, write=True)
 
-    def pass_gate(self, transaction: ReadTransaction) -> None:
+    def pass_gate(self, transaction: ReadTransaction, *, writes: bool = False) -> None:
         """Wait until transactions may begin, and enter `transaction` among the active ones.
 
         Raises:
@@ -297,7 +297,7 @@ class Environment(EnvironmentMarks):
                 if self.handles is None:
                     self.open_handles()
             if self.deferred.is_on:
-                self.deferred.settle()
+                self.deferred.settle(goes_on=not writes)
             active.add(transaction)
             if not self.is_shut:
                 return
@@ -449,7 +449,7 @@ class Environment(EnvironmentMarks):
                 self.reopen()
             elif error_code(error) != 0:  # 0: closed by a reopen in between; the gate tells
                 raise self.translate(error) from error
-            self.pass_gate(transaction)
+            self.pass_gate(transaction, writes=write)
             try:
                 if write:
                     self.steady.prepare()

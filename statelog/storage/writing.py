@@ -94,7 +94,7 @@ class WriteTransaction(ReadTransaction):
         environment.active_transactions.add(self)
         try:
             if environment.gated:
-                environment.pass_gate(self)
+                environment.pass_gate(self, writes=True)
             environment.locks.acquire_writer(environment.lock_timeout_s)
             try:
                 environment.steady.prepare()

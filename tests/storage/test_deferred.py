@@ -132,6 +132,36 @@ def test_whoever_reads_does_not_wait_for_the_flush_of_a_commit_under_way(path, m
         assert store.verify().ok
 
 
+def test_after_a_read_the_next_commit_waits_at_once_and_is_read(store, monkeypatch):
+    thread = store.thread("t")
+    number = commit_until_waiting(thread, store)
+    environment = store._engine.environment
+    turned_on = []
+    turn_on = deferred.Deferred._turn_on
+    monkeypatch.setattr(deferred.Deferred, "_turn_on", lambda self: turned_on.append(1) or turn_on(self))
+    before = environment.deferred.commits
+    for _ in range(20):
+        for _ in range(12):
+            thread.commit({"x": (number := number + 1)})
+        assert thread.state["x"] == number
+        assert last_transaction(store) == environment.last_transaction_id()
+        assert not waits(store)
+    assert environment.deferred.commits - before >= 200  # once its policy is looked for, perhaps when few wait
+    assert len(turned_on) <= 3
+
+
+def test_who_reads_for_as_long_as_he_likes_keeps_no_other_process_out(path, monkeypatch):
+    monkeypatch.setattr(keeper, "_SETTLE_S", 0.02)
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        number = commit_until_waiting(thread, store)
+        child = look(path)
+        deadline = time.monotonic() + 20
+        while child.poll() is None and time.monotonic() < deadline:
+            assert thread.state["x"] == number
+        assert looked(child) == [number, number]
+
+
 def test_whoever_reads_after_each_commit_does_not_pay_for_waiting(store):
     thread = store.thread("t")
     commit_until_waiting(thread, store)
