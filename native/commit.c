@@ -15,9 +15,8 @@ static void set_number(uint8_t *numbers, unsigned index, uint64_t number)
     sl_put_be(&writer, number, 8);
 }
 
-int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
-                   uint64_t state_lsn, const uint8_t *state_digest, const uint8_t *parent_numbers,
-                   const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
+int sl_step_record(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest,
+                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
                    size_t metadata_size, const uint8_t *written, size_t written_size, uint64_t lsn,
                    const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out)
 {
@@ -26,9 +25,7 @@ int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_
     memcpy(numbers, parent_numbers, sizeof numbers);
     bool is_rollback = sl_load_be(numbers + (size_t)8 * SL_NUMBER_TARGET, 8) != 0;
     int type = is_rollback ? SL_TYPE_ROLLBACK : SL_TYPE_CHECKPOINT;
-    int status = is_rollback
-                     ? SL_ABSENT
-                     : sl_step_finish(step, state, state_size, state_content_size, state_lsn, state_digest);
+    int status = is_rollback ? SL_ABSENT : sl_step_finish(step, state, opens, state_digest);
     if (status == SL_OK) {
         set_number(numbers, SL_NUMBER_ROOT_LSN, 0);
         set_number(numbers, SL_NUMBER_ROOT_NODE, step->row);

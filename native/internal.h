@@ -323,9 +323,15 @@ int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_to
 /* Append entries to a list of which a chunk closes; the nodes as of sl_step_append. Used: the scratch. */
 int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
                            const sl_node_view *opens, const sl_entry_row *added);
+/* As the one before, of the changes gathered and the state's root. */
+int sl_step_merge_closing(sl_step *step, const sl_node_view *root, const sl_node_view *opens);
+/* Merge a batch into the tail of a dict or set as sl_tail_merge does, into a row; whether chunks close is not asked.
+ * `below`: the node that ends where the tail begins, NULL where none is known. */
+int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
+                       size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
+                       sl_entry_row *row);
 /* Make the state's new root, once all changes are gathered. SL_ABSENT: the state stays the one with `state_digest`. */
-int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
-                   uint64_t state_lsn, const uint8_t *state_digest);
+int sl_step_finish(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest);
 
 /* --- what LMDB has mapped (lmdb.c) ----------------------------------------------------------------- */
 

@@ -46,6 +46,7 @@ typedef struct {
     sl_writer locators;
     size_t entries_at; /* behind the room for a head */
     uint64_t count;
+    bool is_open; /* ask of no chunk whether it closes */
 } merge;
 
 enum { VARINT_SIZE_MAX = 10 };
@@ -60,6 +61,9 @@ static bool merge_put(merge *m, const sl_entries *from, bool is_new)
         sl_put_locator(&m->locators, from->lsn, from->node);
     }
     m->count++;
+    if (m->is_open) {
+        return true;
+    }
     size_t size = m->entries.at - m->entries_at;
     /* The key of an old entry that keeps its place closed nothing before, so only its size can now. */
     if (!is_new && m->count == from->index_next) {
@@ -126,6 +130,15 @@ static bool merge_is_in_tail(const merge *m, const sl_root *root)
                                                       sl_key_size(&m->old)) >= 0;
 }
 
+/* Read the first entry of both sides. */
+static void merge_begin(merge *m)
+{
+    m->batch.is_batch = true;
+    m->old_status = sl_entries_next(&m->old);
+    m->batch_status = sl_entries_next(&m->batch);
+    m->count = 0;
+}
+
 int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *batch,
                   size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count, sl_output *out)
 {
@@ -147,15 +160,13 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     sl_entries_open_tail(&m.old, data, size, content_size, home_lsn, &root);
     status = sl_entries_open_loose(&m.batch, kind, 0, batch, batch_size, locators, locators_size, count);
     assert(status == SL_OK);
-    m.batch.is_batch = true;
-    m.old_status = sl_entries_next(&m.old);
-    m.batch_status = sl_entries_next(&m.batch);
+    merge_begin(&m);
     if (!merge_is_in_tail(&m, &root)) {
         return SL_FALLBACK;
     }
+    m.is_open = false;
     m.entries = (sl_writer){out->bytes, locators_at, m.entries_at, false};
     m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
-    m.count = 0;
     /* The locators of the levels stand before those of the tail. */
     status = sl_copy_locators(&m.locators, (sl_reader){data, size, content_size}, (size_t)root.head.tail_locators_at,
                               home_lsn);
@@ -163,4 +174,45 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
         status = merge_step(&m);
     }
     return status == SL_END ? merge_finish(&m, data, &root, out) : status;
+}
+
+/* Whether all keys of the batch come behind the last one of a node: they belong into a tail that is empty. */
+static bool merge_is_behind(const merge *m, int kind, const sl_node_view *below)
+{
+    sl_entries it;
+    if (m->old_status != SL_END || m->batch_status != SL_OK || below == NULL || below->size == 0) {
+        return false;
+    }
+    int status = sl_entries_open(&it, below->bytes, below->size, below->content_size, below->lsn, false, kind);
+    while (status == SL_OK) {
+        status = sl_entries_next(&it);
+    }
+    return status == SL_END && it.index_next > 0 &&
+           sl_bytes_compare(sl_key(&m->batch), sl_key_size(&m->batch), sl_key(&it), sl_key_size(&it)) > 0;
+}
+
+int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
+                       size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
+                       sl_entry_row *row)
+{
+    merge m;
+    if (!sl_is_sorted((int)root->head.kind)) {
+        return SL_USAGE;
+    }
+    sl_entries_open_tail(&m.old, node->bytes, node->size, node->content_size, node->lsn, root);
+    int status = sl_entries_open_loose(&m.batch, (int)root->head.kind, 0, batch, batch_size, locators, locators_size, count);
+    assert(status == SL_OK);
+    merge_begin(&m);
+    if (!merge_is_in_tail(&m, root) && !merge_is_behind(&m, (int)root->head.kind, below)) {
+        return SL_FALLBACK;
+    }
+    m.is_open = true;
+    m.entries_at = 0;
+    m.entries = row->entries;
+    m.locators = row->locators;
+    while (status == SL_OK) {
+        status = merge_step(&m);
+    }
+    *row = (sl_entry_row){m.entries, m.locators, m.count};
+    return status == SL_END ? SL_OK : status;
 }

@@ -215,7 +215,8 @@ typedef struct {
 } sl_step_place;
 
 typedef struct {
-    sl_step_place opens[SL_STEP_LEVELS]; /* open levels made of the list appended to last, the lowest first; or zeros */
+    sl_step_place opens[SL_STEP_LEVELS]; /* open levels made of the list appended to last, or of the state, by
+                                            sl_step_record; the lowest first, zeros where one was not made */
     uint64_t row;                        /* of the node made last, and where it stands in `nodes` */
     uint64_t at;
     uint64_t content_end;
@@ -291,6 +292,8 @@ int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *
 /* The nodes that are left, ascending; `count`: of all, `row_count`: of those. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
+/* What a record takes of LMDB's pages at the most, in bytes, as one of several that are put behind the log's last. */
+uint64_t sl_log_share(uint64_t size);
 
 /* identity.c: digests of 20 bytes, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5) */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);
@@ -305,7 +308,7 @@ int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, c
                          const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
                          sl_output *out);
 
-/* step.c: what a commit changes in a state, as long as no chunk closes but at a list's end. Begin, then each channel in ascending
+/* step.c: what a commit changes in a state, as long as no chunk closes but at an end. Begin, then each channel in ascending
  * order of its key item, then the record (commit.c). SL_FALLBACK: the step is of no use, take the general path. */
 void sl_step_begin(sl_step *step);
 int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size);
@@ -323,13 +326,13 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
                    const uint8_t *prints, size_t prints_size, sl_output *out);
 
 /* commit.c: all that a step's checkpoint brings to the disk, one after another: digest of the checkpoint, chain digest
- * of the record, digest of the state's root, the record but for its checksum, the version page with its entry.
+ * of the record, digest of the state's root, the record but for its checksum, the version page with its entry. `opens` of
+ * the state, as of sl_step_append.
  * `parent_numbers` as of
  * sl_checkpoint_encode; LSN and number of the root are the parent's, and count where the state stays as it was: then
  * the record holds no nodes. Without rows the state's root is not the node made last. */
-int sl_step_record(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
-                   uint64_t state_lsn, const uint8_t *state_digest, const uint8_t *parent_numbers,
-                   const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
+int sl_step_record(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest,
+                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
                    size_t metadata_size, const uint8_t *written, size_t written_size, uint64_t lsn,
                    const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out);
 

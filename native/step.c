@@ -1,8 +1,8 @@
-/* What one commit changes in a state, where no chunk closes but at the end of a list: the common commit, in a few calls.
+/* What one commit changes in a state, where no chunk closes but at an end: the common commit, in a few calls.
  *
  * Trust: none. A step gathers the nodes of a record in the making; a locator with LSN 0 names one of its rows.
  * Invariants: what a step makes is what the general path makes of the same writes, node for node; where that
- * path would do more (cut a string, build a large tree, close a chunk of a map) it answers
+ * path would do more (cut a string, build a large tree, close a chunk of a map inside) it answers
  * SL_FALLBACK; and the caller looks for a large leaf in the whole store. tests/native compares the two.
  */
 #include "internal.h"
@@ -193,17 +193,18 @@ int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uin
     return change_end(step, &batch, &batch_locators);
 }
 
-int sl_step_finish(sl_step *step, const uint8_t *state, size_t state_size, size_t state_content_size,
-                   uint64_t state_lsn, const uint8_t *state_digest)
+int sl_step_finish(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest)
 {
     sl_output space = sl_step_room(step);
-    int status = sl_tail_merge(state, state_size, state_content_size, state_lsn, step->batch, (size_t)step->batch_size,
-                               step->locators, (size_t)step->locators_size, step->change_count, &space);
-    if (status == SL_OK && space.bytes[0] != SL_KIND_DICT) {
-        return SL_MALFORMED;
-    }
+    memset(step->opens, 0, sizeof step->opens);
+    int status = sl_tail_merge(state->bytes, state->size, state->content_size, state->lsn, step->batch,
+                               (size_t)step->batch_size, step->locators, (size_t)step->locators_size,
+                               step->change_count, &space);
     if (status == SL_OK) {
-        status = sl_step_take_node(step, SL_NODE_ROOT, space.size, space.content_size);
+        status = space.bytes[0] == SL_KIND_DICT ? sl_step_take_node(step, SL_NODE_ROOT, space.size, space.content_size)
+                                                : SL_MALFORMED;
+    } else if (status == SL_FALLBACK && state->bytes[0] == SL_KIND_DICT) {
+        status = sl_step_merge_closing(step, state, opens);
     }
     if (status != SL_OK) {
         return status == SL_SPACE ? SL_FALLBACK : status;

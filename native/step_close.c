@@ -1,6 +1,6 @@
-/* Appending to a list where chunks close: what statelog/tree/builder.py makes of the same. FORMAT.md 4.4, 4.5.
+/* Where chunks close at the end of a list or a dict: what statelog/tree/builder.py makes of the same. FORMAT.md 4.4, 4.5.
  *
- * Trust: none. Invariant: a step closes chunks of the items and of SL_STEP_LEVELS - 1 levels above them; the level above
+ * Trust: none. Invariant: a step closes chunks of the entries and of SL_STEP_LEVELS - 1 levels above them; the level above
  * these takes what closes below it. Where it would close, too, or an open node is not known, the answer is SL_FALLBACK.
  */
 #include "internal.h"
@@ -120,16 +120,16 @@ static int take_rest(sl_step *step, int kind, unsigned number, level_made *level
     return status == SL_END ? SL_OK : status;
 }
 
-/* Make the list's root: of its levels those up to `top` are made anew, those above stay. */
-static int take_root(sl_step *step, const sl_node_view *root, const sl_root_head *head, uint64_t added,
-                     const level_made *levels, unsigned top)
+/* Make the root: of its levels those up to `top` are made anew, those above stay. */
+static int take_root(sl_step *step, const sl_node_view *root, const sl_root_head *head, const level_made *levels,
+                     unsigned top)
 {
     const level_made *tail = &levels[0];
     uint64_t kept = head->level_count > top ? head->level_count - top : 0;
     sl_output space = sl_step_room(step);
     sl_writer made = sl_writer_of(&space);
     sl_put(&made, root->bytes, (size_t)(head->key_at + head->key_size));
-    sl_put_varint(&made, head->count + added);
+    sl_put_varint(&made, head->count - head->tail_count + tail->row.count);
     sl_put_varint(&made, kept + top);
     for (uint64_t i = 0; i < kept; i++) {
         sl_put_varint(&made, head->levels[i].covered);
@@ -172,16 +172,18 @@ static int put_items(sl_entry_row *row, const sl_node_view *root, const sl_root_
     return is_full(row) ? SL_FALLBACK : SL_OK;
 }
 
-int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
-                           const sl_node_view *opens, const sl_entry_row *added)
+static sl_entry_row tail_row(sl_step *step) { return row_in(step->scratch, ITEMS_SIZE_MAX, ITEM_LOCATORS_SIZE_MAX); }
+
+/* Close what closes of the entries in the tail's row, and make the nodes of the open levels above, and the root. */
+static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_head *head, const sl_node_view *opens,
+                        const sl_entry_row *tail)
 {
-    level_made levels[1 + LEVELS] = {0}; /* the items first */
+    level_made levels[1 + LEVELS] = {0}; /* the entries first */
     int kind = (int)head->kind;
-    uint8_t *space = step->scratch;
+    uint8_t *space = step->scratch + ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX;
     unsigned top = 0;
-    levels[0].row = row_in(space, ITEMS_SIZE_MAX, ITEM_LOCATORS_SIZE_MAX);
-    space += ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX;
-    int status = put_items(&levels[0].row, root, head, added);
+    int status = SL_OK;
+    levels[0].row = *tail;
     while (status == SL_OK) {
         level_made *level = &levels[top];
         const sl_entry_row *row = &level->row;
@@ -207,5 +209,39 @@ int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_roo
     for (unsigned number = top; number > 0 && status == SL_OK; number--) {
         status = take_rest(step, kind, number, &levels[number]);
     }
-    return status == SL_OK ? take_root(step, root, head, added->count, levels, top) : status;
+    return status == SL_OK ? take_root(step, root, head, levels, top) : status;
+}
+
+int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
+                           const sl_node_view *opens, const sl_entry_row *added)
+{
+    sl_entry_row tail = tail_row(step);
+    int status = put_items(&tail, root, head, added);
+    return status == SL_OK ? close_levels(step, root, head, opens, &tail) : status;
+}
+
+/* The node that ends where the tail begins, of those known. */
+static const sl_node_view *node_below(const sl_root_head *head, const sl_node_view *opens)
+{
+    for (uint64_t number = 1; number <= head->level_count && number <= LEVELS; number++) {
+        if (head->levels[head->level_count - number].covered > 0) {
+            return &opens[number - 1];
+        }
+    }
+    return NULL;
+}
+
+int sl_step_merge_closing(sl_step *step, const sl_node_view *root, const sl_node_view *opens)
+{
+    sl_root parsed;
+    sl_entry_row tail = tail_row(step);
+    int status = sl_root_parse(root->bytes, root->size, root->content_size, root->lsn, &parsed);
+    if (status == SL_OK) {
+        status = sl_tail_merge_open(root, &parsed, node_below(&parsed.head, opens), step->batch, (size_t)step->batch_size,
+                                    step->locators, (size_t)step->locators_size, step->change_count, &tail);
+    }
+    if (status == SL_OK && is_full(&tail)) {
+        return SL_FALLBACK;
+    }
+    return status == SL_OK ? close_levels(step, root, &parsed.head, opens, &tail) : status;
 }

@@ -75,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_block root = fuzz_take(&in, root_size);
     fuzz_block items = fuzz_take(&in, items_size);
     fuzz_block opens[SL_STEP_LEVELS];
+    sl_node_view state_view = {state.bytes, state.size, state_content_size, HOME_LSN};
     sl_node_view root_view = {root.bytes, root.size, root_content_size, HOME_LSN};
     sl_node_view views[SL_STEP_LEVELS];
     for (size_t i = 0; i < SL_STEP_LEVELS; i++) {
@@ -104,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = sl_step_append(step, second, sizeof second, items.bytes, items.size, count, kind, &root_view, views);
     }
     if (status == SL_OK) {
-        status = sl_step_record(step, state.bytes, state.size, state_content_size, HOME_LSN, no_digest, numbers,
+        status = sl_step_record(step, &state_view, views, no_digest, numbers,
                                 no_digest, null_item, sizeof null_item, items.bytes, items.size, no_names,
                                 sizeof no_names, NEXT_LSN, no_digest, page.bytes, page.size, &record);
     }

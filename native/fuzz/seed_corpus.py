@@ -180,6 +180,9 @@ def change_input(node: tuple[int, bytes, bytes], entries: bytes, locators: bytes
     return sizes + bytes([count]) + content + own + entries + locators
 
 
+STATE = (b"\x02\x02\x00\x02\x61a\x05\x61b\xfd" + DIGEST, LOCATOR)
+
+
 def step_input(
     root: tuple[int, bytes, bytes],
     items: bytes,
@@ -187,17 +190,25 @@ def step_input(
     operation: int,
     page: bytes = b"",
     opens: tuple[tuple[bytes, bytes], ...] = (),
+    state: tuple[bytes, bytes] = STATE,
 ) -> bytes:
     """Bytes as fuzz_step.c reads them: changes of a state whose channel "b" is the list with that root."""
     kind, content, locators = root
-    state = b"\x02\x02\x00\x02\x61a\x05\x61b\xfd" + DIGEST
-    sizes = (len(state) + 2, len(state), len(content + locators), len(content), len(items))
+    sizes = (len(b"".join(state)), len(state[0]), len(content + locators), len(content), len(items))
     opens += ((b"", b""),) * (2 - len(opens))
     for each in opens:
         sizes += (len(b"".join(each)), len(each[0]))
     head = b"".join(map(u16, sizes)) + bytes([count, operation, kind + 1])
-    return head + state + LOCATOR + content + locators + items + b"".join(map(b"".join, opens)) + page
+    return head + b"".join(state) + content + locators + items + b"".join(map(b"".join, opens)) + page
 
+
+FULL_STATE = (
+    b"\x02\x7f\x00\x7f"
+    + b"".join(b"\x62!" + bytes([33 + each % 90]) + b"\x05" for each in range(90))
+    + b"".join(b'\x62"' + bytes([33 + each]) + b"\x05" for each in range(37)),
+    b"",
+)
+"""One channel short of closing a chunk."""
 
 TEXT = b"\x78\x64" + b"t" * 100
 
@@ -221,6 +232,16 @@ STEPS = {
         4,
         b"",
         ((b"\x00\x01\x01\x08" + DIGEST, LOCATOR),),
+    ),
+    "state_closes": (ROOTS["list"], TEXT, 1, 1, b"", (), FULL_STATE),
+    "behind_closed": (
+        ROOTS["list"],
+        TEXT,
+        1,
+        1,
+        b"",
+        ((b"\x02\x01\x01\x61A\x08" + DIGEST, LOCATOR),),
+        (b"\x02\x08\x01\x08" + DIGEST + b"\x00", LOCATOR),
     ),
     "closes_twice": (
         (0, b"\x00\xff\x08\x02\x08" + DIGEST + b"\xf8\x07" + DIGEST + b"\x7f" + b"\x01" * 127, LOCATOR + LOCATOR),

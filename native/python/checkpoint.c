@@ -47,8 +47,7 @@ static bool read_opens(PyObject *opens, sl_node_view *found)
     return count >= 0;
 }
 
-static outcome gather_one(sl_step *step, PyObject *change, view state, size_t content_size, appended *places,
-                          size_t *appends)
+static outcome gather_one(sl_step *step, PyObject *change, const sl_node_view *state, appended *places, size_t *appends)
 {
     uint64_t operation;
     view key;
@@ -81,11 +80,11 @@ static outcome gather_one(sl_step *step, PyObject *change, view state, size_t co
     } else if (operation == CHANGE_REMOVE) {
         status = sl_step_remove(step, key.bytes, key.size);
     } else if (operation == CHANGE_ADD) {
-        status = sl_step_add(step, key.bytes, key.size, payload.bytes, payload.size, state.bytes, state.size,
-                             content_size);
+        status = sl_step_add(step, key.bytes, key.size, payload.bytes, payload.size, state->bytes, state->size,
+                             state->content_size);
     } else {
-        status = sl_step_put_once(step, key.bytes, key.size, payload.bytes, payload.size, state.bytes, state.size,
-                                  content_size);
+        status = sl_step_put_once(step, key.bytes, key.size, payload.bytes, payload.size, state->bytes, state->size,
+                                  state->content_size);
     }
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
@@ -100,7 +99,7 @@ static void forget(workroom *room)
     }
 }
 
-static outcome gather(workroom *room, PyObject *changes, view state, size_t content_size)
+static outcome gather(workroom *room, PyObject *changes, const sl_node_view *state)
 {
     sl_step *step = &room->step;
     forget(room);
@@ -112,7 +111,7 @@ static outcome gather(workroom *room, PyObject *changes, view state, size_t cont
     for (Py_ssize_t i = 0; i < count && result == KNOWN; i++) {
         PyObject *change = is_list ? PyList_GetItem(changes, i) : PyTuple_GetItem(changes, i);
         result = change == NULL ? FAILED
-                                : gather_one(step, change, state, content_size, room->places, &room->appends);
+                                : gather_one(step, change, state, room->places, &room->appends);
     }
     return result;
 }
@@ -148,6 +147,7 @@ typedef struct {
     PyObject *root; /* node data of the state */
     uint64_t row_count;
     node_place root_place;
+    sl_step_place opens[SL_STEP_LEVELS]; /* of the state */
 } made;
 
 static void drop(made *all)
@@ -190,6 +190,7 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
     if (step->row_count > 0) {
         const uint8_t *nodes = out->bytes + step->nodes_at;
         all->root_place = (node_place){step->row, {step->at, step->content_end, step->end}};
+        memcpy(all->opens, step->opens, sizeof step->opens);
         all->rows = bytes_of(nodes - rows_size, rows_size);
         all->data = bytes_of(nodes, (size_t)(step->record_end - step->nodes_at));
         all->root = bytes_of(nodes + step->at, (size_t)(step->end - step->at));
@@ -198,8 +199,17 @@ static bool copy_out(const sl_step *step, const sl_output *out, const uint8_t *p
            (step->row_count == 0 || (all->rows && all->data && all->root));
 }
 
-/* checkpoint(memory, thread, branch, head, parent, state, changes, is_rollback, metadata, written, now_us, asked, id) */
-enum { MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ID, ARGUMENTS };
+/* checkpoint(memory, thread, branch, head, parent, state, opens, changes, is_rollback, metadata, written, now_us, asked, id) */
+enum {
+    MEMORY, THREAD, BRANCH, HEAD, PARENT, STATE, OPENS, CHANGES, IS_ROLLBACK, METADATA, WRITTEN, NOW, ASKED, ID, ARGUMENTS
+};
+
+/* The open levels of the state that was made. */
+static PyObject *opens_of(const module_state *state, PyObject *const *args, const made *all, PyObject *lsn)
+{
+    view data;
+    return read_bytes(all->data, &data) ? sl_opens_after(state, data, all->opens, args[OPENS], lsn) : NULL;
+}
 
 static PyObject *head_of(const module_state *state, PyObject *const *args, const origin *parent, const made *all,
                          const uint64_t *numbers, const appended *places, size_t appends, uint64_t lsn)
@@ -242,14 +252,16 @@ static PyObject *head_of(const module_state *state, PyObject *const *args, const
         node = shared(is_rollback ? Py_None : args[STATE]);
     }
     PyObject *lists = NULL;
+    PyObject *opens = NULL;
     if (event != NULL && node != NULL) {
+        opens = has_nodes ? opens_of(state, args, all, lsn_object) : shared(args[OPENS]);
         lists = is_rollback ? shared(state->no_lists)
                             : sl_lists_after(state, PyTuple_GetItem(args[HEAD], HEAD_LISTS), args[CHANGES], all->rows,
                                              all->data, places, appends, lsn_object);
     }
-    PyObject *head_fields[] = {event, shared(all->digest), shared(all->page), node, lists};
+    PyObject *head_fields[HEAD_FIELDS] = {event, shared(all->digest), shared(all->page), node, lists, opens};
     Py_DECREF(lsn_object);
-    return named(state->head_type, head_fields, 5);
+    return named(state->head_type, head_fields, HEAD_FIELDS);
 }
 
 /* Make the new head what is remembered. */
@@ -345,9 +357,8 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     uint8_t encoded[8 * SL_CHECKPOINT_NUMBERS];
     uint8_t chain[SL_DIGEST_SIZE];
     uint64_t time_us;
-    uint64_t content_size;
-    uint64_t state_lsn;
-    view root;
+    sl_node_view root;
+    sl_node_view opens[SL_STEP_LEVELS];
     view metadata;
     view written;
     view page;
@@ -362,8 +373,7 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     }
     if (!read_end(state, args[MEMORY], lsn, chain, &time_us) || !read_time(args[NOW], &numbers[SL_NUMBER_TIME]) ||
         !read_bytes_at(args[HEAD], HEAD_PAGE, &page) ||
-        !read_bytes_at(args[STATE], 0, &root) || !read_number_at(args[STATE], 1, &content_size) ||
-        !read_number_at(args[STATE], 2, &state_lsn) || !read_bytes(args[METADATA], &metadata) ||
+        !read_node(args[STATE], &root) || !read_opens(args[OPENS], opens) || !read_bytes(args[METADATA], &metadata) ||
         !read_bytes(args[WRITTEN], &written) || !sl_id_read(args[ID], &id)) {
         return FAILED;
     }
@@ -382,7 +392,7 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
         write_be(encoded + 8 * i, numbers[i], 8);
     }
     if (room->asked == NULL || room->asked != args[ASKED] || room->changes != args[CHANGES]) {
-        found = gather(room, args[CHANGES], root, (size_t)content_size);
+        found = gather(room, args[CHANGES], &root);
         if (found == KNOWN && step->large_count > 0) {
             found = look_at_large(room, args[CHANGES], args[ASKED]);
         }
@@ -392,8 +402,7 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     }
     forget(room); /* it is used up */
     bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
-    int status = sl_step_record(step, root.bytes, root.size, (size_t)content_size, state_lsn, parent->root_digest, encoded,
-                                parent->digest, id_item, id_writer.at > 0 ? id_writer.at : 1, metadata.bytes,
+    int status = sl_step_record(step, &root, opens, parent->root_digest, encoded, parent->digest, id_item, id_writer.at > 0 ? id_writer.at : 1, metadata.bytes,
                                 metadata.size, written.bytes, written.size, *lsn, chain,
                                 page.bytes, is_new_page ? 0 : page.size, out);
     return status == SL_OK ? KNOWN : UNKNOWN;
@@ -406,16 +415,19 @@ PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t coun
     uint64_t lsn = 0;
     origin parent;
     if (count != ARGUMENTS || state->event_type == NULL || state->head_type == NULL) {
-        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 13 arguments, after bind_checkpoint()");
+        PyErr_SetString(PyExc_TypeError, "checkpoint() takes 14 arguments, after bind_checkpoint()");
         return NULL;
     }
     sl_output out = {state->room->output, SL_ROOM_SIZE, 0, 0};
+    if (args[ASKED] == Py_None) {
+        forget(state->room); /* what another was asked, and did not come back for */
+    }
     outcome found = make(state, args, &parent, numbers, &lsn, &out);
     if (found == FAILED) {
         return NULL;
     }
     if (found == UNKNOWN) {
-        return shared(state->room->asked ? state->room->asked : Py_None);
+        return shared(args[ASKED] == Py_None && state->room->asked != NULL ? state->room->asked : Py_None);
     }
     appended places[SL_APPENDS_MAX]; /* a copy: from where a head is made on a finalizer may use the room */
     size_t appends = state->room->appends;

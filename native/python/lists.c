@@ -6,16 +6,15 @@
 
 enum { LISTS_MAX = 8 };
 
-static PyObject *node_of(const module_state *state, view data, sl_step_place where, PyObject *lsn)
+PyObject *sl_node_of(const module_state *state, view data, sl_step_place where, PyObject *lsn)
 {
     PyObject *fields[] = {bytes_of(data.bytes + where.at, (size_t)(where.end - where.at)),
                           number_of(where.content_end - where.at), shared(lsn)};
     return named(state->node_type, fields, 3);
 }
 
-/* A list's open levels after an append: those made, the others as they were `before`. */
-static PyObject *opens_after(const module_state *state, view data, const sl_step_place *places, PyObject *before,
-                             PyObject *lsn)
+PyObject *sl_opens_after(const module_state *state, view data, const sl_step_place *places, PyObject *before,
+                         PyObject *lsn)
 {
     Py_ssize_t known = PyTuple_Size(before);
     Py_ssize_t count = 0;
@@ -27,7 +26,7 @@ static PyObject *opens_after(const module_state *state, view data, const sl_step
     }
     PyObject *opens = PyTuple_New(count > known ? count : known);
     for (Py_ssize_t i = 0; opens != NULL && i < PyTuple_Size(opens); i++) {
-        PyObject *node = i < SL_STEP_LEVELS && places[i].end > 0 ? node_of(state, data, places[i], lsn)
+        PyObject *node = i < SL_STEP_LEVELS && places[i].end > 0 ? sl_node_of(state, data, places[i], lsn)
                          : i < known                           ? shared(PyTuple_GetItem(before, i))
                                                                : shared(state->no_node);
         if (node == NULL || PyTuple_SetItem(opens, i, node) < 0) {
@@ -44,8 +43,8 @@ static PyObject *list_at(const module_state *state, view rows, view data, const 
     if (before == NULL) {
         return NULL;
     }
-    PyObject *root = node_of(state, data, where->root.place, lsn);
-    PyObject *opens = opens_after(state, data, where->opens, before, lsn);
+    PyObject *root = sl_node_of(state, data, where->root.place, lsn);
+    PyObject *opens = sl_opens_after(state, data, where->opens, before, lsn);
     PyObject *digest = bytes_of(rows.bytes + where->root.row * SL_ROW_SIZE + 1, SL_DIGEST_SIZE);
     PyObject *list = root && opens && digest ? PyTuple_Pack(3, digest, root, opens) : NULL;
     Py_XDECREF(root);

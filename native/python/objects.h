@@ -23,7 +23,7 @@ enum {
 };
 
 /* Places in Head. */
-enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS };
+enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS, HEAD_OPENS, HEAD_FIELDS };
 
 /* A change, as statelog/kernels/step.py has it: its places, and operations. */
 enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPENS };
@@ -222,6 +222,11 @@ bool sl_id_remember(const module_state *state, PyObject *memory, PyObject *threa
 enum { SL_SESSION_SIZE = 16, SL_GROUP_OVERHEAD = 8 + 4 + 4 + 8 + 8 + 8 + 4 };
 size_t sl_write_group(uint8_t *to, const uint8_t *session, uint64_t epoch, uint64_t lsn, uint64_t flushed, view record);
 
+/* A node among those of a record (lists.c). */
+PyObject *sl_node_of(const module_state *state, view data, sl_step_place where, PyObject *lsn);
+/* The open levels of a list or a state after a step (lists.c): those made, the others as they were `before`. */
+PyObject *sl_opens_after(const module_state *state, view data, const sl_step_place *places, PyObject *before,
+                         PyObject *lsn);
 /* The lists that the next step may begin with (lists.c); `known`: those that the one before began with. Without rows it has
  * made none. */
 PyObject *sl_lists_after(const module_state *state, PyObject *known, PyObject *changes, PyObject *rows, PyObject *data,

@@ -301,7 +301,8 @@ bool sl_scene_make(const scene *seen, brought *all)
     if (changes != NULL && all->records != NULL && all->rows != NULL && (goes_back || is_behind(seen))) {
         PyObject *const args[] = {
             seen->memory, PyTuple_GetItem(direct, DIRECT_THREAD), PyTuple_GetItem(direct, DIRECT_BRANCH), head, parent,
-            goes_back ? state->no_node : PyTuple_GetItem(head, HEAD_STATE), changes, goes_back ? Py_True : Py_False,
+            goes_back ? state->no_node : PyTuple_GetItem(head, HEAD_STATE),
+            goes_back ? changes : PyTuple_GetItem(head, HEAD_OPENS), changes, goes_back ? Py_True : Py_False,
             PyTuple_GetItem(direct, goes_back ? ROLLBACK_METADATA : DIRECT_METADATA),
             goes_back ? state->nothing_borrowed : PyTuple_GetItem(direct, DIRECT_WRITTEN), /* no names: the same item */
             seen->now_us, Py_None, goes_back ? Py_None : PyTuple_GetItem(direct, DIRECT_ID),
@@ -364,7 +365,8 @@ void sl_scene_note(const scene *seen, const brought *all, bool is_flushed)
     marks *waiting = marks_of(seen->waiting);
     marks *deferred = seen->deferred;
     marks *steady = seen->steady;
-    long long size = waiting->numbers[WAITING_SIZE] + PyBytes_Size(PyTuple_GetItem(all->made, MADE_RECORD));
+    Py_ssize_t record_size = PyBytes_Size(PyTuple_GetItem(all->made, MADE_RECORD));
+    long long size = waiting->numbers[WAITING_SIZE] + (long long)sl_log_share((uint64_t)record_size);
     steady->numbers[STEADY_AT] = steady->numbers[STEADY_END];
     steady->numbers[STEADY_LSN] = seen->lsn;
     if (is_flushed) {

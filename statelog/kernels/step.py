@@ -1,4 +1,4 @@
-"""What one commit changes in a state, where no chunk closes but at a list's end: the common commit, in a few calls."""
+"""What one commit changes in a state, where no chunk closes but at an end: the common commit, in a few calls."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class Stepped(NamedTuple):
     nodes_at: int
     """Where the nodes begin."""
     places: list[Sequence[int]]
-    """Of the state's root, last: number of the node made, and where it begins, where its content ends, and where it
-    ends behind `nodes_at`. Of each append before that, the same of the list's root; and before these numbers, the last
-    three of each of the list's lowest `STEP_LEVELS` open levels, zeros if one stays what it was."""
+    """Of the state's root, last, and of the root of each list appended to: number of the node made, and where it
+    begins, where its content ends, and where it ends behind `nodes_at`; and before these numbers, the last three of
+    each of its lowest `STEP_LEVELS` open levels, zeros if one stays what it was."""
     large: list[tuple[int, bytes]]
     """Number and digest of each leaf of 4,096 bytes and up: it is a step only if the store has none of them."""
 
@@ -87,12 +87,11 @@ class Stepped(NamedTuple):
 class _Room:
     """What one step at a time is gathered in, and put out to."""
 
-    __slots__ = ("appended", "characters", "output", "place", "step", "views")
+    __slots__ = ("characters", "made", "output", "step", "views")
 
     def __init__(self) -> None:
         self.step = new("sl_step *")
-        self.place = ffi.addressof(self.step, "row")
-        self.appended = ffi.cast("uint64_t *", ffi.addressof(self.step, "opens"))
+        self.made = ffi.cast("uint64_t *", ffi.addressof(self.step, "opens"))
         self.views = new("sl_node_view[]", 1 + STEP_LEVELS)
         self.characters = new("char[]", _OUTPUT_SIZE_BYTES)
         self.output = new("sl_output *")
@@ -106,6 +105,7 @@ _idle: list[_Room] = []
 
 def step(
     state: tuple[bytes, int, int],
+    opens: Sequence[tuple[bytes, int, int]],
     state_digest: bytes,
     changes: Sequence[Change],
     numbers: bytes,
@@ -121,6 +121,7 @@ def step(
 
     Args:
         state: root node of a dict, its content size and LSN.
+        opens: its open levels, as those of a list in `Change`.
         state_digest: the root's, 20 bytes.
         changes: ascending by key item, one per channel.
         numbers: see `pack_numbers`; LSN and number of the root are those of `state`.
@@ -133,7 +134,7 @@ def step(
         page: the version page that the checkpoint belongs on; empty for a new one.
 
     Returns:
-        None where the general path must be taken: a chunk closes of a map, or of a list's level above the first, or an
+        None where the general path must be taken: a chunk closes of a map's value, or of a level above the first, or an
         open one is not known; a value is a set, or becomes a tree of several nodes, types do not go together, there is
         too much of it, bytes are damaged.
     """
@@ -143,14 +144,14 @@ def step(
         room = _Room()
     gathered = room.step
     places: list[Sequence[int]] = []
-    data, content_size, state_lsn = state
+    data, content_size, _lsn = state
     _begin(gathered)
-    for operation, key, payload, count, kind, root, opens in changes:
+    for operation, key, payload, count, kind, root, levels in changes:
         if operation == STEP_APPEND:
-            held = _show(room.views, (root, *opens))
+            held = _show(room.views, (root, *levels))
             status = _append(gathered, key, len(key), payload, len(payload), count, kind, room.views, room.views + 1)
             del held
-            places.append(unpack_numbers(room.appended, 3 * STEP_LEVELS + 4))
+            places.append(unpack_numbers(room.made, 3 * STEP_LEVELS + 4))
         elif operation == STEP_PUT:
             status = _put(gathered, key, len(key), payload, len(payload))
         elif operation == STEP_REMOVE:
@@ -161,15 +162,17 @@ def step(
         if status != OK:
             break
     else:
+        held = _show(room.views, (state, *opens))
         status = _record(
-            gathered, data, len(data), content_size, state_lsn, state_digest, numbers, parent_digest,
+            gathered, room.views, room.views + 1, state_digest, numbers, parent_digest,
             id_item, len(id_item), metadata, len(metadata), written, len(written),
             lsn, previous_chain, page, len(page), room.output,
         )  # fmt: skip
+        del held
     made = None
     if status == OK:
-        number, node_at, content_end, node_end, count, nodes_at, end = unpack_numbers(room.place, 7)
-        places.append((number, node_at, content_end, node_end))
+        *place, count, nodes_at, end = unpack_numbers(room.made, 3 * STEP_LEVELS + 7)
+        places.append(place)
         whole = unpack_bytes(room.characters, room.output.size)
         nodes_at -= _RECORD_AT
         rows_at = nodes_at - _ROW_SIZE_BYTES * count

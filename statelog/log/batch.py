@@ -78,6 +78,8 @@ class Head(NamedTuple):
     """The state's root, if a step has made it."""
     lists: Mapping[bytes, Held] = NO_LISTS
     """Lists that steps have made, by the key item of their channel."""
+    opens: tuple[tuple[bytes, int, int], ...] = ()
+    """The nodes of the state's lowest open levels, with `state` (`kernels.Change`)."""
 
     @property
     def head(self) -> Head:

@@ -19,9 +19,9 @@ from statelog.limits import VERSIONS_MAX
 from statelog.log.batch import HEADS_MAX, JUMPS_MAX, NO_LISTS, Batch, Head, LogEnd
 from statelog.log.events import NOTHING_BORROWED, NOTHING_WRITTEN
 from statelog.log.names import channel_keys
-from statelog.log.step import NO_ROOT, NOTHING_GROWN, are_new, changes_of, place_rows, remember_grown
+from statelog.log.step import NO_ROOT, NOTHING_GROWN, are_new, changes_of, place_rows, read_state, remember_grown
 from statelog.log.view import View
-from statelog.tree.node import ROOT, Node
+from statelog.tree.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,15 +73,13 @@ class DirectCommit(NamedTuple):
             return None
         if time_us is not None and time_us <= memory.end.time_us:
             return None
-        event, _digest, page, state, lists = head
+        event, _digest, page, state, lists, opens = head
         if page is None or event.branch != branch:
             return None
         if expected_version is not None and not _is_as_expected(expected_version, event.version):
             return None
         if state is None:
-            state = Batch(transaction, cache, memory).read_node(
-                ROOT, event.root_digest, event.root_lsn, event.root_node
-            )
+            state, opens = read_state(Batch(transaction, cache, memory), event)
         grown = NOTHING_GROWN
         if changes is None:
             changes = plain_changes(writes, lists, channel_keys)
@@ -91,7 +89,7 @@ class DirectCommit(NamedTuple):
             if changes is None:
                 return None
         arguments = (
-            memory, thread, branch, head, head, state, changes, _GOES_ON, metadata, written,
+            memory, thread, branch, head, head, state, opens, changes, _GOES_ON, metadata, written,
             time.time_ns() // 1000 if time_us is None else time_us,
         )  # fmt: skip
         made = checkpoint(*arguments, None, id)
@@ -132,7 +130,7 @@ class DirectRollback(NamedTuple):
         if target is None:
             target = find(View(transaction), thread, branch, named)
         made: Made | None = checkpoint(
-            memory, thread, branch, head, target, NO_ROOT, (), _GOES_BACK, metadata, NOTHING_WRITTEN,
+            memory, thread, branch, head, target, NO_ROOT, (), (), _GOES_BACK, metadata, NOTHING_WRITTEN,
             time.time_ns() // 1000, None, None,
         )  # fmt: skip
         return made

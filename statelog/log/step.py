@@ -1,4 +1,4 @@
-"""The common commit: writes that put, add or append, and close a list's last chunk at most, in a few kernel calls.
+"""The common commit: writes that put, add or append, and close last chunks at most, in a few kernel calls.
 
 Invariant T6: what a step makes of writes is what the general path (`writer`) makes of them, node for node, and its
 record is, byte for byte, what the general encoders make of these.
@@ -87,12 +87,12 @@ def take_step(
     """Stage a checkpoint of the head's channels merged with writes, the head its parent; None if they are no step."""
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
-    state = head.state or batch.read_node(ROOT, *root)
+    state, opens = (head.state, head.opens) if head.state else read_state(batch, event)
     grown: dict[bytes, Grown] = {}
     changes = changes_of(batch, head, state, writes, grown)
     if changes is None:
         return None
-    step = _make(batch, head, head, line, state, root, changes, NO_TARGET, checkpoint_id, metadata, written)
+    step = _make(batch, head, head, line, state, opens, root, changes, NO_TARGET, checkpoint_id, metadata, written)
     if step is None:
         return None
     (digest, chain, root_digest, record, page, count, rows_at, nodes_at, places, large), key, lsn, time_us = step
@@ -102,9 +102,10 @@ def take_step(
     if count:
         rows, data = record[rows_at:nodes_at], record[nodes_at:]
         nodes = _new(Nodes, (count, rows, data))
-        number, at, content_end, end = places.pop()
+        *levels, number, at, content_end, end = places.pop()
         root = (root_digest, lsn, number)
         state = _new(Node, (data[at:end], content_end - at, lsn))
+        opens = _opens_after(opens, levels, nodes, lsn)
         if lists or places:
             lists = lists_after(lists, changes, nodes, places, lsn)
             remember_grown(batch.memory, grown, lists)
@@ -115,7 +116,7 @@ def take_step(
     batch.index.update(place_rows(large, lsn, line[0]))
     if checkpoint_id is not None:
         batch.index[encode_checkpoint_id_key(line[0], checkpoint_id)] = encode_lsn(lsn)
-    stepped = _new(Head, (event, digest, page, state, lists))
+    stepped = _new(Head, (event, digest, page, state, lists, opens))
     batch.new_heads[line[:2]] = stepped
     return stepped
 
@@ -136,7 +137,7 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     """Stage a checkpoint behind the head, with the root of its parent; None if there is too much of it."""
     target = parent.event
     root = (target.root_digest, target.root_lsn, target.root_node)
-    step = _make(batch, head, parent, line, NO_ROOT, root, (), target.lsn, None, metadata, written)
+    step = _make(batch, head, parent, line, NO_ROOT, (), root, (), target.lsn, None, metadata, written)
     if step is None:
         return None
     (digest, chain, _root, record, page, _count, rows_at, *_), key, lsn, time_us = step
@@ -144,7 +145,7 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     event = _new(CheckpointEvent, fields)
     batch.staged.append(_new(Staged, (TYPE_ROLLBACK, time_us, b"", NO_NODES, (record, chain, rows_at))))
     batch.index[key] = page
-    rolled_back = _new(Head, (event, digest, page, None, NO_LISTS))
+    rolled_back = _new(Head, (event, digest, page, None, NO_LISTS, ()))
     batch.new_heads[line[:2]] = rolled_back
     return rolled_back
 
@@ -155,6 +156,7 @@ def _make(
     parent: Head,
     line: Line,
     state: tuple[bytes, int, int],
+    opens: tuple[tuple[bytes, int, int], ...],
     root: tuple[bytes, int, int],
     changes: Sequence[Change],
     target: int,
@@ -171,6 +173,7 @@ def _make(
         page = batch.get_index(key) or b""
     made = kernels.step(
         state,
+        opens,
         root[0],
         changes,
         pack_numbers(*line[:5], *line[6:], root[1], root[2], target, time_us),
@@ -226,6 +229,19 @@ def lists_after(
         else:
             lists.pop(key, None)
     return lists
+
+
+def read_state(reader: Batch, event: CheckpointEvent) -> tuple[Node, tuple[tuple[bytes, int, int], ...]]:
+    """Return the root of a checkpoint's state, and its lowest open levels."""
+    root = reader.read_node(ROOT, event.root_digest, event.root_lsn, event.root_node)
+    return root, _read_opens(reader, root)
+
+
+def _read_opens(reader: Batch, root: Node) -> tuple[tuple[bytes, int, int], ...]:
+    return tuple(
+        NO_ROOT if digest is None else reader.read_node(CHUNK, digest, lsn, number)
+        for _covered, digest, lsn, number in kernels.root_read(*root).levels[: -STEP_LEVELS - 1 : -1]
+    )
 
 
 def _opens_after(
@@ -287,12 +303,7 @@ def _find_list(batch: Batch, state: Node, key: bytes) -> Held | None:
         return None
     digest = state.data[slot_at + 1 : end]
     root = batch.read_node(ROOT, digest, lsn, number)
-    levels = kernels.root_read(*root).levels if root.data[0] in LISTS else ()
-    opens = [
-        NO_ROOT if open_digest is None else batch.read_node(CHUNK, open_digest, open_lsn, open_number)
-        for _covered, open_digest, open_lsn, open_number in levels[: -STEP_LEVELS - 1 : -1]
-    ]
-    return digest, root, tuple(opens)
+    return digest, root, _read_opens(batch, root) if root.data[0] in LISTS else ()
 
 
 # --- keyed lists ------------------------------------------------------------------

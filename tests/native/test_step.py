@@ -93,6 +93,7 @@ def run(changes, state_digest, line, jump, place, parent_digest, id_, metadata, 
     lsn, time_us = place
     return kernels.step(
         (EMPTY, len(EMPTY), 0),
+        (),
         state_digest,
         changes,
         kernels.pack_numbers(*line, *jump, 77, 7, 0, time_us),

@@ -317,6 +317,33 @@ channel_writes = st.one_of(
 )
 
 
+def _grown(number, count, size=0):
+    """Writes of names that come behind all earlier ones."""
+    return [put(f"g{number:05}-{each:03}", cbor.encode("x" * size or number)) for each in range(count)]
+
+
+ASCENDING = {
+    "one": lambda number: _grown(number, 1),
+    "large ones": lambda number: _grown(number, 1, 70 + number % 200),
+    "several": lambda number: _grown(number, 1 + number % 9),
+    "many": lambda number: _grown(number, 40 + number % 70),
+    "and the last one again": lambda number: [
+        put(f"g{max(number - 1, 0):05}-000", cbor.encode("again")),
+        *_grown(number, 2),
+    ],
+    "and the last one gone": lambda number: [remove(f"g{max(number - 1, 0):05}-001"), *_grown(number, 2)],
+}
+
+
+@pytest.mark.parametrize("name", ASCENDING)
+def test_a_state_that_grows_at_its_end_is_made_by_steps_where_chunks_close_too(stores, name):
+    commits = [ASCENDING[name](number) for number in range(60 if name == "many" else 300)]
+    taken = commit_alike(stores, f"ascending {name}", commits, commit_aside)
+    assert taken.count("step") > 0.8 * len(commits)
+    state = stores[0].thread(f"ascending {name}").checkout("aside").state
+    assert list(state) == sorted(state)
+
+
 @settings(max_examples=settings.default.max_examples // 2)
 @given(commits=st.lists(st.lists(channel_writes, min_size=1, max_size=4), min_size=1, max_size=12))
 def test_a_step_in_a_state_of_many_channels(stores, commits):
