@@ -73,10 +73,11 @@ JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
 DEFERRED_RECORDS_MAX = 512
-DEFERRED_SIZE_BYTES_MAX = 512 * 1024
+DEFERRED_SIZE_BYTES_MAX = 1024 * 1024
 DEFERRED_GROUP_BYTES_MAX = 16 * 1024
-"""What may wait for LMDB's transaction: of more, its share in a commit is a few per cent; and who reads, or opens the
-store, waits for all of it to be put, a millisecond."""
+"""What may wait for LMDB's transaction, in records and in bytes of the pages that it may take there; and of one commit
+in bytes. Of more, its share in a commit is a few per cent; and who reads, or opens the store, waits for all of it to be
+put, a millisecond."""
 
 HELD_PAGES_MAX = 144
 INTERVAL_HELD_PAGES_MAX = 2048

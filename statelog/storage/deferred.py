@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import StatelogError, StorageError, UsageError
+from statelog.kernels import log_share
 from statelog.kernels.marks import DeferredMarks
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX, DEFERRED_RECORDS_MAX, DEFERRED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
@@ -50,6 +51,9 @@ share of it, at least so many bytes, and no more than may wait."""
 
 _ROOM_A_COMMITTER_BYTES = 32 * 1024
 """And so much more for each OS thread that commits together with others."""
+
+_GROUP_SHARE_MAX = 2 * DEFERRED_GROUP_BYTES_MAX + 4096
+"""What the records of one transaction take of LMDB's pages: at the worst each a little more than half a page."""
 
 _CHANGE_PAGES = 2
 _PAGE_SIZE_BYTES = 4096
@@ -138,7 +142,7 @@ class Deferred(DeferredMarks):
         environment = self._environment
         ahead = min(max(self._end * _PAGE_SIZE_BYTES // _ROOM_SHARE, _ROOM_SIZE_BYTES_MIN), DEFERRED_SIZE_BYTES_MAX)
         of_others = _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
-        size_bytes = DEFERRED_GROUP_BYTES_MAX + ahead + of_others
+        size_bytes = _GROUP_SHARE_MAX + ahead + of_others
         has_room = environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0
         self._measure()
         return has_room
@@ -160,7 +164,7 @@ class Deferred(DeferredMarks):
         """Note how much may wait before an advance is due, or the file has to be longer (D4)."""
         environment = self._environment
         steady = environment.steady
-        room = environment.headroom.room(self._end, _ROWS_MAX, DEFERRED_GROUP_BYTES_MAX)
+        room = environment.headroom.room(self._end, _ROWS_MAX, _GROUP_SHARE_MAX)
         self._pages_max = min(steady.held.left(), room)
         records, size_bytes = steady.left()
         self._records_max = min(DEFERRED_RECORDS_MAX, records)
@@ -243,7 +247,7 @@ class Deferred(DeferredMarks):
             waiting.records[transaction.first_lsn - waiting.first_lsn :] = transaction.appended
             waiting.rows.update(transaction.rows)
             waiting.count += 1
-            waiting.size_bytes += transaction.size_bytes
+            waiting.size_bytes += sum(map(log_share, map(len, transaction.appended)))
             waiting.last = transaction
             self._look_for_room()
             steady = self._environment.steady
@@ -297,7 +301,7 @@ class Deferred(DeferredMarks):
         if environment.is_shut:  # nobody can begin
             self._turn_off_if_idle()
             return
-        if goes_on:
+        if goes_on and not environment.locks.is_awaited():
             return
         call_if_free(environment.write_lock, self._turn_off_if_idle)
 
@@ -319,15 +323,12 @@ class Deferred(DeferredMarks):
         if waiting.last is None:
             return
         try:
-            try:
-                number = self._put_all(waiting)
-            except lmdb.MapFullError:  # not by D4; but if that was wrong, there is the reserve
-                with environment.headroom.reserve():
-                    number = self._put_all(waiting)
+            number = self._put_all(waiting)
             self._end = environment.handles.raw.info()["last_pgno"] + 1
         except (lmdb.Error, StorageError) as error:
             raise environment.steady.break_off() from error
-        environment.steady.held.count(len(waiting.rows) + waiting.size_bytes // _PAGE_SIZE_BYTES + 1)
+        size_bytes = sum(map(len, waiting.records))
+        environment.steady.held.count(len(waiting.rows) + size_bytes // _PAGE_SIZE_BYTES + 1)
         waiting.last.number = self.number = number
         self.waiting = Waiting()
         self._measure()

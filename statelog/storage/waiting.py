@@ -162,6 +162,6 @@ class Waiting(WaitingMarks):
         self.rows: dict[bytes, bytes] = {}
         """Of the index, by key, as the last transaction left them: sealed."""
         self.size_bytes = self.count = 0
-        """Of the records; of transactions. Bounds: what is interrupted may count twice."""
+        """What the records take of LMDB's file; transactions. Bounds: what is interrupted may count twice."""
         self.last: DeferredTransaction | None = None
         """None: nothing waits."""
