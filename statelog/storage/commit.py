@@ -378,7 +378,7 @@ class Committer(CommitterMarks):
         if transaction.may_be_committed and not isinstance(error, lmdb.MapFullError):
             self._settle_by_looking(transaction, group, error)
             return
-        if attempts and (self._let_go_of_pages(error) or self._environment.headroom.adapt(error) or self._ripen(error)):
+        if attempts and self._find_pages(error, _MAP_ATTEMPTS - attempts):
             self._execute(group, attempts - 1)
             return
         if transaction.may_be_committed:  # no page for the free list: but the journal may have it
@@ -392,6 +392,12 @@ class Committer(CommitterMarks):
         else:
             for request in group:
                 self._execute([request])
+
+    def _find_pages(self, error: BaseException, tried: int) -> bool:
+        """After a transaction found no page, tell whether there may be some now: each time by another way first."""
+        ways = (self._let_go_of_pages, self._environment.headroom.adapt, self._ripen)
+        first = tried % len(ways)
+        return any(way(error) for way in (*ways[first:], *ways[:first]))
 
     def _let_go_of_pages(self, error: BaseException) -> bool:
         """After a transaction found no page, tell whether there are some now that were held for the steady snapshot."""

@@ -1,11 +1,13 @@
 """A file system that is really full: LMDB is told of short writes there, and not of a full disk."""
 
+import contextlib
 import random
 import subprocess
 
 import pytest
 
 import statelog
+from statelog import reducers
 from statelog.errors import StoreFullError
 
 SIZE_BYTES = 3 << 20
@@ -63,6 +65,36 @@ def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, 
         assert store.path.stat().st_size <= SIZE_BYTES
     with statelog.open(small_disk / "agent.state") as store:
         assert store.thread("other").state == {"n": 0}
+        assert store.verify().ok
+
+
+def _fill_all_but(path, pages):
+    """Have a file take what the disk has left but for some pages."""
+    with path.open("ab", buffering=0) as file:
+        for size in (65536, 4096):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)) == size:
+                    pass
+        file.truncate(max(file.tell() - 4096 * pages, 0))
+
+
+@pytest.mark.parametrize("durability", ["commit", "interval"])
+def test_a_disk_that_has_room_again_takes_commits_again_whatever_was_left(small_disk, durability):
+    ballast, made = small_disk / "ballast", 0
+    with statelog.open(small_disk / "agent.state", durability=durability) as store:
+        thread = store.thread("t", schema={"log": reducers.extend})
+        for turn in range(12):
+            thread.commit({"log": [made]})
+            made += 1
+            _fill_all_but(ballast, turn * 3)
+            for _ in range(300):
+                with contextlib.suppress(StoreFullError):
+                    thread.commit({"log": [made]})
+                    made += 1
+            ballast.unlink()
+            thread.commit({"log": [made]})
+            made += 1
+        assert thread.state["log"] == [*range(made)]
         assert store.verify().ok
 
 
