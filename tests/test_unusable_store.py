@@ -133,6 +133,7 @@ def test_a_forked_child_is_refused_until_it_opens_the_store_again(store, thread)
         lambda: list(store.threads()),
         store.verify,
         store.rebuild_index,
+        store.flush,
     ):
         assert in_child(act) == ForkedError.__name__
 

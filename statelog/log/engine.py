@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
+from os import getpid
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -155,7 +156,7 @@ class Engine:
                 made = commit_flushed(self._parts, self, direct, _new_request(Request))
             else:
                 made = commit_alone(self._parts, self, direct)
-                if made is None and self._committer.leader is not None and not self._committer.is_interrupted():
+                if made is None and self._committer.leader is not None and self._may_wait():
                     with self.environment.write_lock:
                         pass
                     made = commit_alone(self._parts, self, direct)
@@ -169,6 +170,10 @@ class Engine:
         if rows is not None and data is not None:
             self.cache.put_nodes(made[1], rows, data)
         return made[0]
+
+    def _may_wait(self) -> bool:
+        """Tell whether this thread may wait for who commits; in a forked child that is nobody."""
+        return getpid() == self.environment.process_id and not self._committer.is_interrupted()
 
     def is_unruled(self, thread: int) -> bool:
         """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
@@ -193,6 +198,8 @@ class Engine:
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
         self._check_open()
+        if getpid() != self.environment.process_id:
+            raise self.environment.forked_error()
         self.environment.flush_journal()
 
     def write_raw(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:

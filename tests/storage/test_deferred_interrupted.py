@@ -276,3 +276,36 @@ def test_a_commit_that_forks_is_refused_in_the_child_and_made_in_the_parent(stor
     assert journal.stat().st_size == size_bytes
     assert thread.state["x"] == -1
     assert store.verify().ok
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("durability", ["interval", "commit"])
+def test_a_child_forked_as_another_thread_commits_is_refused_at_once(path, durability):
+    """That thread may have had the locks, which nobody lets go of in the child."""
+    with statelog.open(path, durability=durability) as store:
+        thread, other = store.thread("t"), store.thread("u")
+        is_over = threading.Event()
+
+        def commit():
+            while not is_over.is_set():
+                other.commit({"n": 1}, durable=False)
+
+        beside = threading.Thread(target=commit)
+        beside.start()
+        statuses = []
+        for _ in range(20):
+            thread.commit({"n": 0}, durable=False)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                try:
+                    thread.commit({"n": 1}, durable=False)
+                except ForkedError:
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            statuses.append(os.waitpid(child, 0)[1])
+        is_over.set()
+        beside.join()
+        assert statuses == [0] * 20
+        assert store.verify().ok
