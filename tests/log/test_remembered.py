@@ -81,3 +81,23 @@ def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path
         version = thread.version
         assert thread.commit({"n": 8}).version == version + 1
         assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("durability", ["interval", "commit"])
+def test_what_a_commit_was_asked_of_large_leaves_is_no_answer_to_the_next_call(path, durability):
+    """A leaf that the store has already, then a rollback from whose target it is not remembered where to jump."""
+    with statelog.open(path, durability=durability) as store:
+        thread = store.thread("t")
+        for number in range(60):
+            thread.commit({"n": number})
+        thread.fork("side", at=5)
+        thread.commit({"text": "q" * 5000})
+    for turn in range(3):
+        with statelog.open(path, durability=durability) as store:
+            thread = store.thread("t")
+            for number in range(30):
+                thread.commit({"n": number})
+                thread.commit({f"again {number % 3}": "q" * 5000, "n": -number})
+                target = (7 * number + turn) % thread.version
+                assert thread.rollback(target).state_digest == thread.at(target).state_digest
+            assert store.verify().ok
