@@ -37,7 +37,7 @@ class Found(NamedTuple):
 class _Line:
     """Where reading has come to on one line."""
 
-    def __init__(self, branch: str) -> None:
+    def __init__(self, branch: str, head: Checkpoint) -> None:
         self.branch = branch
         self.below: int | None = None
         self.is_done = False
@@ -45,7 +45,7 @@ class _Line:
         """No id that is still to come is greater."""
         self.is_below_bound = False
         """None is equal either."""
-        self.page: list[Checkpoint] = []
+        self.page = [head]
 
 
 class Ordered:
@@ -53,31 +53,35 @@ class Ordered:
 
     def __init__(self, codec: Codec, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._codec = codec
+        heads = lineage.heads()
         self._lines = [
-            _Line(head.branch)
-            for head in lineage.heads()
+            _Line(head.branch, head.checkpoint)
+            for head in heads
             if head.branch != WRITES_BRANCH and (namespace is None or is_of_line(head.branch, line_name(namespace)))
         ]
         self._before = before
-        self._heap: list[tuple[_Reversed, int, str, int, Own]] = []
+        self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
+        self._moment = lineage
+        self._pending = next((head.checkpoint.state for head in heads if head.branch == WRITES_BRANCH), None)
 
     def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[Found]:
         """Yield at most `count` more; `hidden`: also those that were removed."""
         superseded = lineage.superseded()
-        pending = writes_state(lineage)
-        for line in self._lines:
-            line.page = []  # of an earlier moment
+        if lineage is not self._moment:
+            self._moment, self._pending = lineage, writes_state(lineage)
+            for line in self._lines:
+                line.page = []
         while count > 0:
             self._read_on(lineage, superseded, count)
             if not self._heap:
                 return
-            id, _lsn, branch, version, own = heapq.heappop(self._heap)
+            id, _lsn, branch, own, read, moment = heapq.heappop(self._heap)
             place = Place(lineage.id, own.namespace, id.text)
-            if not hidden and is_hidden(pending, place):
+            if not hidden and is_hidden(self._pending, place):
                 continue
-            found = lineage.versions(branch, version + 1, 1)
-            if found and found[0].version == version:
-                yield Found(place, found[0], own, pending)
+            checkpoint = read if moment is lineage else _still_there(lineage, branch, read)
+            if checkpoint is not None:
+                yield Found(place, checkpoint, own, self._pending)
                 count -= 1
 
     def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
@@ -112,8 +116,13 @@ class Ordered:
             return
         name = checkpoint_name(own.namespace, id)
         if superseded.get(name, checkpoint.lsn if checkpoint.id == name else None) == checkpoint.lsn:
-            entry = (_Reversed(id), -checkpoint.lsn, line.branch, checkpoint.version, own)
-            heapq.heappush(self._heap, entry)
+            heapq.heappush(self._heap, (_Reversed(id), -checkpoint.lsn, line.branch, own, checkpoint, lineage))
+
+
+def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint | None:
+    """Return a checkpoint that was read at an earlier moment as it is now."""
+    found = lineage.versions(branch, read.version + 1, 1)
+    return found[0] if found and found[0].version == read.version else None
 
 
 def _may_exceed(line: _Line, top: str | None) -> bool:
