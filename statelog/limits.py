@@ -73,7 +73,7 @@ JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
 DEFERRED_RECORDS_MAX = 512
-DEFERRED_SIZE_BYTES_MAX = 1024 * 1024
+DEFERRED_SIZE_BYTES_MAX = 512 * 1024
 DEFERRED_GROUP_BYTES_MAX = 16 * 1024
 """What may wait for LMDB's transaction, in records and in bytes of the pages that it may take there; and of one commit
 in bytes. Of more, its share in a commit is a few per cent; and who reads, or opens the store, waits for all of it to be

@@ -44,10 +44,10 @@ _ROWS_MAX = 24
 """Entries of the index that one transaction may put."""
 
 _ROOM_ROWS = _ROWS_MAX + 16
-_ROOM_SIZE_BYTES_MIN = 64 * 1024
+_ROOM_SIZE_BYTES_MIN, _ROOM_SIZE_BYTES_MAX = 64 * 1024, 256 * 1024
 _ROOM_SHARE = 4
 """What the file is made long enough for, where it is not: one transaction at the most, after common ones that fill this
-share of it, at least so many bytes, and no more than may wait."""
+share of it, at least so many bytes and at the most so many."""
 
 _ROOM_A_COMMITTER_BYTES = 32 * 1024
 """And so much more for each OS thread that commits together with others."""
@@ -140,7 +140,7 @@ class Deferred(DeferredMarks):
     def _lengthen(self) -> bool:
         """Have the file long enough for what is to wait (D4), and note how much may; False if it cannot be."""
         environment = self._environment
-        ahead = min(max(self._end * _PAGE_SIZE_BYTES // _ROOM_SHARE, _ROOM_SIZE_BYTES_MIN), DEFERRED_SIZE_BYTES_MAX)
+        ahead = min(max(self._end * _PAGE_SIZE_BYTES // _ROOM_SHARE, _ROOM_SIZE_BYTES_MIN), _ROOM_SIZE_BYTES_MAX)
         of_others = _ROOM_A_COMMITTER_BYTES * (environment.committer.expected - 1)
         size_bytes = _GROUP_SHARE_MAX + ahead + of_others
         has_room = environment.headroom.make_room(self._end, _ROOM_ROWS, size_bytes) >= 0
