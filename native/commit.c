@@ -16,9 +16,9 @@ static void set_number(uint8_t *numbers, unsigned index, uint64_t number)
 }
 
 int sl_step_record(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest,
-                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
-                   size_t metadata_size, const uint8_t *written, size_t written_size, uint64_t lsn,
-                   const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out)
+                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size,
+                   const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
+                   uint64_t lsn, const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out)
 {
     uint8_t numbers[8 * SL_CHECKPOINT_NUMBERS];
     const uint8_t *root_digest = state_digest;

@@ -332,9 +332,9 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
  * sl_checkpoint_encode; LSN and number of the root are the parent's, and count where the state stays as it was: then
  * the record holds no nodes. Without rows the state's root is not the node made last. */
 int sl_step_record(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest,
-                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size, const uint8_t *metadata,
-                   size_t metadata_size, const uint8_t *written, size_t written_size, uint64_t lsn,
-                   const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out);
+                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size,
+                   const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
+                   uint64_t lsn, const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out);
 
 /* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
 int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,

@@ -402,9 +402,9 @@ static outcome make(const module_state *state, PyObject *const *args, origin *pa
     }
     forget(room); /* it is used up */
     bool is_new_page = numbers[SL_NUMBER_VERSION] % VERSIONS_PER_PAGE == 0;
-    int status = sl_step_record(step, &root, opens, parent->root_digest, encoded, parent->digest, id_item, id_writer.at > 0 ? id_writer.at : 1, metadata.bytes,
-                                metadata.size, written.bytes, written.size, *lsn, chain,
-                                page.bytes, is_new_page ? 0 : page.size, out);
+    int status = sl_step_record(step, &root, opens, parent->root_digest, encoded, parent->digest, id_item,
+                                id_writer.at > 0 ? id_writer.at : 1, metadata.bytes, metadata.size, written.bytes,
+                                written.size, *lsn, chain, page.bytes, is_new_page ? 0 : page.size, out);
     return status == SL_OK ? KNOWN : UNKNOWN;
 }
 

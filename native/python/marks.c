@@ -28,7 +28,8 @@ static PyMemberDef deferred_members[] = {
 };
 static PyMemberDef environment_members[] = {
     OBJECT("locks", ENVIRONMENT_LOCKS), OBJECT("handles", ENVIRONMENT_HANDLES),
-    NUMBER("map_address", ENVIRONMENT_MAP_ADDRESS), NUMBER("process_id", ENVIRONMENT_PROCESS_ID), NUMBER("writer_thread", ENVIRONMENT_WRITER_THREAD),
+    NUMBER("map_address", ENVIRONMENT_MAP_ADDRESS), NUMBER("process_id", ENVIRONMENT_PROCESS_ID),
+    NUMBER("writer_thread", ENVIRONMENT_WRITER_THREAD),
     FLAG("is_shut", ENVIRONMENT_IS_SHUT), END,
 };
 static PyMemberDef keeper_members[] = {
