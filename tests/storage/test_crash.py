@@ -95,7 +95,8 @@ def test_a_killed_writer_leaves_no_lock(start_child, environment, append):
     assert environment.committer.submit(append) == 1
 
 
-def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, open_environment):
+def reading(start_child):
+    """Return a child that reads."""
     child = start_child(
         """
         environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
@@ -105,10 +106,19 @@ def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, ope
         """
     )
     assert child.stdout.readline() == "reading\n"
-    environment = open_environment()
-    assert environment.statistics().readers == 1
+    return child
+
+
+def kill(child):
     child.kill()
     child.wait()
+
+
+def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, open_environment):
+    child = reading(start_child)
+    environment = open_environment()
+    assert environment.statistics().readers == 1
+    kill(child)
     assert environment.statistics().readers == 1
     environment.close()
     assert open_environment().statistics().readers == 0
@@ -116,17 +126,7 @@ def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, ope
 
 def test_readers_that_died_are_cleared_now_and_then(start_child, environment, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.commit._READER_CHECK_COMMITS", 3)
-    child = start_child(
-        """
-        environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-        with environment.read():
-            say("reading")
-            time.sleep(60)
-        """
-    )
-    assert child.stdout.readline() == "reading\n"
-    child.kill()
-    child.wait()
+    kill(reading(start_child))
     for _ in range(3):
         environment.committer.submit(append)
     assert environment.statistics().readers == 0
@@ -137,17 +137,7 @@ def test_readers_that_died_are_cleared_by_commits_that_wait(start_child, path):
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("t")
         thread.commit({"n": 0})
-        child = start_child(
-            """
-            environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
-            with environment.read():
-                say("reading")
-                time.sleep(60)
-            """
-        )
-        assert child.stdout.readline() == "reading\n"
-        child.kill()
-        child.wait()
+        kill(reading(start_child))
         assert store.statistics().readers == 1
         for number in range(_READER_CHECK_COMMITS + 2 * DEFERRED_RECORDS_MAX):
             thread.commit({"n": number})
