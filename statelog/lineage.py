@@ -22,6 +22,7 @@ from statelog.log.events import MAIN
 from statelog.log.names import is_plain_id
 from statelog.log.retention import POLICY_STEP_VERSIONS
 from statelog.log.step import NO_ROOT
+from statelog.snapshot import Snapshot
 from statelog.targets import find_named, head_at
 from statelog.tree.node import ROOT
 from statelog.tree.tree import Tree
@@ -76,6 +77,11 @@ class Lineage:
         """Thread and number of branches that were committed on aside."""
         self._parents: dict[tuple[int, int], int] = {}
         """LSNs of the checkpoints that were gone on from last, by their places."""
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether what was read of it once stays so: it is of a snapshot."""
+        return isinstance(self._session, Snapshot)
 
     # --- writing --------------------------------------------------------------------
 

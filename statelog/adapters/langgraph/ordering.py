@@ -79,7 +79,8 @@ class Ordered:
             place = Place(lineage.id, own.namespace, id.text)
             if not hidden and is_hidden(self._pending, place):
                 continue
-            checkpoint = read if moment is lineage else _still_there(lineage, branch, read)
+            stays = moment is lineage and lineage.is_of_one_moment
+            checkpoint = read if stays else _still_there(lineage, branch, read)
             if checkpoint is not None:
                 yield Found(place, checkpoint, own, self._pending)
                 count -= 1
@@ -120,7 +121,7 @@ class Ordered:
 
 
 def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint | None:
-    """Return a checkpoint that was read at an earlier moment as it is now."""
+    """Return a checkpoint that was read at an earlier moment as it is now, None if it is gone."""
     found = lineage.versions(branch, read.version + 1, 1)
     return found[0] if found and found[0].version == read.version else None
 
