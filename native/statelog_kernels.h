@@ -196,7 +196,7 @@ enum {
     SL_STEP_NODES_SIZE = 65536,
     SL_STEP_BATCH_SIZE = 8192,
     SL_STEP_SCRATCH_SIZE = 65536,
-    SL_STEP_LEVELS = 2 /* of a list, above its items: so many may take what has closed below */
+    SL_STEP_LEVELS = 2 /* above the entries of a list or a state: so many may take what has closed below */
 };
 
 /* A node that was read. */

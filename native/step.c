@@ -7,10 +7,7 @@
  */
 #include "internal.h"
 
-enum {
-    ITEMS_MAX = SL_CHUNK_ENTRIES_MAX,
-    ENTRY_SIZE_MAX = SL_STEP_ENTRY_SIZE_MAX
-};
+enum { ITEMS_MAX = SL_CHUNK_ENTRIES_MAX };
 
 /* --- changes -------------------------------------------------------------------------------------- */
 
@@ -142,7 +139,7 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
 int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
                    uint64_t count, int kind, const sl_node_view *root, const sl_node_view *opens)
 {
-    uint8_t entry_bytes[ITEMS_MAX * ENTRY_SIZE_MAX];
+    uint8_t entry_bytes[ITEMS_MAX * SL_STEP_ENTRY_SIZE_MAX];
     uint8_t locator_bytes[ITEMS_MAX * SL_STEP_LOCATOR_SIZE_MAX];
     uint8_t name[3 + 255]; /* the key of a keyed list as an item */
     sl_entry_row added = {

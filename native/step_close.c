@@ -1,4 +1,4 @@
-/* Where chunks close at the end of a list or a dict: what statelog/tree/builder.py makes of the same. FORMAT.md 4.4, 4.5.
+/* Where chunks close at the end of a list or a dict: what statelog/tree/builder.py makes of the same. FORMAT.md 4.2 to 4.5.
  *
  * Trust: none. Invariant: a step closes chunks of the entries and of SL_STEP_LEVELS - 1 levels above them; the level above
  * these takes what closes below it. Where it would close, too, or an open node is not known, the answer is SL_FALLBACK.
@@ -34,6 +34,12 @@ static bool is_full(const sl_entry_row *row) { return row->entries.full || row->
 static sl_entry_row row_in(uint8_t *space, size_t entries_size, size_t locators_size)
 {
     return (sl_entry_row){{space, entries_size, 0, false}, {space + entries_size, locators_size, 0, false}, 0};
+}
+
+/* What a root says of a level, NULL where it has none of that number. */
+static const sl_level *level_of(const sl_root_head *head, unsigned number)
+{
+    return number <= head->level_count ? &head->levels[head->level_count - number] : NULL;
 }
 
 /* Put the entries of a level's open node into its row: those that the root says it covers. */
@@ -198,8 +204,9 @@ static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_h
         level_made *above = &levels[top + 1];
         above->row = row_in(space, LEVEL_SIZE_MAX, LEVEL_LOCATORS_SIZE_MAX);
         space += LEVEL_SIZE_MAX + LEVEL_LOCATORS_SIZE_MAX;
-        if (top < head->level_count && head->levels[head->level_count - top - 1].covered > 0) {
-            status = put_open(&above->row, kind, top + 1, &head->levels[head->level_count - top - 1], &opens[top]);
+        const sl_level *held = level_of(head, top + 1);
+        if (held != NULL && held->covered > 0) {
+            status = put_open(&above->row, kind, top + 1, held, &opens[top]);
         }
         if (status == SL_OK) {
             status = close_chunks(step, kind, top, level, &above->row);
@@ -223,8 +230,9 @@ int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_roo
 /* The node that ends where the tail begins, of those known. */
 static const sl_node_view *node_below(const sl_root_head *head, const sl_node_view *opens)
 {
-    for (uint64_t number = 1; number <= head->level_count && number <= LEVELS; number++) {
-        if (head->levels[head->level_count - number].covered > 0) {
+    for (unsigned number = 1; number <= LEVELS; number++) {
+        const sl_level *level = level_of(head, number);
+        if (level != NULL && level->covered > 0) {
             return &opens[number - 1];
         }
     }

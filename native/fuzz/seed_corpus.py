@@ -204,7 +204,7 @@ def step_input(
 
 FULL_STATE = (
     b"\x02\x7f\x00\x7f"
-    + b"".join(b"\x62!" + bytes([33 + each % 90]) + b"\x05" for each in range(90))
+    + b"".join(b"\x62!" + bytes([33 + each]) + b"\x05" for each in range(90))
     + b"".join(b'\x62"' + bytes([33 + each]) + b"\x05" for each in range(37)),
     b"",
 )

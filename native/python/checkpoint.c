@@ -34,7 +34,7 @@ static bool read_node(PyObject *node, sl_node_view *found)
     return true;
 }
 
-/* The nodes of a list's open levels, empty where none is known. */
+/* The nodes of open levels of a list or a state, empty where none is known. */
 static bool read_opens(PyObject *opens, sl_node_view *found)
 {
     Py_ssize_t count = opens == NULL ? -1 : PyTuple_Size(opens);

@@ -27,7 +27,7 @@ STEP_REMOVE: Final = 5
 """Takes a channel out, if it is there. Payload: empty."""
 
 STEP_LEVELS: Final[int] = lib.SL_STEP_LEVELS
-"""So many levels of a list, above its items, may take what has closed below them."""
+"""So many levels above the entries of a list or a state may take what has closed below them."""
 
 _begin: Callable[..., None] = lib.sl_step_begin
 _put: Callable[..., int] = lib.sl_step_put

@@ -247,7 +247,7 @@ def _read_opens(reader: Batch, root: Node) -> tuple[tuple[bytes, int, int], ...]
 def _opens_after(
     before: tuple[tuple[bytes, int, int], ...], places: Sequence[int], nodes: Nodes, lsn: int
 ) -> tuple[tuple[bytes, int, int], ...]:
-    """Return a list's open levels after an append: those made, which have places, the others as they were."""
+    """Return the open levels of a list or a state after a step: those made, which have places, the others as before."""
     opens = list(before)
     for level in range(STEP_LEVELS):
         at, content_end, end = places[3 * level : 3 * level + 3]

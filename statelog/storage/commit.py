@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _READER_CHECK_COMMITS = 256
-"""Groups between two looks for readers that died, which cost microseconds; if the next comes this way, not past it."""
+"""So many groups at least lie between two looks for readers that died. Who goes the way in C does not look."""
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
