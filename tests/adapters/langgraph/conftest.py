@@ -1,9 +1,19 @@
-"""What tests of the store and of the cache share."""
+"""What the adapter's tests share."""
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from clocks import Clock
+
+
+@pytest.fixture(autouse=True)
+def _leaves_the_serialiser_of_all_savers():
+    """Savers that are given no serialiser have one between them: changed by one test, it is so in all after it."""
+    yield
+    base = sys.modules.get("langgraph.checkpoint.base")
+    assert base is None or vars(base.BaseCheckpointSaver.serde).keys().isdisjoint({"dumps_typed", "loads_typed"})
 
 
 @pytest.fixture

@@ -216,6 +216,7 @@ def test_pieces_count_towards_the_bound():
 
 
 def test_a_serialiser_whose_methods_were_replaced_is_asked_each_time(saver):
+    saver.serde = JsonPlusSerializer()  # the one it has is every saver's
     put(saver, [HumanMessage("x" * 50, id="1")] * 8)
     loaded, loads = [], saver.serde.loads_typed
     for _ in range(3):
