@@ -14,7 +14,6 @@ from statelog.adapters.langgraph.names import (
     Place,
     channel_name,
     checkpoint_prefix,
-    writes_prefix,
     writes_range,
 )
 from statelog.adapters.langgraph.ordering import Ordered
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
 
 _ALL = 1 << 62
 _BASES_MAX = 256
-_PREFIXES_MAX = 512
+_PASSED_MAX = 512
+"""Of so many checkpoints before it pending writes are looked through for what a DeltaChannel is made of."""
 
 
 class Trail(NamedTuple):
@@ -47,30 +47,42 @@ class Trail(NamedTuple):
 
     number: int
     """Of checkpoints passed."""
-    prefixes: tuple[str, ...]
-    """Of the names of pending writes of the last ones."""
+    passed: tuple[Any, ...]
+    """Namespace and id of the last one, and the same of those before it; empty behind the first that is known."""
     snapshots: Mapping[str, tuple[int, Checkpoint]]
     """Where channels were stored last: the number, and the checkpoint."""
 
     def after(self, snapshots: Sequence[str], made: Checkpoint | None, own: Own) -> Trail:
         """Return the trail one checkpoint on, where some channels were stored."""
-        prefixes = (*self.prefixes[1 - _PREFIXES_MAX :], checkpoint_prefix(own.namespace, own.id))
-        known = self.snapshots
+        known, passed = self.snapshots, self.passed
         if snapshots and made is not None:
             known = {**known, **dict.fromkeys(snapshots, (self.number, made))}
-        return Trail(self.number + 1, prefixes, known)
+        if self.number % _PASSED_MAX == 0:  # who keeps the last one keeps all: let go of the oldest
+            last, passed = self.last(_PASSED_MAX), ()
+            for namespace, id in reversed(last):
+                passed = (namespace, id, passed)
+        return Trail(self.number + 1, (own.namespace, own.id, passed), known)
+
+    def last(self, count: int) -> list[tuple[str, str]]:
+        """Return namespace and id of at most so many checkpoints, the last one first."""
+        found: list[tuple[str, str]] = []
+        rest = self.passed
+        while rest and len(found) < count:
+            namespace, id, rest = rest
+            found.append((namespace, id))
+        return found
 
     def twins(self, snapshots: Sequence[str], asked: Place) -> Twins:
         """Return where items may lie of what is put on top of a checkpoint, some channels as they are stored."""
-        prefixes = [writes_prefix(asked)]
+        count = 0
         held: list[tuple[Checkpoint, str]] = []
         for name in snapshots:
             number, checkpoint = self.snapshots.get(name, (0, None))
-            passed = min(self.number - number, len(self.prefixes))
-            prefixes = max(prefixes, [*self.prefixes[len(self.prefixes) - passed :]], key=len)
+            count = max(count, self.number - number)
             if checkpoint is not None:
                 held.append((checkpoint, name))
-        return Twins(WRITES_BRANCH, [*map(writes_range, reversed(prefixes))], held)
+        places = self.last(min(count, _PASSED_MAX)) or [(asked.namespace, asked.id)]
+        return Twins(WRITES_BRANCH, [writes_range(checkpoint_prefix(*place)) for place in places], held)
 
 
 NO_TRAIL = Trail(0, (), {})
