@@ -35,7 +35,9 @@ static PyMemberDef environment_members[] = {
 static PyMemberDef keeper_members[] = {
     NUMBER("commits", KEEPER_COMMITS), FLAG("is_at_work", KEEPER_IS_AT_WORK), FLAG("flushes", KEEPER_FLUSHES), END,
 };
-static PyMemberDef look_members[] = {TIME("look_at_s"), END};
+static PyMemberDef look_members[] = {
+    NUMBER("descriptor", LOOK_DESCRIPTOR), NUMBER("place", LOOK_PLACE), NUMBER("turn_us", LOOK_TURN_US), TIME("look_at_s"), END,
+};
 static PyMemberDef steady_members[] = {
     OBJECT("_session", STEADY_SESSION), NUMBER("at", STEADY_AT), NUMBER("end", STEADY_END), NUMBER("lsn", STEADY_LSN),
     NUMBER("flushed", STEADY_FLUSHED), NUMBER("_epoch", STEADY_EPOCH), NUMBER("_descriptor", STEADY_DESCRIPTOR),

@@ -1,8 +1,10 @@
 /* What a commit or rollback alone looks at, and makes (scene.h). */
+#define _GNU_SOURCE
 #include "scene.h"
 
 #ifndef _WIN32
 
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +39,25 @@ static bool is_outside(const scene *seen)
     return is_outside;
 }
 
+/* Whether no other process waits to write, or to open the store, as `FileLocks.is_awaited` looks, once a turn. */
+static bool is_awaited_by_none(marks *locks, double now_s)
+{
+    if (locks->time_s > now_s) {
+        return true;
+    }
+#ifdef F_OFD_GETLK
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)locks->numbers[LOOK_PLACE], .l_len = 1,
+    };
+    if (locks->numbers[LOOK_TURN_US] > 0 && fcntl((int)locks->numbers[LOOK_DESCRIPTOR], F_OFD_GETLK, &lock) == 0 &&
+        lock.l_type == F_UNLCK) {
+        locks->time_s = now_s + 1e-6 * (double)locks->numbers[LOOK_TURN_US];
+        return true;
+    }
+#endif
+    return false;
+}
+
 /* Whether nobody is at work in the environment, and nothing is due but a commit. */
 static bool is_quiet(const scene *seen, bool is_flushed)
 {
@@ -49,7 +70,7 @@ static bool is_quiet(const scene *seen, bool is_flushed)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     double now_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    return is_none(committer->objects[COMMITTER_LEADER]) && seen->locks->time_s > now_s &&
+    return is_none(committer->objects[COMMITTER_LEADER]) && is_awaited_by_none(seen->locks, now_s) &&
            marks_of(parts[PART_WAKE])->time_s > now_s &&
            environment->numbers[ENVIRONMENT_PROCESS_ID] == getpid() && environment->numbers[ENVIRONMENT_WRITER_THREAD] == 0 &&
            !environment->flags[ENVIRONMENT_IS_SHUT] && deferred->numbers[DEFERRED_SETTLING_THREAD] == 0 &&

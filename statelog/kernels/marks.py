@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     class LookMarks:
         """Of what is looked at again after a while."""
 
+        descriptor: int
+        place: int
+        turn_us: int
         look_at_s: float
 
     class SteadyMarks:

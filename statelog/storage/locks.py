@@ -78,14 +78,16 @@ class FileLocks(LookMarks):
         path: for messages.
     """
 
-    __slots__ = ("_path", "descriptor", "supported")
+    __slots__ = ("_path", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
         self._path = path
         self.look_at_s = 0.0
-        """When to look again for another process that waits."""
+        """When to look again for another process that waits; commits in C do so, too."""
+        self.place = _WAITING_AT
+        self.turn_us = int(_TURN_S * 1e6) if self.supported else 0
 
     def acquire_presence(self, timeout_s: float) -> None:
         """Say that this process has the store open.

@@ -28,7 +28,7 @@ KINDS = {
     ),
     marks.WaitingMarks: (["records", "rows", "last"], ["first_lsn", "size_bytes", "count"], []),
     marks.LastMarks: (["transaction", "memory"], ["changes"], []),
-    marks.LookMarks: ([], [], []),
+    marks.LookMarks: ([], ["descriptor", "place", "turn_us"], []),
     marks.CacheMarks: (["_young"], ["_size", "_half", "_overhead"], []),
 }
 

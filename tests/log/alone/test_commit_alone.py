@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -16,6 +17,7 @@ import statelog
 from statelog import kernels
 from statelog.log.direct import DirectCommit
 from statelog.storage import steady
+from statelog.storage.locks import _WAITING_SHARED, FileLocks
 
 SCHEMA = {"x": None, "log": operator.add}
 
@@ -91,12 +93,29 @@ def _set(owner, name, value):
 
 
 @contextmanager
+def _set_all(owner, **values):
+    with ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(_set(owner, name, value))
+        yield
+
+
+@contextmanager
 def _inside(committer):
     committer.inside.add(threading.get_ident())
     try:
         yield
     finally:
         committer.inside.discard(threading.get_ident())
+
+
+@contextmanager
+def _awaited(environment):
+    """Another process waits, and it is time to look whether one does."""
+    with environment.path.open("r+b") as file, _set(environment.locks, "look_at_s", 0.0):
+        others = FileLocks(file.fileno(), environment.path)
+        assert others._try(_WAITING_SHARED)
+        yield
 
 
 @contextmanager
@@ -124,7 +143,9 @@ SIGNS = {
     "a journal to be filled": lambda environment: _set(environment.steady, "_size_bytes", 0),
     "no keeper": lambda environment: _set(environment.keeper, "is_at_work", False),  # noqa: FBT003
     "nobody who flushes, or one who waits": _nobody_who_flushes,
-    "another process that may wait": lambda environment: _set(environment.locks, "look_at_s", 0.0),
+    "another process that waits": _awaited,
+    "locks that cannot be looked at": lambda environment: _set_all(environment.locks, look_at_s=0.0, descriptor=-1),
+    "locks that there are not": lambda environment: _set_all(environment.locks, look_at_s=0.0, turn_us=0),
     "a waiter": lambda environment: _set(environment.wake, "look_at_s", 0.0),
     "another's changes": lambda environment: _set(environment.deferred.waiting.last, "changes", 10**6),
     "nothing that waits": lambda environment: _set(environment.deferred.waiting, "last", None),
@@ -146,6 +167,21 @@ def test_nothing_is_done_where_somebody_is_at_work(store, way, sign):
     assert store._engine.last is last
     assert way.kernel(*way.last) is not None  # the negative control: without the sign it is made
     assert everything(environment) != before
+
+
+@pytest.mark.usefixtures("thread")
+def test_whether_others_wait_is_looked_at_once_a_turn(store, way):
+    locks = store._engine.environment.locks
+    locks.look_at_s = 0.0
+    before = time.monotonic()
+    assert way.kernel(*way.last) is not None
+    assert before + 0.004 < locks.look_at_s < time.monotonic() + 0.006
+    with _awaited(store._engine.environment):
+        locks.look_at_s = time.monotonic() + 60
+        assert way.kernel(*way.last) is not None
+        locks.look_at_s = 0.0
+        assert way.kernel(*way.last) is None
+        assert locks.look_at_s == 0.0
 
 
 @pytest.mark.parametrize(
