@@ -127,17 +127,25 @@ static int flush(const scene *seen)
     return error;
 }
 
+/* Whether what waits is still what `sl_scene_look` found. */
+static bool is_unchanged(const scene *seen)
+{
+    const marks *waiting = marks_of(seen->waiting);
+    if (seen->is_first) {
+        return is_none(waiting->objects[WAITING_LAST]) && PyList_Size(seen->records) == 0;
+    }
+    return waiting->objects[WAITING_LAST] == seen->transaction &&
+           waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) == seen->lsn;
+}
+
 /* Put it among what waits, if that is what it was before the flush; false: Python is to do it, from the beginning. The lock
  * comes before the looks: to take it may run a finalizer, which may have all that waits put into LMDB. */
 static bool enter(const scene *seen, const brought *all)
 {
-    const marks *waiting = marks_of(seen->waiting);
     bool is_in = false;
     int is_collecting = PyGC_Disable();
     bool is_locked = try_lock(seen->state, seen->parts[PART_SECOND_LOCK]);
-    if (is_locked && seen->deferred->objects[DEFERRED_WAITING] == seen->waiting &&
-        waiting->objects[WAITING_LAST] == seen->transaction &&
-        waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) == seen->lsn) {
+    if (is_locked && seen->deferred->objects[DEFERRED_WAITING] == seen->waiting && is_unchanged(seen)) {
         is_in = PyDict_Update(seen->rows, all->rows) == 0 &&
                 PyList_Append(seen->records, PyTuple_GetItem(all->made, MADE_RECORD)) == 0;
     }
@@ -224,7 +232,6 @@ PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t 
     scene seen;
     brought all = {NULL, NULL, NULL};
     PyObject *made = NULL;
-    bool is_locked = false;
     PyObject *thread = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
     if (!sl_scene_open(&seen, module, args, count, 4) || thread == NULL) {
         sl_scene_close(&seen);
@@ -232,10 +239,8 @@ PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t 
         return NULL;
     }
     int is_collecting = PyGC_Disable(); /* up to the flush: its finalizers would be Python code */
-    if (sl_scene_look(&seen, true) && sl_scene_make(&seen, &all)) {
-        is_locked = try_lock(seen.state, seen.parts[PART_FIRST_LOCK]);
-    }
-    if (is_locked && mark(&seen, args[3], thread)) {
+    bool is_locked = sl_scene_look(&seen, true) && try_lock(seen.state, seen.parts[PART_FIRST_LOCK]); /* who waits has it else */
+    if (is_locked && sl_scene_make(&seen, &all) && mark(&seen, args[3], thread)) {
         made = commit(&seen, &all, is_collecting);
         is_collecting = 0;
     } else {

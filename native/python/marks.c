@@ -21,10 +21,11 @@ static PyMemberDef committer_members[] = {
 };
 static PyMemberDef deferred_members[] = {
     OBJECT("transaction", DEFERRED_TRANSACTION), OBJECT("waiting", DEFERRED_WAITING),
-    OBJECT("journaled", DEFERRED_JOURNALED), NUMBER("settling_thread", DEFERRED_SETTLING_THREAD),
+    OBJECT("journaled", DEFERRED_JOURNALED), OBJECT("applied", DEFERRED_APPLIED),
+    NUMBER("settling_thread", DEFERRED_SETTLING_THREAD),
     NUMBER("apart", DEFERRED_APART), NUMBER("commits", DEFERRED_COMMITS), NUMBER("_size_bytes_max", DEFERRED_SIZE_MAX),
     NUMBER("_pages_max", DEFERRED_PAGES_MAX), NUMBER("_records_max", DEFERRED_RECORDS_MAX),
-    NUMBER("number", DEFERRED_NUMBER), FLAG("has_room", DEFERRED_HAS_ROOM), END,
+    NUMBER("number", DEFERRED_NUMBER), FLAG("has_room", DEFERRED_HAS_ROOM), FLAG("is_on", DEFERRED_IS_ON), END,
 };
 static PyMemberDef environment_members[] = {
     OBJECT("locks", ENVIRONMENT_LOCKS), OBJECT("handles", ENVIRONMENT_HANDLES),

@@ -78,11 +78,36 @@ static bool is_quiet(const scene *seen, bool is_flushed)
            is_none(deferred->objects[DEFERRED_TRANSACTION]) && keeper->flags[KEEPER_IS_AT_WORK] &&
            !seen->steady->flags[STEADY_IS_BROKEN] && is_outside(seen) &&
            (is_flushed ? committer->numbers[COMMITTER_EXPECTED] == 1 && is_free(state, parts[PART_MUTEX])
-                       : keeper->flags[KEEPER_FLUSHES] != 0) &&
-           is_free(state, parts[PART_FIRST_LOCK]) && is_free(state, parts[PART_SECOND_LOCK]);
+                       : keeper->flags[KEEPER_FLUSHES] != 0 && is_free(state, parts[PART_FIRST_LOCK])) &&
+           is_free(state, parts[PART_SECOND_LOCK]);
 }
 
-/* Whether the caller's last commit is the one that waits last, and the journal has room behind it. */
+/* Find the transaction to go on with, and whether the log ends with it; false where Python must look. */
+static bool find_transaction(scene *seen)
+{
+    const marks *waiting = marks_of(seen->waiting);
+    const marks *deferred = seen->deferred;
+    PyObject *last = waiting->objects[WAITING_LAST];
+    seen->is_first = is_none(last);
+    seen->transaction = shared(seen->is_first ? deferred->objects[DEFERRED_APPLIED] : last);
+    seen->records = shared(waiting->objects[WAITING_RECORDS]);
+    seen->rows = shared(waiting->objects[WAITING_ROWS]);
+    if (!sl_marks_are(seen->state, seen->transaction, MARKS_TRANSACTION) || seen->records == NULL || seen->rows == NULL ||
+        !PyList_CheckExact(seen->records) || !PyDict_CheckExact(seen->rows)) {
+        return false;
+    }
+    if (!seen->is_first) {
+        return waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) == seen->lsn;
+    }
+    const marks *transaction = marks_of(seen->transaction);
+    PyObject *group = transaction->objects[TRANSACTION_APPENDED];
+    return deferred->flags[DEFERRED_IS_ON] && transaction->numbers[TRANSACTION_NUMBER] == deferred->numbers[DEFERRED_NUMBER] &&
+           !is_none(group) && PyList_CheckExact(group) &&
+           transaction->numbers[TRANSACTION_FIRST_LSN] + PyList_Size(group) == seen->lsn &&
+           PyList_Size(seen->records) == 0 && PyDict_Size(seen->rows) == 0;
+}
+
+/* Whether the caller's last commit is the one to go on with, and the journal has room behind it. */
 static bool look(scene *seen)
 {
     const module_state *state = seen->state;
@@ -92,25 +117,18 @@ static bool look(scene *seen)
     if (!sl_marks_are(state, seen->last, MARKS_LAST) || !sl_marks_are(state, seen->waiting, MARKS_WAITING)) {
         return false;
     }
-    const marks *waiting = marks_of(seen->waiting);
     const marks *last = marks_of(seen->last);
-    seen->transaction = shared(waiting->objects[WAITING_LAST]);
-    if (!sl_marks_are(state, seen->transaction, MARKS_TRANSACTION) ||
-        last->objects[LAST_TRANSACTION] != seen->transaction ||
+    seen->lsn = steady->numbers[STEADY_LSN] + 1;
+    seen->at = steady->numbers[STEADY_AT];
+    if (!find_transaction(seen) || last->objects[LAST_TRANSACTION] != seen->transaction ||
         last->numbers[LAST_CHANGES] != marks_of(seen->transaction)->numbers[TRANSACTION_CHANGES] ||
         marks_of(seen->transaction)->numbers[TRANSACTION_NUMBER] <= 0) {
         return false;
     }
     seen->memory = shared(last->objects[LAST_MEMORY]);
-    seen->records = shared(waiting->objects[WAITING_RECORDS]);
-    seen->rows = shared(waiting->objects[WAITING_ROWS]);
     seen->session = shared(steady->objects[STEADY_SESSION]);
-    seen->lsn = steady->numbers[STEADY_LSN] + 1;
-    seen->at = steady->numbers[STEADY_AT];
-    return seen->memory && seen->records && seen->rows && seen->session && PyList_CheckExact(seen->records) &&
-           PyDict_CheckExact(seen->rows) && seen->lsn > 0 && seen->at >= 0 && steady->numbers[STEADY_FLUSHED] >= 0 &&
+    return seen->memory && seen->session && seen->lsn > 0 && seen->at >= 0 && steady->numbers[STEADY_FLUSHED] >= 0 &&
            steady->numbers[STEADY_EPOCH] >= 0 && steady->numbers[STEADY_DESCRIPTOR] >= 0 &&
-           waiting->numbers[WAITING_FIRST_LSN] + PyList_Size(seen->records) == seen->lsn &&
            steady->numbers[STEADY_SIZE] - seen->at >= GROUP_SIZE_MAX;
 }
 
@@ -392,6 +410,10 @@ void sl_scene_note(const scene *seen, const brought *all, bool is_flushed)
     steady->numbers[STEADY_LSN] = seen->lsn;
     if (is_flushed) {
         steady->numbers[STEADY_FLUSHED] = seen->lsn;
+    }
+    if (seen->is_first) {
+        waiting->numbers[WAITING_FIRST_LSN] = seen->lsn;
+        set_member(waiting, WAITING_LAST, seen->transaction);
     }
     waiting->numbers[WAITING_SIZE] = size;
     waiting->numbers[WAITING_COUNT]++;

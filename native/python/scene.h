@@ -43,6 +43,7 @@ typedef struct {
     PyObject *caller;
     PyObject *direct;
     bool is_rollback;
+    bool is_first; /* nothing waits: what was put into LMDB last is gone on with */
     PyObject *now_us;
     PyObject *last;
     PyObject *waiting;
@@ -66,7 +67,8 @@ typedef struct {
 bool sl_scene_open(scene *seen, PyObject *module, PyObject *const *args, Py_ssize_t count, Py_ssize_t wanted);
 void sl_scene_close(scene *seen);
 
-/* Whether nobody is at work in the environment, nothing is due but a commit, and the caller's last is what waits last. */
+/* Whether nobody is at work in the environment, nothing is due but a commit, and the caller's last is what waits last; or,
+ * where nothing waits, what LMDB got last. */
 bool sl_scene_look(scene *seen, bool is_flushed);
 
 /* Make the checkpoint, after which the caller remembers nothing until it is in; false, and nothing was done, or what is

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         transaction: Any
         waiting: Any
         journaled: Any
+        applied: Any
         settling_thread: int
         apart: int
         commits: int
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         _records_max: int
         number: int
         has_room: bool
+        is_on: bool
 
     class EnvironmentMarks:
         """Of `storage.environment.Environment`."""

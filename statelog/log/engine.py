@@ -74,7 +74,7 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
-        self._committer.entries.add(Engine._learn_policy.__code__)
+        self._committer.entries |= {Engine._learn_policy.__code__, Engine._take_up.__code__}
         self._fast_path = environment.fast_path
         self._parts = (*environment.fast_path.parts, channel_keys, self.cache)
         self._is_flushed = environment.is_flushed_at_commit
@@ -152,14 +152,14 @@ class Engine:
             self._check_open()
         made: Made | Head | None = None
         if isinstance(direct, (DirectCommit, DirectRollback)) and not armed:
-            if is_flushed and self._is_flushed:
-                made = commit_flushed(self._parts, self, direct, _new_request(Request))
-            else:
-                made = commit_alone(self._parts, self, direct)
-                if made is None and self._committer.leader is not None and self._may_wait():
-                    with self.environment.write_lock:
-                        pass
-                    made = commit_alone(self._parts, self, direct)
+            is_flushed_here = is_flushed and self._is_flushed
+            made = self._try_kernel(direct, is_flushed=is_flushed_here)
+            if made is None and not is_flushed_here and self._committer.leader is not None and self._may_wait():
+                with self.environment.write_lock:
+                    pass
+                made = self._try_kernel(direct, is_flushed=False)
+            if made is None and self._take_up():
+                made = self._try_kernel(direct, is_flushed=is_flushed_here)
         if isinstance(made, Head):
             return made
         if made is None:
@@ -170,6 +170,28 @@ class Engine:
         if rows is not None and data is not None:
             self.cache.put_nodes(made[1], rows, data)
         return made[0]
+
+    def _try_kernel(self, direct: DirectCommit | DirectRollback, *, is_flushed: bool) -> Made | Head | None:
+        made: Made | Head | None
+        if is_flushed:
+            made = commit_flushed(self._parts, self, direct, _new_request(Request))
+        else:
+            made = commit_alone(self._parts, self, direct)
+        return made
+
+    def _take_up(self) -> bool:
+        """Have commits wait behind the last one, which LMDB has already; False if somebody may be in the way."""
+        committer, caller, deferred = self._committer, get_ident(), self.environment.deferred
+        last = self.last
+        if deferred.is_on or last is None or last.transaction is not deferred.applied:
+            return False
+        if committer.leader is not None or not self._may_wait():
+            return False
+        try:
+            committer.inside.add(caller)  # what interrupts it must not commit: who turns it on holds the lock
+            return deferred.take_up()
+        finally:
+            committer.inside.discard(caller)
 
     def _may_wait(self) -> bool:
         """Tell whether this thread may wait for who commits; in a forked child that is nobody."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from os import getpid
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -34,11 +35,11 @@ from statelog.storage.writing import Stage
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
 
-_COMMITS_TO_PAY = 4
-"""So many have to wait together for it to pay: to begin and to end costs as much as some save."""
+_COMMITS_TO_PAY = 2
+"""So many have to wait together before a reader comes for it to pay: LMDB's transaction then serves one commit."""
 
 _COMMITS_APART = 8
-"""Of commits that are made at once after it did not pay."""
+"""Of commits that are made at once after it did not pay, or after one that could not wait."""
 
 _ROWS_MAX = 24
 """Entries of the index that one transaction may put."""
@@ -80,6 +81,8 @@ class Deferred(DeferredMarks):
         self.transaction: DeferredTransaction | None = None
         self.journaled: DeferredTransaction | None = None
         """The one that is in the journal, and may not wait yet."""
+        self.applied: DeferredTransaction | None = None
+        """The last one that LMDB got."""
         self._end = 0
         """Pages that LMDB has taken."""
         self._records_max = self._size_bytes_max = self._pages_max = 0
@@ -165,7 +168,7 @@ class Deferred(DeferredMarks):
         environment = self._environment
         steady = environment.steady
         room = environment.headroom.room(self._end, _ROWS_MAX, _GROUP_SHARE_MAX)
-        self._pages_max = min(steady.held.left(), room)
+        self._pages_max = room if steady.held.left() >= 0 else -1  # else not to the last page: many commits hold few
         records, size_bytes = steady.left()
         self._records_max = min(DEFERRED_RECORDS_MAX, records)
         self._size_bytes_max = min(DEFERRED_SIZE_BYTES_MAX, size_bytes)
@@ -201,6 +204,24 @@ class Deferred(DeferredMarks):
         finally:
             if not self.is_on:
                 locks.release_writer()
+
+    def take_up(self) -> bool:
+        """Have commits wait again, behind the last one that LMDB got; tell whether they do, or did already.
+
+        The caller holds nothing, and sees to it that nothing in this thread commits meanwhile.
+        """
+        environment = self._environment
+        if monotonic() >= environment.wake.look_at_s:
+            environment.wake.notify()  # who waits for commits looks, and finds none: but whether one waits is known
+        with environment.write_lock:
+            try:
+                if not (self.is_on or self.apart) and self.transaction is None:
+                    self._turn_on()
+            except BaseException:
+                if not self.is_on:
+                    environment.locks.release_writer()  # an interrupt may come as it is taken
+                raise
+        return self.is_on
 
     def commit(self, transaction: DeferredTransaction) -> None:
         """Put the commit into the journal, durably if it says so, and let it wait. On failure, `abort` follows.
@@ -295,7 +316,7 @@ class Deferred(DeferredMarks):
 
     def _settle(self, *, goes_on: bool) -> None:
         environment = self._environment
-        if self.waiting.last is not None and self.waiting.count < _COMMITS_TO_PAY:
+        if goes_on and self.waiting.last is not None and self.waiting.count < _COMMITS_TO_PAY:
             self.apart = _COMMITS_APART
         self._apply()
         if environment.is_shut:  # nobody can begin
@@ -330,6 +351,7 @@ class Deferred(DeferredMarks):
         size_bytes = sum(map(len, waiting.records))
         environment.steady.held.count(len(waiting.rows) + size_bytes // _PAGE_SIZE_BYTES + 1)
         waiting.last.number = self.number = number
+        self.applied = waiting.last
         self.waiting = Waiting()
         self._measure()
         if armed:

@@ -5,7 +5,8 @@ the commit before is gone on with.
 
 Invariant D5: what is done here is what `Committer.submit` and `Deferred` would do, with the same locks and marks. Where
 anything is not as the last commit left it, nothing is done, and they are asked. Invariant D6: plain writes that need no
-flush take one call, `kernels.commit_alone`, which nobody sees half-done; where that does nothing, this is asked.
+flush take one call, `kernels.commit_alone`, which nobody sees half-done; where that does nothing, this is asked. That
+one goes on with the last transaction that LMDB got, too, where none waits.
 """
 
 from __future__ import annotations

@@ -143,6 +143,7 @@ def test_a_snapshot_that_is_not_the_last_is_left_alone(store):
         for number in range(3):
             assert view.checkpoint_of(lsn, 0, 2) == known
             thread.commit({"n": number})
+            store._engine.environment.deferred.settle()
             assert find_version(view.transaction, lsn, 0, 2) is None
         assert view.checkpoint_of(lsn, 0, 5) is None
     with store.read() as view:
