@@ -180,15 +180,15 @@ class Engine:
         return made
 
     def _take_up(self) -> bool:
-        """Have commits wait behind the last one, which LMDB has already; False if somebody may be in the way."""
+        """Have one more commit wait, behind what LMDB has got or gets; False if somebody is in the way."""
         committer, caller, deferred = self._committer, get_ident(), self.environment.deferred
         last = self.last
-        if deferred.is_on or last is None or last.transaction is not deferred.applied:
+        if last is None or last.transaction is not (deferred.waiting.last or deferred.applied):
             return False
-        if committer.leader is not None or not self._may_wait():
+        if (deferred.is_on and deferred.has_room) or committer.leader is not None or not self._may_wait():
             return False
         try:
-            committer.inside.add(caller)  # what interrupts it must not commit: who turns it on holds the lock
+            committer.inside.add(caller)  # what interrupts it must not commit: who takes up holds the lock
             return deferred.take_up()
         finally:
             committer.inside.discard(caller)

@@ -206,7 +206,7 @@ class Deferred(DeferredMarks):
                 locks.release_writer()
 
     def take_up(self) -> bool:
-        """Have commits wait again, behind the last one that LMDB got; tell whether they do, or did already.
+        """Have commits wait again, behind the last one that LMDB got, or gets now; tell whether there is room for one.
 
         The caller holds nothing, and sees to it that nothing in this thread commits meanwhile.
         """
@@ -215,13 +215,18 @@ class Deferred(DeferredMarks):
             environment.wake.notify()  # who waits for commits looks, and finds none: but whether one waits is known
         with environment.write_lock:
             try:
-                if not (self.is_on or self.apart) and self.transaction is None:
-                    self._turn_on()
-            except BaseException:
+                if self.transaction is None and not environment.is_shut:
+                    if self.is_on and not self.has_room:
+                        self._make_room()
+                    elif not (self.is_on or self.apart):
+                        self._turn_on()
+            except BaseException as error:
                 if not self.is_on:
                     environment.locks.release_writer()  # an interrupt may come as it is taken
+                if isinstance(error, StatelogError):  # the commit made at once meets it, too
+                    return False
                 raise
-        return self.is_on
+        return self.is_on and self.has_room
 
     def commit(self, transaction: DeferredTransaction) -> None:
         """Put the commit into the journal, durably if it says so, and let it wait. On failure, `abort` follows.

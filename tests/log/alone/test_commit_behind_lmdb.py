@@ -130,6 +130,48 @@ def test_after_a_rest_commits_are_made_to_wait_again(environment, thread, way, r
     assert thread.state["x"] == 9
 
 
+@pytest.mark.usefixtures("read")
+def test_where_no_more_may_wait_lmdb_gets_what_does(environment, thread, way):
+    turns, others = 0, 0
+    for number in range(5000):
+        is_full = not environment.deferred.has_room and environment.deferred.waiting.count > 1
+        made, epoch = way.made, environment.steady._epoch
+        thread.commit({"x": number})
+        if is_full and environment.steady._epoch == epoch:
+            turns += way.made == made + 1 and environment.deferred.waiting.count == 1
+            others += way.made == made
+        put_off_looks(thread)
+    assert turns > 3
+    assert others < 3  # the last one of an epoch
+    assert thread.state["x"] == 4999
+
+
+def test_a_disk_that_refuses_lmdb_there_is_met_as_elsewhere(path, way, durability, monkeypatch):
+    """What waits is in the journal: nothing is lost, and nothing is written until the store was reopened."""
+    with statelog.open(path, durability=durability, interval_ms=60_000) as store:
+        thread = store.thread("t")
+        commit_until_made(thread, way)
+        deferred = store._engine.environment.deferred
+        while deferred.waiting.count < 2:
+            thread.commit({"x": "more"})
+        before = thread.commit({"x": "acknowledged"}).version
+
+        def refuse(_self, _waiting):
+            message = "refused"
+            raise StorageError(message)
+
+        monkeypatch.setattr(Deferred, "_put_all", refuse)
+        deferred.has_room = False
+        with pytest.raises(StorageError):
+            thread.commit({"x": "not"})
+        with pytest.raises(StorageError):
+            thread.commit({"x": "not either"})
+        monkeypatch.undo()
+    with statelog.open(path) as store:
+        assert (store.thread("t").version, store.thread("t").state["x"]) == (before, "acknowledged")
+        assert store.verify().ok
+
+
 def test_who_waits_for_commits_is_told_of_them_after_a_rest(environment, store, thread, rest):
     for number in range(3):
         rest()
