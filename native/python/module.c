@@ -113,6 +113,8 @@ static PyMethodDef methods[] = {
      "Return the event that a look-up has found, and the checkpoint's digest; None if its id is none."},
     {"group_of_one", (PyCFunction)(void (*)(void))sl_group_of_one, METH_FASTCALL,
      "Return one record as a group of the journal."},
+    {"pack_array", (PyCFunction)(void (*)(void))sl_pack_array, METH_FASTCALL,
+     "Return the item whose payload is a msgpack array; None where Python must make it."},
     {"plain_changes", (PyCFunction)(void (*)(void))sl_plain_changes, METH_FASTCALL,
      "Return what writes change, channel by channel; None where Python must find that out."},
     {"plain_commit", (PyCFunction)(void (*)(void))sl_plain_commit, METH_FASTCALL,

@@ -20,6 +20,7 @@ from statelog.adapters.langgraph.values import (
     join,
     pack,
     pack_bytes,
+    pack_parts,
     pack_text,
     split_list,
     unpack,
@@ -27,7 +28,7 @@ from statelog.adapters.langgraph.values import (
     unpack_text,
 )
 from statelog.adapters.packed import MSGPACK
-from statelog.kernels.msgpack import join_array, split_array
+from statelog.kernels.msgpack import split_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ class BundledWrite(NamedTuple):
 class Encoded(NamedTuple):
     """The writes of a task, encoded."""
 
-    header: list[bytes]
+    header: list[str | bytes | None]
     behind: list[bytes]
 
 
@@ -78,31 +79,32 @@ def encode_writes(
         ValueTypeError: the serialiser refuses a value; the message names the channel.
 
     """
-    header = [pack_text(task_id), pack_text(path), pack_text(str(len(writes)))]
+    header: list[str | bytes | None] = [task_id, path, str(len(writes))]
     behind: list[bytes] = []
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
         is_msgpack = kind == MSGPACK
         parts = split_list(data) if is_msgpack else None
-        header += (pack_text(channel), pack_text(str(number)))
         if parts is not None:
-            header += (_TRUE, pack_text(str(len(parts))))
+            header += (channel, str(number), _TRUE, str(len(parts)))
             behind += map(pack, parts)
+        elif is_msgpack:
+            header += (channel, str(number), None, data)
         else:
-            header += (_NIL, data) if is_msgpack else (pack_text(kind), pack_bytes(data))
+            header += (channel, str(number), kind, pack_bytes(data))
     return _new(Encoded, (header, behind))
 
 
 def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
     """Return the item of the writes of some tasks."""
-    packed = pack(join_array([_NIL, *chain.from_iterable(task.header for task in tasks)]))
+    packed = pack_parts([None, *chain.from_iterable(task.header for task in tasks)])
     behind = [*chain.from_iterable(task.behind for task in tasks)]
     return items.pack_list([packed, *behind]) if behind else packed
 
 
 def encode_alone(task: Encoded) -> bytes:
     """Return the item of a task's writes that are stored by themselves."""
-    packed = pack(join_array([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]]))
+    packed = pack_parts([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]])
     return items.pack_list([packed, *task.behind]) if task.behind else packed
 
 
@@ -150,9 +152,8 @@ def read_bundle(stored: items.Stored) -> list[bytes]:
 def join_bundles(held: bytes, new: bytes) -> bytes:
     """Return the item of two that were to be stored under one name, both `encode_bundles`'."""
     first, more = read_bundle(held), read_bundle(new)
-    header = [*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]]
     behind = [*first[1:], *more[1:]]
-    packed = pack(join_array(header))
+    packed = pack_parts([*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]])
     return items.pack_list([packed, *behind]) if behind else packed
 
 

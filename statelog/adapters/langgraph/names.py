@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from binascii import b2a_base64
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,8 @@ from statelog.errors import UsageError
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from langchain_core.runnables import RunnableConfig
 
 CHECKPOINT_CHANNEL = "langgraph:checkpoint"
@@ -115,9 +117,14 @@ def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:
     }
 
 
-def _digest(*parts: str, size: int = 16) -> str:
-    data = b"".join(len(part).to_bytes(4, "big") + part.encode("utf-8", "surrogatepass") for part in parts)
-    return blake2b(data, digest_size=size, person=b"stlg-langgraph").hexdigest()
+def _hash(parts: Sequence[str], size: int) -> Any:
+    data = b"".join([len(part).to_bytes(4) + part.encode("utf-8", "surrogatepass") for part in parts])
+    return blake2b(data, digest_size=size, person=b"stlg-langgraph")
+
+
+def _digest(*parts: str) -> str:
+    digest: str = _hash(parts, 16).hexdigest()
+    return digest
 
 
 def checkpoint_name(namespace: str, id: str) -> str:
@@ -183,7 +190,7 @@ def group_name(prefix: str, time_us: int) -> str:
 
 def _short_digest(*parts: str) -> str:
     """Return 64 bits, of ASCII that sorts behind `+`."""
-    return _digits(int(_digest(*parts, size=8), 16), _TASK_WIDTH)
+    return _digits(int.from_bytes(_hash(parts, 8).digest()), _TASK_WIDTH)
 
 
 @lru_cache(maxsize=256)
@@ -192,7 +199,8 @@ def _index_digits(index: int) -> str:
 
 
 def _digits(number: int, width: int) -> str:
-    return b64encode(number.to_bytes(_SIZE_BYTES_MAX)).translate(_DIGITS)[_DIGITS_MAX - width :].decode()
+    digits = b2a_base64(number.to_bytes(_SIZE_BYTES_MAX), newline=False)
+    return digits.translate(_DIGITS)[_DIGITS_MAX - width :].decode()
 
 
 def writes_range(prefix: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from statelog.adapters.packed import MSGPACK, SNAPSHOT, Packed, Serialised
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
+from statelog.kernels.objects import pack_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,6 +77,14 @@ class Parts(dict[bytes, Joined]):
 def pack(data: bytes) -> bytes:
     """Return the item of a value that is msgpack already."""
     return items.wrap(_PREFIX, data)
+
+
+def pack_parts(parts: list[str | bytes | None]) -> bytes:
+    """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
+    item = pack_array(_PREFIX, parts)
+    if item is None:
+        item = pack(join_array([part if isinstance(part, bytes) else pack_text(part) for part in parts]))
+    return item
 
 
 def unpack(item: bytes) -> bytes:
@@ -204,10 +213,7 @@ class Codec:
     def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
         """Return one item of some texts and a value."""
         kind, data = self.dump(value, what)
-        texts = [pack_text(part) for part in parts]
-        if kind == MSGPACK:
-            return pack(join_array([*texts, data]))
-        return pack(join_array([*texts, pack_text(kind), pack_bytes(data)]))
+        return pack_parts([*parts, data] if kind == MSGPACK else [*parts, kind, pack_bytes(data)])
 
     @staticmethod
     def decode_texts(item: bytes, number: int) -> list[str | None]:

@@ -27,7 +27,7 @@ from statelog.adapters.langgraph.bundles import (
 )
 from statelog.adapters.langgraph.names import WRITES_BRANCH, place_of, write_name, writes_prefix
 from statelog.adapters.langgraph.reading import decode_writes
-from statelog.adapters.langgraph.values import Codec, pack, pack_bytes, pack_text
+from statelog.adapters.langgraph.values import Codec, pack, pack_bytes, pack_parts, pack_text
 from statelog.kernels.msgpack import join_array
 from statelog.lineage import Lineage
 
@@ -44,6 +44,54 @@ values = st.one_of(
 writes = st.lists(
     st.tuples(st.integers(0, 40), st.text(max_size=4), values), unique_by=lambda write: write[0], min_size=1
 )
+
+
+class Text(str):
+    """A text that is not just one."""
+
+    __slots__ = ()
+
+
+parts = st.lists(
+    st.one_of(
+        st.none(),
+        st.text(max_size=40),
+        st.text("aé€😀", min_size=28, max_size=33),
+        st.sampled_from(
+            [
+                Text("text"),
+                "a lone \ud800 surrogate",
+                "\udfff" * 300,
+                "x" * 31,
+                "x" * 32,
+                "é" * 256,
+                "é" * 257,
+                "x" * 70_000,
+                b"\xc0",
+                b"\xa1x",
+            ]
+        ),
+        st.binary(min_size=1, max_size=300),
+    ),
+    max_size=20,
+)
+
+
+@given(parts)
+def test_parts_are_packed_as_one_by_one(found):
+    each = [part if isinstance(part, bytes) else pack_text(part) for part in found]
+    assert pack_parts(found) == pack(join_array(each))
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 65_535, 65_536, 200_000])
+def test_many_parts_are_packed_too(count):
+    assert pack_parts([None] * count) == pack(join_array([pack_text(None)] * count))
+
+
+@pytest.mark.parametrize("wrong", [3, ["x"], bytearray(b"x")], ids=str)
+def test_what_is_no_part_is_refused(wrong):
+    with pytest.raises((AttributeError, TypeError)):
+        pack_parts(["text", wrong])
 
 
 def encoded(*found, task="task", path="path"):
