@@ -307,6 +307,9 @@ class Store:
 
         Cut anywhere, the old file is there or the new one. It takes room for a second file until it is done.
 
+        Args:
+            progress: called with (entries copied, entries in all); it may read, and its commits raise UsageError.
+
         Raises:
             StoreLockedError: another process has the store open.
             StoreFullError: there is no room for a second file; the old one stays.

@@ -31,6 +31,7 @@ from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.failures import error_code, full_error, is_full
 from statelog.storage.faults import armed, point
 from statelog.storage.headroom import NoHeadroomError
+from statelog.storage.locks import is_owned
 from statelog.storage.requests import NONE, Request, wake_all
 from statelog.storage.waiting import NotDeferrableError
 from statelog.storage.writing import Stage, WriteTransaction
@@ -120,8 +121,8 @@ class Committer(CommitterMarks):
             raise UsageError(message, path=str(environment.path))
         if environment.deferred.settling_thread == thread:
             raise environment.deferred.settling_error()
-        if environment.gate._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition` asks its lock
-            message = "a commit cannot be made by what interrupts the beginning of a transaction"
+        if is_owned(environment.write_lock, environment.gate):
+            message = "a commit cannot be made by what interrupts who has the store alone, to compact it or to begin"
             raise UsageError(message, path=str(environment.path))
         request = Request(work, is_flushed=is_flushed, may_wait=may_wait)
         try:
@@ -222,8 +223,7 @@ class Committer(CommitterMarks):
         return (
             thread in (environment.writer_thread, environment.deferred.settling_thread)
             or thread in self.inside
-            or environment.gate._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - as `Condition` asks its lock
-            or environment.deferred.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
+            or is_owned(environment.write_lock, environment.gate, environment.deferred.lock)
         )
 
     def count(self, commits: int = 1) -> None:

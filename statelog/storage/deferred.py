@@ -27,7 +27,7 @@ from statelog.kernels import log_share
 from statelog.kernels.marks import DeferredMarks
 from statelog.limits import DEFERRED_GROUP_BYTES_MAX, DEFERRED_RECORDS_MAX, DEFERRED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
-from statelog.storage.locks import call_if_free
+from statelog.storage.locks import call_if_free, is_owned
 from statelog.storage.transactions import encode_lsn
 from statelog.storage.waiting import DeferredTransaction, NotDeferrableError, Waiting
 from statelog.storage.writing import Stage
@@ -311,7 +311,7 @@ class Deferred(DeferredMarks):
 
     def check_reader(self) -> None:
         """Refuse what has interrupted this thread where it holds `lock`: who has the gate waits for that."""
-        if self.lock._is_owned() and not self._environment.gate._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+        if is_owned(self.lock) and not is_owned(self._environment.gate):
             raise self.settling_error()
 
     def settling_error(self) -> UsageError:

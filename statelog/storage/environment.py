@@ -35,7 +35,7 @@ from statelog.storage.fast_path import FastPath
 from statelog.storage.flushing import make_name_durable
 from statelog.storage.headroom import Headroom
 from statelog.storage.keeper import Keeper
-from statelog.storage.locks import FileLocks
+from statelog.storage.locks import FileLocks, is_owned
 from statelog.storage.opening import Handles, open_handles
 from statelog.storage.options import Options
 from statelog.storage.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
@@ -226,11 +226,7 @@ class Environment(EnvironmentMarks):
                 transaction.abort()
 
     def flush_journal(self) -> None:
-        """Make durable what was committed without a flush.
-
-        Raises:
-            StorageError: it cannot be done. Facts: path.
-        """
+        """Make durable what was committed without a flush. Raises StorageError: it cannot be done. Facts: path."""
         self.steady.flush()
 
     def close(self) -> None:
@@ -285,13 +281,15 @@ class Environment(EnvironmentMarks):
         """Wait until transactions may begin, and enter `transaction` among the active ones.
 
         Raises:
-            ClosedError: the store is closed.
+            ClosedError: the store is closed. UsageError: this thread was interrupted where it lets nobody in.
             StorageError: an earlier `reopen` failed, and so does the new try; or LMDB refuses commits that wait for it.
         """
         active = self.active_transactions
         while True:
             active.discard(transaction)
             self.deferred.check_reader()
+            if self.is_shut and is_owned(self.gate):  # it would wait for what it has interrupted
+                raise UsageError(f"{self.path} cannot be used by what interrupts who shuts it", path=str(self.path))
             with self.gate:
                 self._check_open()
                 if self.handles is None:

@@ -19,7 +19,7 @@ import fcntl
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
 from statelog.kernels.marks import LookMarks
@@ -264,9 +264,14 @@ def is_same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
+def is_owned(*locks: Any) -> bool:
+    """Tell whether this thread has one of some locks that it may take again, as `threading.Condition` asks it."""
+    return any(lock._is_owned() for lock in locks)  # noqa: SLF001
+
+
 def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
     """Call `work` with a lock that can be had at once; it is let go wherever an interrupt comes."""
-    if lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+    if is_owned(lock):
         work()
         return
     is_taken = False
@@ -275,5 +280,5 @@ def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
         if is_taken:
             work()
     finally:
-        if is_taken or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - not before it is released
+        if is_taken or is_owned(lock):  # not before it is released
             lock.release()

@@ -47,6 +47,7 @@ from statelog.storage.journal import (
     write_broken,
     write_slot,
 )
+from statelog.storage.locks import is_owned
 from statelog.storage.marker import clear_marker, read_marker, set_marker
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Steady(SteadyMarks):
         self._pin: lmdb.Transaction | None = None
         self._pin_epoch = 0
         self.is_unsteady = False
-        self._flushing = threading.Lock()
+        self._flushing = threading.RLock()
         """Held during a flush: who comes meanwhile waits, and knows what it was for."""
         self.is_broken = False
 
@@ -242,16 +243,19 @@ class Steady(SteadyMarks):
         Raises:
             StorageError: it cannot be done; as for `advance`.
         """
+        interrupts = is_owned(self._flushing)  # a flush of this thread's, which is not done
         with self._flushing:
             if self.is_broken:
                 raise self._broken_error()
-            if self.is_dirty and self._descriptor >= 0:
+            if (self.is_dirty or interrupts) and self._descriptor >= 0:
                 self.is_dirty = False  # before: what is committed meanwhile is for the next time
                 lsn = self.lsn
                 try:
                     flush_file(self._descriptor)
                 except OSError as error:
                     raise self.break_off() from error
+                if self.is_broken:  # found by what interrupted this
+                    raise self._broken_error()
                 self.flushed = max(self.flushed, lsn)
 
     # --- steady snapshots -------------------------------------------------------------
@@ -458,7 +462,7 @@ class Steady(SteadyMarks):
 
     def leave_after_fork(self) -> None:
         """In the child: close the journal, and touch nothing else of the parent's."""
-        self._flushing = threading.Lock()  # a thread that the child has not may hold it
+        self._flushing = threading.RLock()  # a thread that the child has not may hold it
         self._forget()
 
     def _forget(self) -> None:
