@@ -308,6 +308,8 @@ class Committer(CommitterMarks):
             if armed:
                 point("deferred.before_journal")
             self._environment.deferred.commit(transaction)
+            for request in group:  # here: whom an interrupt leaves unsettled, though it is in, would be made again
+                request.settled = True
         except BaseException as error:
             if isinstance(error, Exception) and not (transaction.may_be_committed or self._environment.is_forked):
                 self._environment.deferred.give_up(transaction)
@@ -316,8 +318,6 @@ class Committer(CommitterMarks):
             if not isinstance(error, Exception):
                 raise
         else:
-            for request in group:
-                request.settled = True
             transaction.appended.clear()  # who remembers the transaction need not keep what it put
             transaction.rows.clear()
         self._environment.wake.notify()
@@ -346,13 +346,13 @@ class Committer(CommitterMarks):
             transaction.commit()
             if armed:
                 point("commit.after_lmdb_commit")
+            for request in group:  # as above
+                request.settled = True
         except BaseException as error:
             self.after_failure(transaction, group, error, attempts)
             if not isinstance(error, Exception):
                 raise
         else:
-            for request in group:
-                request.settled = True
             transaction.appended.clear()  # who remembers the transaction need not keep its records
         if transaction.changes:
             self._environment.wake.notify()

@@ -6,8 +6,9 @@ import pytest
 
 import statelog
 from statelog.errors import UsageError
-from statelog.storage import keeper
+from statelog.storage import commit, keeper
 from statelog.storage.locks import call_if_free
+from statelog.storage.requests import Request
 
 
 class Interrupt(BaseException):
@@ -103,3 +104,54 @@ def test_who_has_the_gate_does_not_wait_behind_anothers_commit(waiting):
     finally:
         left.set()
         leader.join()
+
+
+def request_that_interrupts(at):
+    """Return a type of requests: as the leader notes for the `at`th time that one is settled, it is interrupted."""
+    noted = []
+
+    class Noted(Request):
+        @property
+        def settled(self):
+            return self.__dict__.get("_settled", False)
+
+        @settled.setter
+        def settled(self, value):
+            if threading.current_thread().name == "leader" and value:
+                noted.append(self)
+                if len(noted) == at:
+                    raise Interrupt
+            self.__dict__["_settled"] = value
+
+    return Noted
+
+
+@pytest.mark.parametrize("may_wait", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment, append, monkeypatch, at, may_wait):
+    committer, outcomes, may_go = environment.committer, [], threading.Event()
+    monkeypatch.setattr(commit, "Request", request_that_interrupts(at))
+
+    def slow(transaction):
+        assert may_go.wait(20)
+        return append(transaction)
+
+    def submit(work=append):
+        try:
+            outcomes.append(committer.submit(work, may_wait=may_wait))
+        except Interrupt:
+            outcomes.append("interrupted")
+
+    threads = [threading.Thread(target=submit, args=(slow,))]
+    threads += [threading.Thread(target=submit, name=name) for name in ("leader", "second", "third")]
+    for number, thread in enumerate(threads):
+        thread.start()
+        while len(committer.queue) < number or committer.leader is None:
+            assert thread.is_alive()
+    may_go.set()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(str, outcomes)) == ["1", "3", "4", "interrupted"]
+    with environment.read() as transaction:
+        assert transaction.last_lsn() == 4
+    assert committer.submit(append) == 5
