@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import oracles
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.record import PERSONS
 
@@ -38,6 +38,9 @@ def checkpoints(draw):
     return line, draw(st.tuples(*[numbers] * 4)), (first, entries)
 
 
+PLAIN_CHECKPOINT = ((0, 0, 0, 0, 0), (0, 0, 0, 0), (0, []))
+
+
 @settings(deadline=None)
 @given(
     checkpoints(),
@@ -48,6 +51,8 @@ def checkpoints(draw):
     st.tuples(numbers, numbers),
     st.booleans(),
 )
+@example(PLAIN_CHECKPOINT, (bytes(20),) * 3, {"a leaf": "x" * 63, "another": "y" * 300}, None, {}, (0, 0), False)  # noqa: FBT003
+@example(PLAIN_CHECKPOINT, (bytes(20),) * 3, {"a leaf": "x" * 63}, "id", {}, (0, 0), True)  # noqa: FBT003
 def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update, id_, metadata, place, is_same):
     line, jump, (first, entries) = checkpoint
     state_digest, parent_digest, chain = given_digests
@@ -66,7 +71,7 @@ def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update
     begins = [0, *[row[3] for row in table]]
     for at, (type_, digest, content_end, _end) in zip(begins, table, strict=False):
         assert digest == digest_of(PERSONS[type_], nodes[at:content_end])
-    assert made.node_count == len(table) == (0 if is_same else made.places[-1][0] + 1)
+    assert made.node_count == len(table) == (0 if is_same else made.places[-1][-4] + 1)
     root = (state_digest, 77, 7) if is_same else (table[-1][1], 0, len(table) - 1)
     assert begins[-1] == len(nodes)
     assert made.root_digest == root[0]
