@@ -17,8 +17,7 @@ enum {
     ITEM_TRUE = 0xF5,
     ITEM_NULL = 0xF6,
     KEYS_MAX = 32,      /* of one map */
-    LEVELS_MAX = 32,    /* of one call: a thread's stack may be small */
-    KEPT_TEXT_MAX = 256 /* characters; a text beyond ASCII keeps its bytes once they were asked for: not of large ones */
+    LEVELS_MAX = 32     /* of one call: a thread's stack may be small */
 };
 
 typedef struct {
@@ -29,27 +28,14 @@ typedef struct {
 
 static bool put_text(sl_writer *out, PyObject *text)
 {
-    Py_ssize_t size;
-    if (PyUnicode_GetLength(text) <= KEPT_TEXT_MAX) {
-        const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
-        if (bytes == NULL) { /* a lone surrogate */
-            PyErr_Clear();
-            return false;
-        }
-        sl_put_head(out, MAJOR_TEXT, (uint64_t)size);
-        sl_put(out, (const uint8_t *)bytes, (size_t)size);
-        return true;
-    }
-    view encoded;
-    PyObject *bytes = PyUnicode_AsUTF8String(text);
-    bool is_text = read_bytes(bytes, &encoded);
+    view bytes;
+    PyObject *owned;
+    bool is_text = utf8_of(text, &bytes, &owned);
     if (is_text) {
-        sl_put_head(out, MAJOR_TEXT, encoded.size);
-        sl_put(out, encoded.bytes, encoded.size);
-    } else {
-        PyErr_Clear();
+        sl_put_head(out, MAJOR_TEXT, bytes.size);
+        sl_put(out, bytes.bytes, bytes.size);
     }
-    Py_XDECREF(bytes);
+    Py_XDECREF(owned);
     return is_text;
 }
 
@@ -88,7 +74,7 @@ static bool put_map(sl_writer *out, PyObject *map, unsigned levels)
     }
     while (PyDict_Next(map, &at, &key, &value)) {
         Py_ssize_t size;
-        const char *bytes = PyUnicode_CheckExact(key) && PyUnicode_GetLength(key) <= KEPT_TEXT_MAX
+        const char *bytes = PyUnicode_CheckExact(key) && PyUnicode_GetLength(key) <= SL_KEPT_TEXT_MAX
                                 ? PyUnicode_AsUTF8AndSize(key, &size)
                                 : NULL;
         if (bytes == NULL) {

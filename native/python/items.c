@@ -61,34 +61,24 @@ PyObject *sl_split_small(PyObject *module, PyObject *data)
 
 /* --- arrays of msgpack, as an item -------------------------------------------------------------------- */
 
-enum { MAJOR_BYTES = 2, FIXSTR_SIZE_MAX = 31, FIXARRAY_COUNT_MAX = 15, KEPT_TEXT_MAX = 256, HEAD_SIZE_MAX = 9 };
+enum { MAJOR_BYTES = 2, FIXSTR_SIZE_MAX = 31, FIXARRAY_COUNT_MAX = 15, HEAD_SIZE_MAX = 9 };
 
 /* A text: of less than 32 bytes behind one, else behind five. False where it is not UTF-8. */
 static bool put_text(sl_writer *out, PyObject *text)
 {
-    view bytes = {NULL, 0};
-    Py_ssize_t size = 0;
-    PyObject *encoded = NULL;
-    if (PyUnicode_GetLength(text) <= KEPT_TEXT_MAX) {
-        bytes.bytes = (const uint8_t *)PyUnicode_AsUTF8AndSize(text, &size);
-        bytes.size = (size_t)size;
-    } else {
-        encoded = PyUnicode_AsUTF8String(text);
-        if (!read_bytes(encoded, &bytes)) {
-            bytes.bytes = NULL;
+    view bytes;
+    PyObject *owned;
+    bool is_text = utf8_of(text, &bytes, &owned) && bytes.size <= UINT32_MAX;
+    if (is_text) {
+        if (bytes.size <= FIXSTR_SIZE_MAX) {
+            sl_put_byte(out, 0xA0U | (unsigned)bytes.size);
+        } else {
+            sl_put_byte(out, 0xDB);
+            sl_put_be(out, bytes.size, 4);
         }
-    }
-    bool is_text = bytes.bytes != NULL && bytes.size <= UINT32_MAX;
-    if (is_text && bytes.size <= FIXSTR_SIZE_MAX) {
-        sl_put_byte(out, 0xA0U | (unsigned)bytes.size);
-        sl_put(out, bytes.bytes, bytes.size);
-    } else if (is_text) {
-        sl_put_byte(out, 0xDB);
-        sl_put_be(out, bytes.size, 4);
         sl_put(out, bytes.bytes, bytes.size);
     }
-    Py_XDECREF(encoded);
-    PyErr_Clear(); /* a lone surrogate */
+    Py_XDECREF(owned);
     return is_text;
 }
 

@@ -167,6 +167,29 @@ static inline void write_be(uint8_t *to, uint64_t number, size_t size)
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
 
+enum { SL_KEPT_TEXT_MAX = 256 }; /* characters; a text beyond ASCII keeps its bytes once asked for: not of large ones */
+
+/* The UTF-8 of a text; `owned` is what holds it, if that is not the text. False, without an error, of a lone surrogate. */
+static inline bool utf8_of(PyObject *text, view *bytes, PyObject **owned)
+{
+    Py_ssize_t size = 0;
+    *owned = NULL;
+    if (PyUnicode_GetLength(text) <= SL_KEPT_TEXT_MAX) {
+        bytes->bytes = (const uint8_t *)PyUnicode_AsUTF8AndSize(text, &size);
+        bytes->size = (size_t)size;
+    } else {
+        *owned = PyUnicode_AsUTF8String(text);
+        if (!read_bytes(*owned, bytes)) {
+            bytes->bytes = NULL;
+        }
+    }
+    if (bytes->bytes == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    return true;
+}
+
 static inline PyObject *bytes_of(const uint8_t *from, size_t size)
 {
     return PyBytes_FromStringAndSize((const char *)from, (Py_ssize_t)size);

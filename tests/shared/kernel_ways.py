@@ -1,5 +1,7 @@
 """The kernels that make commits alone, watched."""
 
+from contextlib import contextmanager
+
 import pytest
 
 from statelog import kernels
@@ -42,3 +44,16 @@ def commit_until_made(thread, way):
 def put_off_looks(thread):
     environment = thread._session._engine.environment
     environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
+
+
+@contextmanager
+def changed(owner, **values):
+    """Attributes have other values for a while."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)

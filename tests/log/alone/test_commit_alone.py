@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from kernel_ways import commit_until_made
+from kernel_ways import changed, commit_until_made
 
 import statelog
 from statelog import kernels
@@ -93,14 +93,6 @@ def _set(owner, name, value):
 
 
 @contextmanager
-def _set_all(owner, **values):
-    with ExitStack() as stack:
-        for name, value in values.items():
-            stack.enter_context(_set(owner, name, value))
-        yield
-
-
-@contextmanager
 def _inside(committer):
     committer.inside.add(threading.get_ident())
     try:
@@ -144,8 +136,8 @@ SIGNS = {
     "no keeper": lambda environment: _set(environment.keeper, "is_at_work", False),  # noqa: FBT003
     "nobody who flushes, or one who waits": _nobody_who_flushes,
     "another process that waits": _awaited,
-    "locks that cannot be looked at": lambda environment: _set_all(environment.locks, look_at_s=0.0, descriptor=-1),
-    "locks that there are not": lambda environment: _set_all(environment.locks, look_at_s=0.0, turn_us=0),
+    "locks that cannot be looked at": lambda environment: changed(environment.locks, look_at_s=0.0, descriptor=-1),
+    "locks that there are not": lambda environment: changed(environment.locks, look_at_s=0.0, turn_us=0),
     "a waiter": lambda environment: _set(environment.wake, "look_at_s", 0.0),
     "another's changes": lambda environment: _set(environment.deferred.waiting.last, "changes", 10**6),
     "nothing that waits": lambda environment: _set(environment.deferred.waiting, "last", None),

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from kernel_ways import commit_until_made, put_off_looks
+from kernel_ways import changed, commit_until_made, put_off_looks
 
 import statelog
 from statelog.errors import StorageError, UsageError
@@ -55,18 +55,6 @@ def rest(environment, read):
 
     rest()
     return rest
-
-
-@contextmanager
-def changed(owner, **values):
-    before = {name: getattr(owner, name) for name in values}
-    for name, value in values.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
 
 
 def test_the_next_commit_is_made_by_the_kernel(environment, store, thread, way, read):
