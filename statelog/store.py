@@ -73,6 +73,8 @@ class Store:
         self._engine = engine
         self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
         """Whether a commit is on the disk when it returns, unless `durable=False` (internal)."""
+        self.try_write = engine.try_commit
+        """Commits if nobody is in the way (internal)."""
 
     def __enter__(self) -> Self:
         return self
@@ -381,10 +383,6 @@ class Store:
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Head:
         """Commit (internal)."""
         return self._engine.commit(work, is_flushed=is_flushed, direct=direct)
-
-    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> Head | None:
-        """Commit if nobody is in the way (internal)."""
-        return self._engine.try_commit(direct, is_flushed=is_flushed)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from statelog.reducers import Prepared
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statelog.log.direct import DirectCommit
     from statelog.log.writer import Write
     from statelog.schema import Schema
@@ -89,11 +92,8 @@ def encode_names(names: tuple[str, ...]) -> bytes:
     return item
 
 
-def plain_commit(
-    place: KnownPlace, update: Mapping[str, Any], metadata: bytes, expected_version: int | None, id: str | None
-) -> DirectCommit | None:
-    """Return the commit of an update of plain values; None where `prepare_writes` must make it, or refuse it."""
-    commit: DirectCommit | None = kernels.plain_commit(
-        update, place, channel_keys, _names, metadata, expected_version, id
-    )
-    return commit
+plain_commit: Callable[[KnownPlace, Mapping[str, Any], bytes, int | None, str | None], DirectCommit | None] = partial(
+    kernels.plain_commit, channel_keys, _names
+)
+"""Returns the commit of an update of plain values; None where `prepare_writes` must make it, or refuse it. It takes a
+place, the update, an item of metadata, the version expected and the checkpoint's id."""

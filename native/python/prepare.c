@@ -129,10 +129,10 @@ static PyObject *written_by(PyObject *writes, PyObject *items)
     return item;
 }
 
-enum { PLAIN_UPDATE, PLAIN_PLACE, PLAIN_CHANNELS, PLAIN_ITEMS, PLAIN_METADATA, PLAIN_EXPECTED, PLAIN_ID, PLAIN_ARGUMENTS };
+enum { PLAIN_CHANNELS, PLAIN_ITEMS, PLAIN_PLACE, PLAIN_UPDATE, PLAIN_METADATA, PLAIN_EXPECTED, PLAIN_ID, PLAIN_ARGUMENTS };
 enum { PLACE_THREAD, PLACE_BRANCH, PLACE_IS_OPEN, PLACE_PLANS, PLACE_OTHERS, PLACE_TYPE, PLACE_FIELDS };
 
-/* plain_commit(update, place, known channels, written items, metadata, expected version, id): a DirectCommit, or None. */
+/* plain_commit(known channels, written items, place, update, metadata, expected version, id): a DirectCommit, or None. */
 PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);
@@ -140,7 +140,7 @@ PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (place == NULL || !PyTuple_CheckExact(place) || PyTuple_Size(place) != PLACE_FIELDS ||
         !PyDict_CheckExact(PyTuple_GetItem(place, PLACE_PLANS)) || !PyDict_CheckExact(args[PLAIN_CHANNELS]) ||
         !PyDict_CheckExact(args[PLAIN_ITEMS]) || state->write_type == NULL) {
-        PyErr_SetString(PyExc_TypeError, "plain_commit() takes an update, a place, two dicts, and what a commit has");
+        PyErr_SetString(PyExc_TypeError, "plain_commit() takes two dicts, a place, an update, and what a commit has");
         return NULL;
     }
     PyObject *const wanted[] = {args[PLAIN_UPDATE], PyTuple_GetItem(place, PLACE_PLANS), args[PLAIN_CHANNELS],

@@ -31,7 +31,7 @@ _DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
 @contextmanager
 def _one(bench: Bench) -> Iterator[dict[str, Operation]]:
     """Yield the append of a message, in statelog and in SQLite."""
-    messages = Corpus().endless(_MESSAGE_BYTES)
+    messages = Corpus().endless(_MESSAGE_BYTES, ahead=2 * bench.repeats * _COMMITS_PER_REPEAT)
     with (
         opened(bench.directory / "one.state") as store,
         sqlite_peer.connected(bench.directory / "one.sqlite") as peer,
@@ -110,7 +110,8 @@ def joined(name: str, rounds: Sequence[Samples]) -> Side:
 @contextmanager
 def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
     """Yield for each side its sixteen operations, one for each thread."""
-    messages = [Corpus(seed).endless(_MESSAGE_BYTES) for seed in range(_THREADS)]
+    ahead = 3 * bench.repeats * bench.size(_COMMITS_PER_THREAD, at_least=5)
+    messages = [Corpus(seed).endless(_MESSAGE_BYTES, ahead=ahead) for seed in range(_THREADS)]
     lock = threading.Lock()
     with ExitStack() as stack:
         store = stack.enter_context(opened(bench.directory / "sixteen.state"))

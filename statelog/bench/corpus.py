@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,7 @@ class Corpus:
         """Return one chat message."""
         return {"id": f"m{number}", "role": "user", "content": self.text(size_bytes)}
 
-    def endless(self, size_bytes: int, *, start: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield chat messages without end."""
-        while True:
-            yield self.message(start, size_bytes)
-            start += 1
+    def endless(self, size_bytes: int, *, start: int = 0, ahead: int = 0) -> Iterator[dict[str, Any]]:
+        """Return chat messages without end; `ahead` of them are made by now, so that making them is not timed."""
+        messages = (self.message(number, size_bytes) for number in itertools.count(start))
+        return itertools.chain(list(itertools.islice(messages, ahead)), messages)

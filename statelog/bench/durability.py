@@ -79,7 +79,8 @@ def _journaled(store: Opened) -> bytes:
 
 
 def _measure_commit(bench: Bench) -> Result:
-    messages = Corpus().endless(_MESSAGE_BYTES)
+    count = bench.repeats * _COMMITS_PER_REPEAT
+    messages = Corpus().endless(_MESSAGE_BYTES, ahead=2 * count)
     path = bench.directory / "commit.state"
     with opened(path) as store, sqlite_peer.connected(bench.directory / "commit.sqlite") as peer:
         thread = store.thread("agent", schema={"messages": operator.add})
@@ -93,7 +94,7 @@ def _measure_commit(bench: Bench) -> Result:
                     _RAW: append,
                     _THEIRS: lambda: peer.append(next(messages)),
                 },
-                count=bench.repeats * _COMMITS_PER_REPEAT,
+                count=count,
             )
     left = [each.name for each in bench.directory.iterdir() if each.name.startswith(path.name)]
     ours, _least, raw, theirs = samples.values()
@@ -120,10 +121,14 @@ _PROCESSOR_US_MAX = 35.0
 _OF_NORMAL_MIN = 2.5
 
 
+def _commits_per_round(bench: Bench) -> int:
+    return bench.size(_COMMITS_PER_ROUND, at_least=50)
+
+
 @contextmanager
 def _unflushed(bench: Bench) -> Iterator[dict[str, tuple[Operation, Operation]]]:
     """Yield for each kind of write statelog's commit in `interval`, and SQLite's."""
-    messages = Corpus().endless(_MESSAGE_BYTES)
+    messages = Corpus().endless(_MESSAGE_BYTES, ahead=2 * bench.repeats * _commits_per_round(bench))
     numbers = itertools.count()
     with ExitStack() as stack:
         stores = [
@@ -155,7 +160,7 @@ def _unflushed(bench: Bench) -> Iterator[dict[str, tuple[Operation, Operation]]]
 
 def _measure_interval(bench: Bench) -> Result:
     checks, sides = [], []
-    count = bench.size(_COMMITS_PER_ROUND, at_least=50)
+    count = _commits_per_round(bench)
     theirs_name = f"{sqlite_peer.NAME} {sqlite_peer.NORMAL}"
     with _unflushed(bench) as writes:
         for write, (commit, commit_to_peer) in writes.items():

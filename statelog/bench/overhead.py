@@ -7,7 +7,7 @@ import mmap
 import operator
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statelog import reducers
 from statelog.bench import sqlite_peer
@@ -87,8 +87,8 @@ def _without_flush(bench: Bench) -> Iterator[dict[str, Operation]]:
     corpus = Corpus()
     numbers = itertools.count()
     count = bench.repeats * _COMMITS_PER_REPEAT
-    messages = _made_before(corpus.endless(_MESSAGE_BYTES), count + bench.size(20_000, at_least=1000))
-    keyed = _made_before(corpus.endless(_MESSAGE_BYTES, start=bench.size(10_000, at_least=500)), count)
+    messages = corpus.endless(_MESSAGE_BYTES, ahead=count + bench.size(20_000, at_least=1000))
+    keyed = corpus.endless(_MESSAGE_BYTES, start=bench.size(10_000, at_least=500), ahead=count)
     with opened(bench.directory / "processor.state", durability="interval") as store:
         small = store.thread("small")
         growing = store.thread("growing", schema={"messages": operator.add})
@@ -99,11 +99,6 @@ def _without_flush(bench: Bench) -> Iterator[dict[str, Operation]]:
             _APPEND: lambda: growing.commit({"messages": [next(messages)]}),
             "upsert 300 B into 10,000": lambda: long.commit({"messages": [next(keyed)]}),
         }
-
-
-def _made_before(messages: Iterator[Any], count: int) -> Iterator[Any]:
-    """Yield messages that are made by now, then others: making one is no part of its commit."""
-    return itertools.chain(list(itertools.islice(messages, count)), messages)
 
 
 def _measure_processor(bench: Bench) -> Result:

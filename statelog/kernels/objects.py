@@ -88,9 +88,9 @@ second for any other channel, None if they are refused; the type of a write, a n
 plain_commit: Callable[..., Any] = objects.plain_commit
 """Returns the commit (`log.direct.DirectCommit`) of such an update; None where it must be made by `writes`.
 
-Arguments: the update; (thread, branch, whether it has no schema, second and fourth argument of `prepare_plain`, type of
-the commit); the channels whose names were checked; the item of the channels written, by their names; metadata's item;
-the version expected; the checkpoint's id.
+Arguments: the channels whose names were checked; the item of the channels written, by their names; (thread, branch,
+whether it has no schema, second and fourth argument of `prepare_plain`, type of the commit); the update; metadata's
+item; the version expected; the checkpoint's id.
 """
 
 SHAPE_ITEM, SHAPE_ITEMS, SHAPE_ONE_ITEM, SHAPE_ITEMS_OR_ITEM = range(4)

@@ -104,12 +104,12 @@ def test_names_are_remembered_however_many_there_were_before():
     "wrong",
     [
         (),
-        ({}, (1, 0), channel_keys, {}, b"", None, None),
-        ({}, [], channel_keys, {}, b"", None, None),
-        ({}, (1, 0, False, [], None, DirectCommit), channel_keys, {}, b"", None, None),
-        ({}, (1, 0, False, {}, None, DirectCommit), [], {}, b"", None, None),
-        ({}, (1, 0, False, {}, None, DirectCommit), channel_keys, [], b"", None, None),
-        ({"put": 1}, (1, 0, False, {"put": 3}, None, DirectCommit), channel_keys, {}, b"", None, None),
+        (channel_keys, {}, (1, 0), {}, b"", None, None),
+        (channel_keys, {}, [], {}, b"", None, None),
+        (channel_keys, {}, (1, 0, False, [], None, DirectCommit), {}, b"", None, None),
+        ([], {}, (1, 0, False, {}, None, DirectCommit), {}, b"", None, None),
+        (channel_keys, [], (1, 0, False, {}, None, DirectCommit), {}, b"", None, None),
+        (channel_keys, {}, (1, 0, False, {"put": 3}, None, DirectCommit), {"put": 1}, b"", None, None),
     ],
 )
 def test_wrong_arguments_of_plain_commit(wrong):
