@@ -33,58 +33,60 @@ class Checkpoint:
         self.thread_id = thread_id
 
     @property
-    def _event(self) -> CheckpointEvent:
-        return self._outcome.head.event
+    def event(self) -> CheckpointEvent:
+        """What its record says (internal)."""
+        outcome = self._outcome
+        return outcome.event if type(outcome) is Head else outcome.head.event
 
     @property
     def place(self) -> tuple[int, int]:
         """Thread and branch, by number (internal)."""
-        event = self._event
+        event = self.event
         return event.thread, event.branch
 
     @property
     def id(self) -> str:
         """The caller's id, or one that tells LSN and digest."""
-        event = self._event
+        event = self.event
         return event.id if event.id is not None else default_id(event.lsn, self._outcome.head.digest)
 
     @property
     def lsn(self) -> int:
         """The record that holds it."""
-        return self._event.lsn
+        return self.event.lsn
 
     @property
     def version(self) -> int:
         """Its number on the branch it was committed on."""
-        return self._event.version
+        return self.event.version
 
     @property
     def branch(self) -> str:
         """The name of the branch it was committed on."""
         with self._session.read() as view:
-            return view.branch(self._event.thread, self._event.branch).name
+            return view.branch(self.event.thread, self.event.branch).name
 
     @property
     def time(self) -> datetime:
         """When it was committed (UTC); strictly ascending through the store."""
-        return to_datetime(self._event.time_us)
+        return to_datetime(self.event.time_us)
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What the caller gave with it; a value whose codec is not registered here as `cbor.Unregistered`."""
-        metadata = cbor.decode(self._event.metadata, loosely=True)
+        metadata = cbor.decode(self.event.metadata, loosely=True)
         assert isinstance(metadata, dict)
         return metadata
 
     @property
     def channels_written(self) -> tuple[str, ...]:
         """The channels that were written, sorted."""
-        return tuple(cbor.decode(self._event.written))
+        return tuple(cbor.decode(self.event.written))
 
     @property
     def kind(self) -> str:
         """`commit` or `rollback`."""
-        return "rollback" if self._event.target else "commit"
+        return "rollback" if self.event.target else "commit"
 
     @property
     def digest(self) -> str:
@@ -94,18 +96,18 @@ class Checkpoint:
     @property
     def state_digest(self) -> str:
         """Hex digest of the state alone: equal states have equal ones, whatever their history."""
-        return self._event.root_digest.hex()
+        return self.event.root_digest.hex()
 
     @property
     def state(self) -> MapView:
         """The channels' values."""
-        event = self._event
+        event = self.event
         return state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
 
     @property
     def parent(self) -> Checkpoint | None:
         """The checkpoint this one was made from; of a rollback, the one rolled back to."""
-        event = self._event
+        event = self.event
         if event.parent_branch is None or event.parent_version is None:
             return None
         with self._session.read() as view:
@@ -116,14 +118,14 @@ class Checkpoint:
     @property
     def has_parent(self) -> bool:
         """Whether it was made from another, which may have expired since."""
-        return self._event.parent_branch is not None
+        return self.event.parent_branch is not None
 
     def ancestor(self, generations: int) -> Checkpoint | None:
         """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
             message = f"a number of generations from 0, not {generations!r}"
             raise UsageError(message, argument="generations", value=generations)
-        event = self._event
+        event = self.event
         place = Place(event.branch, event.version)
         with self._session.read() as view:
             depth = event.depth - generations
@@ -139,7 +141,7 @@ class Checkpoint:
             UsageError: they are of different threads.
 
         """
-        event, theirs = self._event, other._event
+        event, theirs = self.event, other.event
         if event.thread != theirs.thread or self.thread_id != other.thread_id:
             message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
             raise UsageError(message, argument="other", value=other.id)

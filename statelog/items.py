@@ -64,6 +64,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 _MAJOR_LIST = 4
 
 Stored = bytes | Tree
@@ -73,7 +76,7 @@ Stored = bytes | Tree
 def put(channel: str, item: bytes) -> Write:
     """Return a write that sets a channel; of a list or dict that was there, what is the same is shared."""
     kernels.cbor_check(item)
-    return Prepared(channel, replace, item)
+    return _new(Prepared, (channel, replace, item, False, None))
 
 
 def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:

@@ -42,6 +42,10 @@ _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
 _ONE_NAME = cbor.head(4, 1)
 _PARENTS_MAX = 64
+_ASIDE_MAX = 512
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
 
 
 class Twins(NamedTuple):
@@ -77,6 +81,8 @@ class Lineage:
         """Thread and number of branches that were committed on aside."""
         self._parents: dict[tuple[int, int], int] = {}
         """LSNs of the checkpoints that were gone on from last, by their places."""
+        self.made_aside: dict[int, Checkpoint] = {}
+        """What was committed aside lately, by LSN."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -150,12 +156,13 @@ class Lineage:
 
         direct: DirectCommit | None = None
         if parent is not None:
-            place = parent.place
+            event = parent.event
+            place = event.thread, event.branch
             if twins is None and self._session.is_final and is_plain_id(id):
-                direct = DirectCommit(*place, writes, encoded, written, parent.version, False, id, None, None)  # noqa: FBT003
+                direct = _new(DirectCommit, (*place, writes, encoded, written, event.version, False, id, None, None))
             if len(self._parents) >= _PARENTS_MAX:
                 self._parents.clear()
-            self._parents[place] = parent.lsn
+            self._parents[place] = event.lsn
         outcome = None if direct is None else self._session.try_write(direct)
         return self._made(outcome or self._session.write(work, direct=direct))
 
@@ -200,7 +207,7 @@ class Lineage:
                 known=_of_successors(batch, followed) if followed else (),
             )
 
-        made = self._made(self._session.write(work, is_flushed=is_flushed))
+        made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
         self._asides[branch] = made.place
         return made
 
@@ -220,16 +227,26 @@ class Lineage:
 
         """
         place = self._asides.get(branch)
-        if place is None or (followed is not None and self._parents.get(followed.place) == followed.lsn):
+        if place is None or (followed is not None and self._was_gone_on_from(followed)):
             return None
         kernels.cbor_check(item)
         time_us = time.time_ns() // 1000
         key = cbor.encode(name(time_us))
         change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, ())
         written = _ONE_NAME + key
-        direct = DirectCommit(*place, (), _NO_METADATA, written, None, False, None, [change], time_us)  # noqa: FBT003
+        direct = _new(DirectCommit, (*place, (), _NO_METADATA, written, None, False, None, [change], time_us))
         outcome = self._session.try_write(direct, is_flushed=False)
-        return None if outcome is None else self._made(outcome)
+        return None if outcome is None else self._note_aside(self._made(outcome))
+
+    def _note_aside(self, made: Checkpoint) -> Checkpoint:
+        if len(self.made_aside) >= _ASIDE_MAX:
+            self.made_aside.clear()
+        self.made_aside[made.event.lsn] = made
+        return made
+
+    def _was_gone_on_from(self, checkpoint: Checkpoint) -> bool:
+        event = checkpoint.event
+        return self._parents.get((event.thread, event.branch)) == event.lsn
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
         """Return thread and number of a branch, begun if need be; whose head is remembered is there."""
@@ -241,8 +258,9 @@ class Lineage:
         return thread, writer.fork(batch, self.id, thread, branch, (0, 0)) if number is None else number
 
     def _made(self, outcome: Outcome) -> Checkpoint:
-        if not (outcome.head.event.version + 1) % POLICY_STEP_VERSIONS:
-            self._session.after_commit(outcome.head)
+        head = outcome if type(outcome) is Head else outcome.head
+        if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
+            self._session.after_commit(head)
         return Checkpoint(self._session, self.id, outcome)
 
     def _thread_for_writing(self, batch: Batch) -> int:

@@ -38,6 +38,11 @@ class Snapshot:
         """Return a thread for reading; see `Store.thread`."""
         return Thread(self, id, schema, branch)
 
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last record, 0 for an empty log."""
+        return self._opened().transaction.last_lsn()
+
     def end(self) -> None:
         """Read no more (internal)."""
         self._view = None

@@ -198,6 +198,10 @@ class Store:
         with self.read() as view:
             return view.transaction.last_lsn()
 
+    def is_last(self, lsn: int) -> bool:
+        """Tell whether a record is the log's last (internal)."""
+        return self._engine.is_last(lsn)
+
     # --- retention ---------------------------------------------------------------
 
     def retain(

@@ -197,6 +197,22 @@ class Engine:
         """Tell whether this thread may wait for who commits; in a forked child that is nobody."""
         return getpid() == self.environment.process_id and not self._committer.is_interrupted()
 
+    def is_last(self, lsn: int) -> bool:
+        """Tell whether a record is the log's last: from memory, where nobody else can have committed."""
+        self._check_open()
+        last, deferred = self.last, self.environment.deferred
+        if last is not None and deferred.is_on and getpid() == self.environment.process_id:
+            newest = deferred.waiting.last or deferred.applied
+            if (
+                newest is not None
+                and newest is last.transaction
+                and (deferred.waiting.last is not None or deferred.number == newest.number)
+                and last.changes == newest.changes
+            ):
+                return bool(last.memory.end.lsn == lsn)
+        with self.read() as view:
+            return view.transaction.last_lsn() == lsn
+
     def is_unruled(self, thread: int) -> bool:
         """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
         last = self.last

@@ -39,6 +39,8 @@ STORE_THREAD_ID = "langgraph:store"
 CACHE_THREAD_ID = "langgraph:cache"
 """The thread with the entries of `StatelogCache`."""
 
+_KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
+
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
@@ -55,6 +57,8 @@ _DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
 _TIME_WIDTH = 8
 """Digits: of an id that LangGraph makes, a UUID of version 6, the time to 65 ms."""
 
+_NO_TIME = bytes(6)
+
 _PLACE_WIDTH, _TASK_WIDTH = 8, 11
 """Digits of a checkpoint's digest, beside its time, and of a task's."""
 
@@ -62,6 +66,10 @@ _INDEX_WIDTH = 3
 _INDEX_MIN = -(1 << 17)
 _INDEX_OF_GROUPS = 1
 """Of no task: tasks have that of their writes, 0, and negative ones."""
+
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
 
 
 class Place(NamedTuple):
@@ -79,18 +87,20 @@ def place_of(config: Any) -> Place:
         UsageError: it names no thread, or one of those kept for items and the cache; or something else than text.
 
     """
-    configurable = config.get("configurable") if hasattr(config, "get") else None
-    if not configurable or configurable.get("thread_id") is None:
+    configurable: Any = config.get("configurable") if hasattr(config, "get") else None
+    thread_id = configurable.get("thread_id") if configurable else None
+    if thread_id is None:
         message = "a config for a checkpointer has configurable.thread_id"
         raise UsageError(message, argument="thread_id", value=None)
-    thread_id = thread_id_of(configurable["thread_id"])
     namespace = configurable.get("checkpoint_ns") or ""
     id = configurable.get("checkpoint_id") or ""
-    for argument, value in (("checkpoint_ns", namespace), ("checkpoint_id", id)):
-        if not isinstance(value, str):
-            message = f"configurable.{argument} is a text, not {value!r}"
-            raise UsageError(message, argument=argument, value=value)
-    return Place(thread_id, namespace, id)
+    if not type(thread_id) is type(namespace) is type(id) is str or thread_id in _KEPT_THREADS:
+        thread_id = thread_id_of(thread_id)
+        for argument, value in (("checkpoint_ns", namespace), ("checkpoint_id", id)):
+            if not isinstance(value, str):
+                message = f"configurable.{argument} is a text, not {value!r}"
+                raise UsageError(message, argument=argument, value=value)
+    return _new(Place, (thread_id, namespace, id))
 
 
 def thread_id_of(thread_id: Any) -> str:
@@ -100,7 +110,7 @@ def thread_id_of(thread_id: Any) -> str:
         UsageError: it is one of those kept for items and the cache.
 
     """
-    if thread_id in (STORE_THREAD_ID, CACHE_THREAD_ID):
+    if thread_id in _KEPT_THREADS:
         message = f"thread_id {thread_id!r} is kept for StatelogStore and StatelogCache"
         raise UsageError(message, argument="thread_id", value=thread_id)
     return str(thread_id)
@@ -134,6 +144,7 @@ def checkpoint_name(namespace: str, id: str) -> str:
     return f"#{_digest(namespace, id)}"
 
 
+@lru_cache(maxsize=256)
 def line_name(namespace: str) -> str:
     """Return the branch of a namespace."""
     if not namespace:
@@ -151,6 +162,7 @@ def is_of_line(branch: str, line: str) -> bool:
     return branch == line or branch.startswith(f"{line}@")
 
 
+@lru_cache(maxsize=1024)
 def channel_name(channel: str) -> str:
     """Return the channel in the store."""
     try:
@@ -174,8 +186,9 @@ def writes_prefix(place: Place) -> str:
 @lru_cache(maxsize=256)
 def checkpoint_prefix(namespace: str, id: str) -> str:
     """Return `writes_prefix` of a checkpoint of any thread."""
-    time = int(id[:8] + id[9:13], 16) if _TIME.match(id) else 0
-    return _digits(time, _TIME_WIDTH) + _short_digest(namespace, id)[:_PLACE_WIDTH]
+    time = bytes.fromhex(id[:8] + id[9:13]) if _TIME.match(id) else _NO_TIME
+    digits = _spell(time + b"\0" + _hash((namespace, id), 8).digest())
+    return digits[:_TIME_WIDTH] + digits[_TIME_WIDTH + 1 : _TIME_WIDTH + 1 + _PLACE_WIDTH]
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
@@ -185,22 +198,25 @@ def write_name(prefix: str, task_id: str, index: int) -> str:
 
 def group_name(prefix: str, time_us: int) -> str:
     """Return the channel of what tasks have written that were committed together: it comes behind earlier ones."""
-    return f"{prefix}/{_digits(time_us, _TASK_WIDTH)}{_index_digits(_INDEX_OF_GROUPS)}"
+    return f"{prefix}/{_spell(time_us.to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _TASK_WIDTH :]}{_END_OF_GROUPS}"
 
 
 def _short_digest(*parts: str) -> str:
     """Return 64 bits, of ASCII that sorts behind `+`."""
-    return _digits(int.from_bytes(_hash(parts, 8).digest()), _TASK_WIDTH)
+    return _spell(b"\0" + _hash(parts, 8).digest())[_DIGITS_MAX - _TASK_WIDTH :]
 
 
 @lru_cache(maxsize=256)
 def _index_digits(index: int) -> str:
-    return _digits(index - _INDEX_MIN, _INDEX_WIDTH)
+    return _spell((index - _INDEX_MIN).to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _INDEX_WIDTH :]
 
 
-def _digits(number: int, width: int) -> str:
-    digits = b2a_base64(number.to_bytes(_SIZE_BYTES_MAX), newline=False)
-    return digits.translate(_DIGITS)[_DIGITS_MAX - width :].decode()
+def _spell(number: bytes) -> str:
+    """Return a number, bytes in threes, in digits: four of every three."""
+    return b2a_base64(number, newline=False).translate(_DIGITS).decode()
+
+
+_END_OF_GROUPS = _index_digits(_INDEX_OF_GROUPS)
 
 
 def writes_range(prefix: str) -> tuple[str, str]:

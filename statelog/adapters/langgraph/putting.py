@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from statelog.items import Stored, Write
     from statelog.lineage import Lineage
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 _ALL = 1 << 62
 _BASES_MAX = 256
 _PASSED_MAX = 512
@@ -61,7 +64,7 @@ class Trail(NamedTuple):
             last, passed = self.last(_PASSED_MAX), ()
             for namespace, id in reversed(last):
                 passed = (namespace, id, passed)
-        return Trail(self.number + 1, (own.namespace, own.id, passed), known)
+        return _new(Trail, (self.number + 1, (own.namespace, own.id, passed), known))
 
     def last(self, count: int) -> list[tuple[str, str]]:
         """Return namespace and id of at most so many checkpoints, the last one first."""
@@ -97,6 +100,8 @@ class Base(NamedTuple):
     latest: str
     """See `Own.latest`."""
     trail: Trail
+    kept: bytes
+    """The item of `CHECKPOINT_CHANNEL`."""
 
     @property
     def has_metadata(self) -> bool:
@@ -108,9 +113,9 @@ class Base(NamedTuple):
     ) -> Base:
         """Return what a put has made of this one, for the next."""
         channels = items.after(self.channels, writes, made)
-        del channels[CHECKPOINT_CHANNEL]
+        kept = channels.pop(CHECKPOINT_CHANNEL)
         trail = self.trail.after(changes.snapshots, made, own)
-        return Base(made, dict(checkpoint["channel_versions"]), channels, own.latest, trail)
+        return _new(Base, (made, dict(checkpoint["channel_versions"]), channels, own.latest, trail, kept))
 
     @classmethod
     def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
@@ -120,34 +125,30 @@ class Base(NamedTuple):
         kept = channels.pop(CHECKPOINT_CHANNEL, None)
         own = decode_own(codec, kept) if isinstance(kept, bytes) else None
         if own is None or not isinstance(kept, bytes):
-            return cls(None, {}, {}, "", NO_TRAIL)
+            return cls(None, {}, {}, "", NO_TRAIL, b"")
         versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
-        return cls(parent, versions, channels, own.latest, NO_TRAIL.after((), parent, own))
+        return cls(parent, versions, channels, own.latest, NO_TRAIL.after((), parent, own), kept)
 
 
-class Bases:
-    """What was put lately, to be put on top of: for several OS threads."""
+class Bases(OrderedDict[Place, Base]):
+    """What was put lately, to be put on top of: for several OS threads, which change it by these methods alone."""
 
     def __init__(self) -> None:
-        self._bases: OrderedDict[Place, Base] = OrderedDict()
+        super().__init__()
         self._lock = Lock()
 
-    def get(self, place: Place) -> Base | None:
-        """Return what was put there, if it is remembered."""
-        return self._bases.get(place)
-
-    def put(self, place: Place, base: Base) -> None:
+    def keep(self, place: Place, base: Base) -> None:
         """Remember it; the oldest is forgotten."""
         with self._lock:
-            self._bases[place] = base
-            self._bases.move_to_end(place)
-            if len(self._bases) > _BASES_MAX:
-                self._bases.popitem(last=False)
+            self[place] = base
+            self.move_to_end(place)
+            if len(self) > _BASES_MAX:
+                self.popitem(last=False)
 
     def forget(self, place: Place) -> None:
         """Forget it."""
         with self._lock:
-            self._bases.pop(place, None)
+            self.pop(place, None)
 
 
 def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
@@ -173,14 +174,14 @@ class Changes(NamedTuple):
 
     writes: list[Write]
     frozen: dict[str, Still]
-    has_items: bool
-    """Whether a list is written, of which pending writes may have items."""
+    lists: list[str]
+    """Channels whose values are lists, of which pending writes may have items."""
     snapshots: list[str]
     """Channels that are DeltaChannels, and stored whole."""
 
     def twins(self, base: Base, asked: Place) -> Twins | None:
         """Return where items of what is written may lie."""
-        is_any = asked.id and (self.has_items or self.snapshots)
+        is_any = asked.id and (self.lists or self.snapshots)
         return base.trail.twins(self.snapshots, asked) if is_any else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
@@ -201,30 +202,30 @@ def value_writes(
     place: Place,
 ) -> Changes:
     """Return the writes that make a checkpoint's values of its base's."""
+    _checkpoint, known_versions, channels, _latest, _trail, _kept = base
     values = checkpoint["channel_values"]
-    versions = checkpoint["channel_versions"]
-    wanted = {
-        channel: version
-        for channel, version in versions.items()
-        if channel not in new_versions and base.versions.get(channel) != version
-    }
-    elsewhere = _find_elsewhere(codec, lineage, place.namespace, wanted) if wanted else {}
-    changes = Changes([], {}, any(isinstance(values.get(channel), list | tuple) for channel in new_versions), [])
-    left = set(base.channels) - {METADATA_CHANNEL}
-    for channel, version in versions.items():
+    writes: list[Write] = []
+    changes = _new(Changes, (writes, {}, [], []))
+    left = set(channels)
+    left.discard(METADATA_CHANNEL)
+    missing = {}
+    for channel, version in checkpoint["channel_versions"].items():
         name = channel_name(channel)
-        held = base.channels.get(name)
         if channel in new_versions:
             if channel in values:
                 left.discard(name)
                 what = f"channel {channel!r} of thread {place.thread_id!r}"
-                changes.writes.extend(_value_writes(codec, memory, changes, name, held, values[channel], what))
-        elif base.versions.get(channel) == version:
+                writes += _value_writes(codec, memory, changes, name, channels.get(name), values[channel], what)
+        elif known_versions.get(channel) == version:
             left.discard(name)
-        elif name in elsewhere:
+        else:
+            missing[channel] = version
+    if missing:
+        for name, stored in _find_elsewhere(codec, lineage, place.namespace, missing).items():
             left.discard(name)
-            changes.writes.append(items.put(name, items.whole(elsewhere[name])))
-    changes.writes.extend(items.remove(name) for name in sorted(left))
+            writes.append(items.put(name, items.whole(stored)))
+    if left:
+        writes += map(items.remove, sorted(left))
     return changes
 
 
@@ -232,8 +233,12 @@ def _value_writes(
     codec: Codec, memory: Frozen, changes: Changes, name: str, held: Stored | None, value: Any, what: str
 ) -> list[Write]:
     """Return the writes that set a channel, none if it is what it was."""
+    if isinstance(value, list | tuple):
+        changes.lists.append(name)
     if type(value) is not list or not codec.proves:
         alone = codec.encode(value, what)
+        if type(alone) is bytes:
+            return [] if held == alone else [items.put(name, alone)]
         if is_snapshot(alone):
             changes.snapshots.append(name)
         return _encoded_writes(name, held, alone)

@@ -17,7 +17,9 @@ from langgraph.checkpoint.base import (
 import statelog
 from statelog import items
 from statelog.adapters.langgraph.copying import Decoded
+from statelog.adapters.langgraph.filtering import fits
 from statelog.adapters.langgraph.gathering import Gatherer
+from statelog.adapters.langgraph.latest import Latest
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -69,6 +71,9 @@ _PAGE = 16
 _KEPT_APART = ("channel_values", "id")
 """What is not kept with the rest of a checkpoint."""
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 _LINEAGES_MAX = 1024
 """Threads that a saver remembers something of."""
 
@@ -114,10 +119,12 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             raise UsageError(message, argument="store", value=store)
         self.store = store
         self._conflict = conflict
+        self._codec_made = Codec(self.serde)
         self._frozen = Frozen()
         self._parts = Parts()
         self._decoded = Decoded()
         self._bases = Bases()
+        self._latest = Latest(store)
         self._gatherer: Gatherer[Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
@@ -146,7 +153,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
     @property
     def _codec(self) -> Codec:
-        return Codec(self.serde)
+        codec = self._codec_made
+        if not codec.holds_for(self.serde):
+            codec = self._codec_made = Codec(self.serde)
+        return codec
 
     def _lineage(self, thread_id: str) -> Lineage:
         lineage = self._lineages.get(thread_id)
@@ -173,6 +183,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         """
         asked = place_of(config)
         codec = self._codec
+        if not asked.id:
+            row = self._latest.row(self._parts, asked, self._lineage(asked.thread_id))
+            if row is not None:
+                return decode_row(codec, row, None, self._decoded.by(codec))
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
             if asked.id:
@@ -183,6 +197,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                     return None
             else:
                 latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+                self._latest.read(snapshot.last_lsn, asked, "" if latest is None else latest.place.id)
                 if latest is None:
                     return None
                 place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
@@ -254,7 +269,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                         if row is not None:
                             page = [*page, row]
             if wanted:
-                page = [row for row in page if _fits(row_metadata(codec, row), wanted)]
+                page = [row for row in page if fits(row_metadata(codec, row), wanted)]
             page = page[:limit]
             limit = None if limit is None else limit - len(page)
             yield page
@@ -286,29 +301,29 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         base = self._bases.get(asked)
         if base is not None:
             try:
-                self._put(base, asked, config, checkpoint, metadata, new_versions)
+                self._put(base, asked, place, config, checkpoint, metadata, new_versions)
             except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
                 self._bases.forget(asked)
                 base = None
         if base is None:
             base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
-            self._put(base, asked, config, checkpoint, metadata, new_versions)
+            self._put(base, asked, place, config, checkpoint, metadata, new_versions)
         return config_of(place, config["configurable"]["thread_id"])
 
     def _put(
         self,
         base: Base,
         asked: Place,
+        place: Place,
         config: RunnableConfig,
         checkpoint: LangGraphCheckpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> None:
-        place = asked._replace(id=checkpoint["id"])
         codec = self._codec
         lineage = self._lineage(place.thread_id)
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
-        own = Own(place.namespace, place.id, asked.id or None, max(base.latest, place.id))
+        own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
         rest = {key: value for key, value in checkpoint.items() if key not in _KEPT_APART}
         small, whole = codec.encode_metadata(get_checkpoint_metadata(config, metadata))
         writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, rest))]
@@ -328,7 +343,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             twins=changes.twins(base, asked),
         )
         next_base = base.after(changes, writes, made, checkpoint, own)
-        self._bases.put(place, next_base)
+        self._bases.keep(place, next_base)
+        self._latest.put(place, next_base, lineage)
         changes.remember(self._frozen, next_base)
 
     def put_writes(
@@ -482,18 +498,3 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     ) -> Mapping[str, DeltaChannelHistory]:
         """See `get_delta_channel_history`."""
         return await self._runner.run(self.get_delta_channel_history, config=config, channels=channels)
-
-
-def _fits(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    return all(_is_equal(metadata.get(key), value) for key, value in wanted.items())
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    """Whether two values of metadata are equal, as JSON has it: true is not 1, but 1.0 is."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_is_equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_is_equal, a, b))
-    return bool(a == b)

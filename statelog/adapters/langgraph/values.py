@@ -35,11 +35,14 @@ Read = bytes | list[Joined]
 """A value as it was read: its item; of a list that is split, parts of it."""
 
 _PREFIX = items.codec_prefix(MSGPACK)
+_SHORT_PREFIXES_NUMBER = 256
+_SHORT_PREFIXES = tuple(items.wrap(_PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
+"""By the size of what follows."""
 _SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
 
 _ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
-_EXTENSION_HEADS = (b"\xc7", b"\xc8", b"\xc9")
+_EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
 _SNAPSHOT_TYPE = 7
 """The extension type of what a DeltaChannel is stored as now and then."""
 
@@ -76,7 +79,8 @@ class Parts(dict[bytes, Joined]):
 
 def pack(data: bytes) -> bytes:
     """Return the item of a value that is msgpack already."""
-    return items.wrap(_PREFIX, data)
+    size = len(data)
+    return _SHORT_PREFIXES[size] + data if size < _SHORT_PREFIXES_NUMBER else items.wrap(_PREFIX, data)
 
 
 def pack_parts(parts: list[str | bytes | None]) -> bytes:
@@ -134,15 +138,23 @@ def _in_one(parts: list[Joined]) -> bytes:
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 
 
+def _is_plain_serde(serde: SerializerProtocol) -> bool:
+    return type(serde) is JsonPlusSerializer and _METHODS.isdisjoint(vars(serde))
+
+
 class Codec:
     """A serialiser, and what becomes of its bytes."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
-        self.proves = type(serde) is JsonPlusSerializer and _METHODS.isdisjoint(vars(serde))
+        self.proves = _is_plain_serde(serde)
         """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
         """Whether all that a message is decoded to is the message."""
+
+    def holds_for(self, serde: SerializerProtocol) -> bool:
+        """Whether it is what would be made of a serialiser now."""
+        return self.serde is serde and self.proves is _is_plain_serde(serde)
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
@@ -169,7 +181,8 @@ class Codec:
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what)
-        parts = split_list(data) if data[:1] not in _EXTENSION_HEADS else _split_snapshot(data)
+        first = data[0] if data else 0
+        parts = split_list(data) if first in _ARRAYS else _split_snapshot(data) if first in _EXTENSIONS else None
         return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:

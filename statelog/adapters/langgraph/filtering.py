@@ -1,0 +1,21 @@
+"""Which checkpoints a filter of metadata asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def fits(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether metadata has the values that are wanted."""
+    return all(_is_equal(metadata.get(key), value) for key, value in wanted.items())
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """Whether two values of metadata are equal, as JSON has it: true is not 1, but 1.0 is."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_is_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_is_equal, a, b))
+    return bool(a == b)

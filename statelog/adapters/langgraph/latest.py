@@ -1,0 +1,92 @@
+"""The latest checkpoints of namespaces, from memory, for as long as nobody else commits.
+
+A graph asks for the latest checkpoint whenever it runs. Looking for it asks for every line of the thread; mostly it is
+the one that this saver has put last.
+
+Invariants:
+    1. What is known of a namespace held when a certain record was the store's last.
+    2. It is used where that is still the last, or where all behind it are pending writes of this saver's to the same
+       thread, which it has made itself. Whatever else is committed, by whomever, ends it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.adapters.langgraph.reading import Row, is_hidden, read_writes
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from statelog import Checkpoint, Store
+    from statelog.adapters.langgraph.names import Place
+    from statelog.adapters.langgraph.putting import Base
+    from statelog.adapters.langgraph.values import Parts
+    from statelog.lineage import Lineage
+
+_KNOWN_MAX = 256
+
+
+class _Known(NamedTuple):
+    """The latest checkpoint of a namespace."""
+
+    lsn: int
+    """Of the store's last record when this was known."""
+    id: str
+    """Its id, empty if there is none."""
+    base: Base | None
+    """What was put, if this saver did."""
+    pending: Checkpoint | None
+    """The last one of pending writes, if this saver made it."""
+
+
+class Latest:
+    """Remembers them; for several OS threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, str], _Known] = {}
+
+    def read(self, lsn: int, asked: Place, id: str) -> None:
+        """Note what was read: the latest id of a namespace, where the store's last record was `lsn`."""
+        self._keep(asked, _Known(lsn, id, None, None))
+
+    def put(self, place: Place, base: Base, lineage: Lineage) -> None:
+        """Note what was put."""
+        known = self._known.get(place[:2])
+        if known is None or base.checkpoint is None:
+            return
+        lsn, pending = _go_on(known, lineage, base.checkpoint.lsn)
+        if lsn + 1 == base.checkpoint.lsn and place.id > known.id:
+            self._keep(place, _Known(lsn + 1, place.id, base, pending))
+
+    def _keep(self, place: Place, known: _Known) -> None:
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[place[:2]] = known
+
+    def row(self, parts: Parts, asked: Place, lineage: Lineage) -> Row | None:
+        """Return what is stored of a namespace's latest checkpoint; None if that is to be looked for."""
+        known = self._known.get(asked[:2])
+        base = None if known is None else known.base
+        if known is None or base is None or base.checkpoint is None:
+            return None
+        lsn, pending = _go_on(known, lineage)
+        if pending is None or not self._store.is_last(lsn):
+            return None
+        place = asked._replace(id=known.id)
+        try:
+            state = pending.state
+            if is_hidden(state, place):
+                return None
+            channels = {name: parts.read(stored) for name, stored in base.channels.items()}
+            return Row(place, base.checkpoint, base.kept, base.checkpoint.metadata, channels, read_writes(state, place))
+        except StatelogError:  # gone meanwhile, or closed: who looks for it meets that, too
+            return None
+
+
+def _go_on(known: _Known, lineage: Lineage, before: int | None = None) -> tuple[int, Checkpoint | None]:
+    """Return how far after it there are pending writes alone, and the last one of these."""
+    lsn, pending, made = known.lsn, known.pending, lineage.made_aside
+    while (after := made.get(lsn + 1)) is not None and lsn + 1 != before:
+        lsn, pending = lsn + 1, after
+    return lsn, pending
