@@ -227,7 +227,8 @@ class Lineage:
 
         """
         place = self._asides.get(branch)
-        if place is None or (followed is not None and self._was_gone_on_from(followed)):
+        event = None if followed is None else followed.event
+        if place is None or (event is not None and self._parents.get((event.thread, event.branch)) == event.lsn):
             return None
         kernels.cbor_check(item)
         time_us = time.time_ns() // 1000
@@ -243,10 +244,6 @@ class Lineage:
             self.made_aside.clear()
         self.made_aside[made.event.lsn] = made
         return made
-
-    def _was_gone_on_from(self, checkpoint: Checkpoint) -> bool:
-        event = checkpoint.event
-        return self._parents.get((event.thread, event.branch)) == event.lsn
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
         """Return thread and number of a branch, begun if need be; whose head is remembered is there."""

@@ -11,7 +11,6 @@ items. Both are read, too; and an error, interrupt or resume is still stored as 
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items
@@ -97,8 +96,12 @@ def encode_writes(
 
 def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
     """Return the item of the writes of some tasks."""
-    packed = pack_parts([None, *chain.from_iterable(task.header for task in tasks)])
-    behind = [*chain.from_iterable(task.behind for task in tasks)]
+    header: list[str | bytes | None] = [None]
+    behind: list[bytes] = []
+    for task in tasks:
+        header += task.header
+        behind += task.behind
+    packed = pack_parts(header)
     return items.pack_list([packed, *behind]) if behind else packed
 
 

@@ -128,7 +128,9 @@ def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:
 
 
 def _hash(parts: Sequence[str], size: int) -> Any:
-    data = b"".join([len(part).to_bytes(4) + part.encode("utf-8", "surrogatepass") for part in parts])
+    data = b""
+    for part in parts:
+        data += len(part).to_bytes(4) + part.encode("utf-8", "surrogatepass")
     return blake2b(data, digest_size=size, person=b"stlg-langgraph")
 
 

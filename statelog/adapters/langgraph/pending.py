@@ -9,7 +9,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog import items
 from statelog.adapters.langgraph.bundles import encode_alone, encode_bundles, encode_writes, join_bundles
-from statelog.adapters.langgraph.names import WRITES_BRANCH, group_name, write_name, writes_prefix
+from statelog.adapters.langgraph.names import WRITES_BRANCH, checkpoint_prefix, group_name, write_name
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values import Codec
     from statelog.items import Write
     from statelog.lineage import Lineage
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
 
 
 class Pending(NamedTuple):
@@ -54,7 +57,7 @@ def pending(
     """
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
-    prefix = writes_prefix(place)
+    prefix = checkpoint_prefix(place.namespace, place.id)
     what = f"task {task_id!r}"
     together, made = [], []
     for number, (channel, value) in enumerate(writes):
@@ -67,7 +70,7 @@ def pending(
         else:
             together.append((index, channel, value))
     encoded = encode_writes(codec, task_id, task_path, together, what=what) if together else None
-    return Pending(prefix, encoded, made, followed)
+    return _new(Pending, (prefix, encoded, made, followed))
 
 
 def _refuse_others(*given: tuple[str, Any]) -> None:
@@ -79,12 +82,14 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
 
 def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
     """Commit the writes of some tasks, if nobody and nothing is in the way; False, and nothing was done."""
-    first = parts[0]
-    together = [part.together for part in parts if part.together is not None and part.prefix == first.prefix]
-    if len(together) < len(parts) or any(part.others or part.followed is not first.followed for part in parts):
-        return False
-    item, name = encode_bundles(together), partial(group_name, first.prefix)
-    return lineage.put_aside(WRITES_BRANCH, name, item, followed=first.followed) is not None
+    prefix, _together, _others, followed = parts[0]
+    together: list[Encoded] = []
+    for part in parts:
+        if part.together is None or part.others or part.prefix != prefix or part.followed is not followed:
+            return False
+        together.append(part.together)
+    item, name = encode_bundles(together), partial(group_name, prefix)
+    return lineage.put_aside(WRITES_BRANCH, name, item, followed=followed) is not None
 
 
 def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:

@@ -181,8 +181,7 @@ class Changes(NamedTuple):
 
     def twins(self, base: Base, asked: Place) -> Twins | None:
         """Return where items of what is written may lie."""
-        is_any = asked.id and (self.lists or self.snapshots)
-        return base.trail.twins(self.snapshots, asked) if is_any else None
+        return base.trail.twins(self.snapshots, asked) if asked.id else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
         """Keep what the lists were, by what they are in the store now."""

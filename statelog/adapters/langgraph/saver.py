@@ -154,7 +154,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     @property
     def _codec(self) -> Codec:
         codec = self._codec_made
-        if not codec.holds_for(self.serde):
+        if codec.serde is not self.serde or not codec.is_as_made():
             codec = self._codec_made = Codec(self.serde)
         return codec
 
@@ -297,7 +297,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         """
         asked = place_of(config)
-        place = asked._replace(id=checkpoint["id"])
+        place = _new(Place, (asked.thread_id, asked.namespace, checkpoint["id"]))
         base = self._bases.get(asked)
         if base is not None:
             try:
@@ -340,12 +340,13 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             metadata=small,
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, codec, place.namespace),
-            twins=changes.twins(base, asked),
+            twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
         )
         next_base = base.after(changes, writes, made, checkpoint, own)
         self._bases.keep(place, next_base)
         self._latest.put(place, next_base, lineage)
-        changes.remember(self._frozen, next_base)
+        if changes.frozen:
+            changes.remember(self._frozen, next_base)
 
     def put_writes(
         self,

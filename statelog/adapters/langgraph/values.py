@@ -138,23 +138,19 @@ def _in_one(parts: list[Joined]) -> bytes:
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 
 
-def _is_plain_serde(serde: SerializerProtocol) -> bool:
-    return type(serde) is JsonPlusSerializer and _METHODS.isdisjoint(vars(serde))
-
-
 class Codec:
     """A serialiser, and what becomes of its bytes."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
-        self.proves = _is_plain_serde(serde)
+        self.proves = type(serde) is JsonPlusSerializer and _METHODS.isdisjoint(vars(serde))
         """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
         """Whether all that a message is decoded to is the message."""
 
-    def holds_for(self, serde: SerializerProtocol) -> bool:
-        """Whether it is what would be made of a serialiser now."""
-        return self.serde is serde and self.proves is _is_plain_serde(serde)
+    def is_as_made(self) -> bool:
+        """Whether the serialiser has no methods of its own now that it did not have then."""
+        return not self.proves or _METHODS.isdisjoint(vars(self.serde))
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
@@ -248,7 +244,11 @@ class Codec:
     def encode_metadata(self, metadata: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
         """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that)."""
         found = {
-            key: value if type(value) in _ALWAYS_PLAIN else self._plain_metadata(key, value)
+            key: value
+            if (kind := type(value)) in _ALWAYS_PLAIN
+            or (kind is int and 0 <= value < 1 << 64)
+            or (kind is dict and not value)
+            else self._plain_metadata(key, value)
             for key, value in metadata.items()
         }
         try:
