@@ -193,10 +193,10 @@ def after(known: Mapping[str, Stored], writes: Sequence[Write], made: Checkpoint
     state: MapView | None = None
     for write in writes:
         channel = write.channel
-        if isinstance(write, Removal):
-            channels.pop(channel, None)
-        elif isinstance(write, Prepared) and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
+        if type(write) is Prepared and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
             channels[channel] = write.payload
+        elif isinstance(write, Removal):
+            channels.pop(channel, None)
         else:
             state = state or made.state
             stored = get(state, channel)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
+_LISTS = (list, tuple)
 _ALL = 1 << 62
 _BASES_MAX = 256
 _PASSED_MAX = 512
@@ -232,7 +233,7 @@ def _value_writes(
     codec: Codec, memory: Frozen, changes: Changes, name: str, held: Stored | None, value: Any, what: str
 ) -> list[Write]:
     """Return the writes that set a channel, none if it is what it was."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
         changes.lists.append(name)
     if type(value) is not list or not codec.proves:
         alone = codec.encode(value, what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from ormsgpack import MsgpackEncodeError, packb
 
 from statelog import items
 from statelog.adapters.packed import MSGPACK, SNAPSHOT, Packed, Serialised
@@ -135,6 +136,9 @@ def _in_one(parts: list[Joined]) -> bytes:
     return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
 
 
+_PACKED_PLAINLY = frozenset([str, int, float, bool])
+"""Types of which LangGraph's serialiser makes what msgpack alone does: those of most small channels."""
+
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 
 
@@ -159,6 +163,11 @@ class Codec:
             ValueTypeError: the serialiser refuses it. Facts: path, type.
 
         """
+        if self.proves and type(value) in _PACKED_PLAINLY:
+            try:
+                return MSGPACK, packb(value)
+            except MsgpackEncodeError:  # a lone surrogate, or a number of more than 64 bits
+                pass
         try:
             kind, data = self.serde.dumps_typed(value)
             return kind, data if type(data) is bytes else bytes(data)

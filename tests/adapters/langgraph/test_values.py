@@ -17,6 +17,8 @@ pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 
 import pydantic
 from histories import config
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
@@ -455,3 +457,15 @@ def test_a_list_may_grow_while_it_is_put(tmp_path):
             found = saver.get_tuple(at).checkpoint["channel_values"]["messages"]
             assert found[: number + 1] == listed[: number + 1]
             assert len(listed) > number + 2
+
+
+@given(st.text() | st.characters(categories=["Cs"]) | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.booleans())
+def test_plain_values_are_packed_as_the_serialiser_packs_them(value):
+    serde = JsonPlusSerializer()
+    try:
+        expected = serde.dumps_typed(value)
+    except Exception:  # noqa: BLE001 - whatever it refuses is refused
+        with pytest.raises(ValueTypeError):
+            Codec(serde).dump(value, "it")
+    else:
+        assert Codec(serde).dump(value, "it") == expected
