@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
-_LISTS = (list, tuple)
 _ALL = 1 << 62
 _BASES_MAX = 256
 _PASSED_MAX = 512
@@ -176,7 +175,7 @@ class Changes(NamedTuple):
     writes: list[Write]
     frozen: dict[str, Still]
     lists: list[str]
-    """Channels whose values are lists, of which pending writes may have items."""
+    """Channels of which items are written, which pending writes may have."""
     snapshots: list[str]
     """Channels that are DeltaChannels, and stored whole."""
 
@@ -233,14 +232,11 @@ def _value_writes(
     codec: Codec, memory: Frozen, changes: Changes, name: str, held: Stored | None, value: Any, what: str
 ) -> list[Write]:
     """Return the writes that set a channel, none if it is what it was."""
-    if isinstance(value, _LISTS):
-        changes.lists.append(name)
     if type(value) is not list or not codec.proves:
         alone = codec.encode(value, what)
         if type(alone) is bytes:
             return [] if held == alone else [items.put(name, alone)]
-        if is_snapshot(alone):
-            changes.snapshots.append(name)
+        (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
         return _encoded_writes(name, held, alone)
     value = [*value]  # another OS thread may lengthen it meanwhile
     made = changes.frozen
@@ -256,12 +252,16 @@ def _value_writes(
         more = freeze_all(middle) if now is None else now
         encoded = codec.encode_items(middle, what)
         if encoded is not None:
+            if encoded:
+                changes.lists.append(name)
             made[name] = joined(known, still(more, middle)) if now is None else still(now, value, first, last)
             return _list_writes(name, encoded, first, held.count - last, held.count)
     now = now or freeze_all(value)
-    writes = _encoded_writes(name, held, codec.encode(value, what))
+    whole = codec.encode(value, what)
+    if isinstance(whole, list):
+        changes.lists.append(name)
     made[name] = still(now, value)
-    return writes
+    return _encoded_writes(name, held, whole)
 
 
 def _encoded_writes(name: str, held: Stored | None, encoded: Encoded) -> list[Write]:
