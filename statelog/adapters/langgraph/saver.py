@@ -71,8 +71,7 @@ _PAGE = 16
 _KEPT_APART = ("channel_values", "id")
 """What is not kept with the rest of a checkpoint."""
 
-_new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+_new = tuple.__new__  # makes a named tuple without a call of Python's
 
 _LINEAGES_MAX = 1024
 """Threads that a saver remembers something of."""
