@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -272,3 +273,29 @@ def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commi
         assert lineages[0].superseded() == again
         for id, lsn in last.items():
             assert lineages[1].find(id).lsn == lsn
+
+
+def test_what_is_said_to_be_aside_was_committed_aside(store):
+    """OS threads may note what they have made in another order than they made it in."""
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
+    def check(order, missing):
+        lineage = Lineage(store, "t")
+        noted = []
+        for lsn in order:
+            if lsn not in missing:
+                noted.append(lsn)
+                lineage._note_aside(SimpleNamespace(event=SimpleNamespace(lsn=lsn)))
+                first, last = lineage.made_aside
+                assert set(range(first, last.event.lsn + 1)) <= set(noted)
+                assert first <= lsn <= last.event.lsn
+        if order == sorted(order) and noted:
+            assert noted[-1] == last.event.lsn
+            assert first == 1 or first - 1 in missing
+
+    check()
+    lineage = Lineage(store, "t")
+    for lsn in (3, 4, 6, 5):
+        lineage._note_aside(SimpleNamespace(event=SimpleNamespace(lsn=lsn)))
+    assert (lineage.made_aside[0], lineage.made_aside[1].event.lsn) == (5, 6)

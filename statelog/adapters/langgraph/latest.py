@@ -55,7 +55,7 @@ class Latest:
         known = self._known.get(place[:2])
         if known is None or base.checkpoint is None:
             return
-        lsn, pending = _go_on(known, lineage, base.checkpoint.lsn)
+        lsn, pending = _go_on(known, lineage)
         if lsn + 1 == base.checkpoint.lsn and place.id > known.id:
             self._keep(place, _Known(lsn + 1, place.id, base, pending))
 
@@ -84,9 +84,9 @@ class Latest:
             return None
 
 
-def _go_on(known: _Known, lineage: Lineage, before: int | None = None) -> tuple[int, Checkpoint | None]:
+def _go_on(known: _Known, lineage: Lineage) -> tuple[int, Checkpoint | None]:
     """Return how far after it there are pending writes alone, and the last one of these."""
-    lsn, pending, made = known.lsn, known.pending, lineage.made_aside
-    while (after := made.get(lsn + 1)) is not None and lsn + 1 != before:
-        lsn, pending = lsn + 1, after
-    return lsn, pending
+    first, last = lineage.made_aside or (0, None)
+    if last is None or not first <= known.lsn + 1 <= last.event.lsn:
+        return known.lsn, known.pending
+    return last.event.lsn, last
