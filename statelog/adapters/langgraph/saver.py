@@ -153,7 +153,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     @property
     def _codec(self) -> Codec:
         codec = self._codec_made
-        if codec.serde is not self.serde or not codec.is_as_made():
+        if codec.serde is not self.serde or codec.proves is not codec.is_plain():
             codec = self._codec_made = Codec(self.serde)
         return codec
 

@@ -140,6 +140,7 @@ _PACKED_PLAINLY = frozenset([str, int, float, bool])
 """Types of which LangGraph's serialiser makes what msgpack alone does: those of most small channels."""
 
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
+_DUMPS = JsonPlusSerializer.dumps_typed
 
 
 class Codec:
@@ -147,14 +148,15 @@ class Codec:
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
-        self.proves = type(serde) is JsonPlusSerializer and _METHODS.isdisjoint(vars(serde))
+        self.proves = self.is_plain()
         """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
         """Whether all that a message is decoded to is the message."""
 
-    def is_as_made(self) -> bool:
-        """Whether the serialiser has no methods of its own now that it did not have then."""
-        return not self.proves or _METHODS.isdisjoint(vars(self.serde))
+    def is_plain(self) -> bool:
+        """Whether the serialiser is LangGraph's own now, and nobody has put another method in."""
+        kind = type(self.serde)
+        return kind is JsonPlusSerializer and kind.dumps_typed is _DUMPS and _METHODS.isdisjoint(vars(self.serde))
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
