@@ -52,12 +52,12 @@ class Latest:
 
     def put(self, place: Place, base: Base, lineage: Lineage) -> None:
         """Note what was put."""
-        known = self._known.get(place[:2])
-        if known is None or base.checkpoint is None:
+        known, made = self._known.get(place[:2]), base.checkpoint
+        if known is None or made is None:
             return
         lsn, pending = _go_on(known, lineage)
-        if lsn + 1 == base.checkpoint.lsn and place.id > known.id:
-            self._keep(place, _Known(lsn + 1, place.id, base, pending))
+        if lsn + 1 == made.lsn and place.id > known.id:
+            self._keep(place, _Known(made.lsn, place.id, base, pending))
 
     def _keep(self, place: Place, known: _Known) -> None:
         if len(self._known) >= _KNOWN_MAX:

@@ -164,7 +164,7 @@ def is_of_line(branch: str, line: str) -> bool:
     return branch == line or branch.startswith(f"{line}@")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def channel_name(channel: str) -> str:
     """Return the channel in the store."""
     try:

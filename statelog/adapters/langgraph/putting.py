@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items
@@ -130,25 +130,27 @@ class Base(NamedTuple):
         return cls(parent, versions, channels, own.latest, NO_TRAIL.after((), parent, own), kept)
 
 
-class Bases(OrderedDict[Place, Base]):
-    """What was put lately, to be put on top of: for several OS threads, which change it by these methods alone."""
+class Bases:
+    """What was put lately, to be put on top of: for several OS threads, and what interrupts them."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._lock = Lock()
+        self._bases: OrderedDict[Place, Base] = OrderedDict()
+        self._lock = RLock()
+        self.get = self._bases.get
+        """Returns what was put at a place; None if it is not remembered."""
 
     def keep(self, place: Place, base: Base) -> None:
         """Remember it; the oldest is forgotten."""
         with self._lock:
-            self[place] = base
-            self.move_to_end(place)
-            if len(self) > _BASES_MAX:
-                self.popitem(last=False)
+            self._bases[place] = base
+            self._bases.move_to_end(place)
+            if len(self._bases) > _BASES_MAX:
+                self._bases.popitem(last=False)
 
     def forget(self, place: Place) -> None:
         """Forget it."""
         with self._lock:
-            self.pop(place, None)
+            self._bases.pop(place, None)
 
 
 def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:

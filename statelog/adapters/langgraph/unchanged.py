@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -138,13 +138,16 @@ def _has_serialization(schema: Any) -> bool:
 
 
 class Frozen:
-    """What lists were when they were stored, by what identifies the stored list. For several OS threads."""
+    """What lists were when they were stored, by what identifies the stored list.
+
+    For several OS threads, and what interrupts them.
+    """
 
     def __init__(self, items_max: int = _ITEMS_MAX) -> None:
         self._lists: OrderedDict[bytes, Still] = OrderedDict()
         self._items_max = items_max
         self._items = 0
-        self._lock = Lock()
+        self._lock = RLock()
 
     def get(self, identity: bytes) -> Still | None:
         """Return the frozen items of a stored list, if they are remembered."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.still import freeze_all, still
 from statelog.errors import ClosedError
 
 
@@ -280,3 +283,79 @@ def test_a_run_is_answered_as_by_a_new_saver(history):
                 channel = "__error__" if kind == "error" else "n"
                 saver.put_writes(run.at, [(channel, number)], f"task {number}")
         assert ask(saver)[0] == anew(saver)
+
+
+INTERRUPTED = """
+import random, signal, sys, time
+from langgraph.checkpoint.base import empty_checkpoint
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.errors import UsageError
+
+made, refused, at, number = 0, 0, {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, 0
+
+def put():
+    global number
+    number += 1
+    values = {"list": [f"a text of some length {each}" for each in range(20)]}
+    checkpoint = {**empty_checkpoint(), "id": f"1ef{number:05x}-0000-6000-8000-000000000000", "channel_values": values,
+                  "channel_versions": {"list": str(number)}}
+    return saver.put(at, checkpoint, {"step": number}, {"list": str(number)})
+
+def interrupt(*_):
+    global made, refused
+    try:
+        put()
+        made += 1
+        assert saver.get_tuple({"configurable": {"thread_id": "t"}})
+    except UsageError:  # it interrupts a commit
+        refused += 1
+
+with StatelogSaver.open(sys.argv[1]) as saver:
+    signal.signal(signal.SIGALRM, interrupt)
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 4e-4))
+        at = put()
+        saver.get_tuple({"configurable": {"thread_id": "t"}})
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert made > 50, (made, refused)
+    asked = {"configurable": {"thread_id": "t"}}
+    assert saver.get_tuple(asked) == StatelogSaver(saver.store).get_tuple(asked)
+"""
+
+
+def test_what_interrupts_a_put_may_put_or_is_refused(tmp_path):
+    subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "s")], check=True, timeout=60)
+
+
+class Interrupted(OrderedDict):
+    """Calls something in the middle of a change, as a signal's handler may be called."""
+
+    call = None
+
+    def move_to_end(self, key):
+        super().move_to_end(key)
+        call, self.call = self.call, None
+        if call is not None:
+            call()
+
+
+def test_what_a_saver_remembers_may_be_changed_in_the_middle_of_a_change(saver, begun):
+    bases, frozen = saver._bases, saver._frozen
+    place, base = next(iter(bases._bases.items()))
+    known = still(freeze_all(["a"]), ["a"])
+    frozen.put(b"one", known)
+    bases._bases, frozen._lists = Interrupted(bases._bases), Interrupted(frozen._lists)
+    bases._bases.call, frozen._lists.call = begun.step, lambda: frozen.put(b"another", known)
+
+    def change():
+        bases.keep(place, base)
+        assert frozen.get(b"one") is known
+
+    thread = threading.Thread(target=change, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert bases._bases.call is None
+    assert frozen._lists.call is None
+    assert ask(saver)[0] == anew(saver)
