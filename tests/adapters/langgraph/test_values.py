@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import types
 from collections import OrderedDict, defaultdict, deque
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,9 +16,7 @@ import pytest
 pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 
 import pydantic
-from histories import config
-from hypothesis import given
-from hypothesis import strategies as st
+from histories import Line, config
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
@@ -131,33 +128,6 @@ def saver(tmp_path):
     with StatelogSaver.open(tmp_path / "s", durability="interval") as opened:
         yield opened
         assert opened.store.verify().ok
-
-
-class Line:
-    """Puts one checkpoint after the other."""
-
-    def __init__(self, saver, thread="t"):
-        self.saver = saver
-        self.config = config(thread)
-        self.number = 0
-
-    def put(self, **values):
-        self.number += 1
-        versions = dict.fromkeys(values, f"{self.number:032}.0000000000000000")
-        checkpoint = {
-            "v": 2,
-            "id": f"1ef00000-0000-6000-8000-{self.number:012}",
-            "ts": "2026-01-01T00:00:00+00:00",
-            "channel_values": values,
-            "channel_versions": versions,
-            "versions_seen": {},
-            "updated_channels": None,
-        }
-        self.config = self.saver.put(self.config, checkpoint, {"source": "loop", "step": self.number}, versions)
-        return self.read()
-
-    def read(self):
-        return self.saver.get_tuple(self.config).checkpoint["channel_values"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -363,64 +333,6 @@ def test_what_is_encrypted_stays_so(tmp_path):
     assert secret.encode() not in (tmp_path / "s").read_bytes()
 
 
-class Reversed:
-    """A serialiser of the old kind."""
-
-    def dumps(self, value):
-        return repr(value)[::-1].encode()
-
-    def loads(self, data):
-        import ast
-
-        return ast.literal_eval(data.decode()[::-1])
-
-
-def test_a_serialiser_of_ones_own(tmp_path):
-    with StatelogSaver.open(tmp_path / "s", serde=Reversed()) as saver:
-        line = Line(saver)
-        for value in ([1, 2, 3], ["x" * 100] * 5, {"a": (1, None)}, None):
-            assert line.put(x=value)["x"] == value
-        assert len(list(saver.list(config("t")))) == 4
-
-
-class Masked(JsonPlusSerializer):
-    """What it makes can be read by nobody else."""
-
-    def dumps_typed(self, value):
-        return "masked", repr(value)[::-1].encode()
-
-    def loads_typed(self, data):
-        return Reversed().loads(data[1]) if data[0] == "masked" else pytest.fail("of another serialiser")
-
-
-def on_the_instance(serde, _monkeypatch):
-    serde.dumps_typed = types.MethodType(Masked.dumps_typed, serde)
-    serde.loads_typed = types.MethodType(Masked.loads_typed, serde)
-
-
-def on_the_class(_serde, monkeypatch):
-    monkeypatch.setattr(JsonPlusSerializer, "dumps_typed", Masked.dumps_typed)
-    monkeypatch.setattr(JsonPlusSerializer, "loads_typed", Masked.loads_typed)
-
-
-def by_another_class(serde, _monkeypatch):
-    serde.__class__ = Masked
-
-
-@pytest.mark.parametrize("change", [on_the_instance, on_the_class, by_another_class])
-def test_a_serialiser_that_is_changed_late_is_asked_for_everything(tmp_path, monkeypatch, change):
-    serde = JsonPlusSerializer()
-    with StatelogSaver.open(tmp_path / "s", serde=serde) as saver:
-        Line(saver).put(x=1)
-        change(serde, monkeypatch)
-        line = Line(saver)
-        for value in ("told to nobody", 12345678901, ["told to nobody"] * 9):
-            assert line.put(x=value)["x"] == value
-            saver.put_writes(line.config, [("x", value)], "task")
-        saver.store.flush()
-        assert b"told" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-
-
 def test_an_allow_list_is_honoured(tmp_path):
     with StatelogSaver.open(tmp_path / "s", serde=JsonPlusSerializer(allowed_msgpack_modules=None)) as saver:
         strict = Line(saver)
@@ -496,15 +408,3 @@ def test_a_list_may_grow_while_it_is_put(tmp_path):
             found = saver.get_tuple(at).checkpoint["channel_values"]["messages"]
             assert found[: number + 1] == listed[: number + 1]
             assert len(listed) > number + 2
-
-
-@given(st.text() | st.characters(categories=["Cs"]) | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.booleans())
-def test_plain_values_are_packed_as_the_serialiser_packs_them(value):
-    serde = JsonPlusSerializer()
-    try:
-        expected = serde.dumps_typed(value)
-    except Exception:  # noqa: BLE001 - whatever it refuses is refused
-        with pytest.raises(ValueTypeError):
-            Codec(serde).dump(value, "it")
-    else:
-        assert Codec(serde).dump(value, "it") == expected

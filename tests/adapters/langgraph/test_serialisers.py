@@ -1,0 +1,88 @@
+"""Serialisers of one's own, and LangGraph's own as it is, or as somebody has changed it."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+from histories import Line, config
+from hypothesis import given
+from hypothesis import strategies as st
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.values import Codec
+from statelog.errors import ValueTypeError
+
+
+class Reversed:
+    """A serialiser of the old kind."""
+
+    def dumps(self, value):
+        return repr(value)[::-1].encode()
+
+    def loads(self, data):
+        import ast
+
+        return ast.literal_eval(data.decode()[::-1])
+
+
+def test_a_serialiser_of_ones_own(tmp_path):
+    with StatelogSaver.open(tmp_path / "s", serde=Reversed()) as saver:
+        line = Line(saver)
+        for value in ([1, 2, 3], ["x" * 100] * 5, {"a": (1, None)}, None):
+            assert line.put(x=value)["x"] == value
+        assert len(list(saver.list(config("t")))) == 4
+
+
+class Masked(JsonPlusSerializer):
+    """What it makes can be read by nobody else."""
+
+    def dumps_typed(self, value):
+        return "masked", repr(value)[::-1].encode()
+
+    def loads_typed(self, data):
+        return Reversed().loads(data[1]) if data[0] == "masked" else pytest.fail("of another serialiser")
+
+
+def on_the_instance(serde, _monkeypatch):
+    serde.dumps_typed = types.MethodType(Masked.dumps_typed, serde)
+    serde.loads_typed = types.MethodType(Masked.loads_typed, serde)
+
+
+def on_the_class(_serde, monkeypatch):
+    monkeypatch.setattr(JsonPlusSerializer, "dumps_typed", Masked.dumps_typed)
+    monkeypatch.setattr(JsonPlusSerializer, "loads_typed", Masked.loads_typed)
+
+
+def by_another_class(serde, _monkeypatch):
+    serde.__class__ = Masked
+
+
+@pytest.mark.parametrize("change", [on_the_instance, on_the_class, by_another_class])
+def test_a_serialiser_that_is_changed_late_is_asked_for_everything(tmp_path, monkeypatch, change):
+    serde = JsonPlusSerializer()
+    with StatelogSaver.open(tmp_path / "s", serde=serde) as saver:
+        Line(saver).put(x=1)
+        change(serde, monkeypatch)
+        line = Line(saver)
+        for value in ("told to nobody", 12345678901, ["told to nobody"] * 9):
+            assert line.put(x=value)["x"] == value
+            saver.put_writes(line.config, [("x", value)], "task")
+        saver.store.flush()
+        assert b"told" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+@given(st.text() | st.characters(categories=["Cs"]) | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.booleans())
+def test_plain_values_are_packed_as_the_serialiser_packs_them(value):
+    serde = JsonPlusSerializer()
+    try:
+        expected = serde.dumps_typed(value)
+    except Exception:  # noqa: BLE001 - whatever it refuses is refused
+        with pytest.raises(ValueTypeError):
+            Codec(serde).dump(value, "it")
+    else:
+        assert Codec(serde).dump(value, "it") == expected
