@@ -39,7 +39,7 @@ def recover(path: str | os.PathLike[str], *, without_journal: bool = False) -> R
         path: of the store; it must exist.
         without_journal: go on though its journal is gone (or, if it is there, throw it away). The file is taken as
             it lies, which after a loss of power may mean damaged: `Store.verify` tells, and `salvage` saves what is
-            left. Where only a process was killed, nothing is missing.
+            left. Where only a process was killed, what its last commits wrote may still be in the journal alone.
 
     Raises:
         JournalMissingError: the journal is gone, and `without_journal` was not said.
