@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from ormsgpack import MsgpackEncodeError, packb
 
@@ -140,7 +141,6 @@ _PACKED_PLAINLY = frozenset([str, int, float, bool])
 """Types of which LangGraph's serialiser makes what msgpack alone does: those of most small channels."""
 
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
-_DUMPS = JsonPlusSerializer.dumps_typed
 
 
 class Codec:
@@ -156,7 +156,8 @@ class Codec:
     def is_plain(self) -> bool:
         """Whether the serialiser is LangGraph's own now, and nobody has put another method in."""
         kind = type(self.serde)
-        return kind is JsonPlusSerializer and kind.dumps_typed is _DUMPS and _METHODS.isdisjoint(vars(self.serde))
+        is_its_own = kind is JsonPlusSerializer and getattr(kind.dumps_typed, "__globals__", None) is vars(jsonplus)
+        return is_its_own and _METHODS.isdisjoint(vars(self.serde))
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -86,3 +88,26 @@ def test_plain_values_are_packed_as_the_serialiser_packs_them(value):
             Codec(serde).dump(value, "it")
     else:
         assert Codec(serde).dump(value, "it") == expected
+
+
+PATCHED_EARLY = """
+import functools
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+own = JsonPlusSerializer.dumps_typed
+
+@functools.wraps(own)
+def patched(self, value):
+    return own(self, value)
+
+JsonPlusSerializer.dumps_typed = patched
+from statelog.adapters.langgraph.values import Codec
+
+assert not Codec(JsonPlusSerializer()).proves
+JsonPlusSerializer.dumps_typed = own
+assert Codec(JsonPlusSerializer()).proves
+"""
+
+
+def test_a_serialiser_that_was_changed_before_the_adapter_came_is_asked_for_everything():
+    subprocess.run([sys.executable, "-c", PATCHED_EARLY], check=True)
