@@ -60,8 +60,9 @@ LOCK_TIMEOUT_DEFAULT_S = 10.0
 """How long to wait for another process's commit: far above any flush, below a person's patience."""
 
 INTERVAL_DEFAULT_MS = 50
+INTERVAL_MIN_MS = 1
 INTERVAL_MAX_MS = 60_000
-"""How long a commit of an `interval` store may wait for its flush."""
+"""How long a commit of an `interval` store may wait for its flush; below a millisecond `commit` costs less."""
 
 JOURNAL_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """A journal this long ends an epoch: reading it again after a crash takes a fraction of a second."""

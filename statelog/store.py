@@ -406,7 +406,7 @@ def open(
     *,
     read_only: bool = False,
     create: bool = True,
-    durability: Literal["commit", "interval", "batched"] = "commit",
+    durability: Literal["commit", "interval"] = "commit",
     interval_ms: float = INTERVAL_DEFAULT_MS,
     max_size_bytes: int | None = None,
     lock_timeout_s: float | None = None,
@@ -419,8 +419,9 @@ def open(
         create: whether a missing file is made.
         durability: "commit": what was acknowledged survives a power cut; one flush a commit. "interval": no flush in
             the commit; a power cut may take what the last interval brought, and leaves the log as it was before.
-            A killed process loses nothing in either. "batched" is an older name for "commit".
-        interval_ms: the interval; by default 50.
+            A killed process loses nothing in either.
+        interval_ms: so long at most (1 to 60,000; by default 50) after a commit its flush begins. If this process opens
+            the store several times, the shortest one counts.
         max_size_bytes: the file never grows beyond it (default 256 GiB). Where several processes
             give different ones, the largest counts.
         lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
@@ -428,8 +429,10 @@ def open(
 
     Raises:
         StoreNotFoundError: no such file, and `create` is False or `read_only` True.
-        FormatError: the file is no store, or of a newer format.
-        CorruptionError: the file is damaged.
+        FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
+            something else, which is left alone.
+        CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
+            are what they were.
         StoreLockedError, StorageError, AccessError: the system refused.
 
     """

@@ -122,6 +122,8 @@ def test_a_name_too_long_is_named(refused, store, thread):
         ("durability", "never"),
         ("interval_ms", "x"),
         ("interval_ms", 0),
+        ("interval_ms", 0.5),
+        ("durability", "batched"),
         ("max_size_bytes", "x"),
         ("max_size_bytes", 1e9),
         ("max_size_bytes", 1),

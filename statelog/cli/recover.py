@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 @click.option(
     "--without-journal",
     is_flag=True,
-    help="Go on though the journal is gone, or throw it away: what was committed last may be lost.",
+    help="Go on though the journal is gone, or set it aside: what was committed last may be lost.",
 )
 @AS_JSON
 def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
     """Bring STORE, which was not closed, to the state of its last commit, and verify it.
 
     Whoever opens a store does that; this says what was done. A store that was not closed and whose journal
-    (STORE-journal) is missing is not opened: --without-journal takes the file as it lies.
+    (STORE-journal) is missing or damaged is not opened: --without-journal takes the file as it lies. Where the
+    journal is there, try `statelog salvage` before, which reads both.
     """
     output = Output(as_json=as_json)
     report = recover_store(store, without_journal=without_journal)
@@ -42,6 +43,9 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
     else:
         if report.went_without_journal:
             output.line("went on without the journal: what was committed last may be missing")
+            if report.journal_aside is not None:
+                dropped = count(report.dropped, "whole record")
+                output.line(f"the journal is {report.journal_aside} now: it has {dropped} that the store has not")
         elif report.records:
             output.line(f"recovered: {count(report.records, 'record')} from the journal")
         else:

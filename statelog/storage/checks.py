@@ -23,7 +23,7 @@ from statelog.errors import CorruptionError, FormatError, NewerFormatError
 from statelog.storage.disk import flush_file, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _MAGIC = 0xBEEFC0DE
@@ -115,10 +115,31 @@ def read_live_meta_bytes(descriptor: int) -> bytes:
     return max(first, second, key=_transaction_id)
 
 
-def restore_meta(descriptor: int, meta: bytes) -> None:
-    """Write a meta page into both slots, flushed: the file is what it was at that commit. Raises OSError."""
-    for slot in (0, 1):
-        write_all(descriptor, _PAGE_NUMBER.pack(slot) + meta[_PAGE_NUMBER.size :], slot * _page_size_bytes(meta))
+def restore_meta(descriptor: int, meta: bytes) -> tuple[bytes, bytes]:
+    """Write a meta page into both slots, flushed: the file is what it was at that commit.
+
+    Returns:
+        What stood there, for `put_metas_back`.
+
+    Raises:
+        OSError: what the system refuses.
+
+    """
+    size_bytes = _page_size_bytes(meta)
+    before = tuple(os.pread(descriptor, _META_SIZE_BYTES, slot * size_bytes) for slot in (0, 1))
+    _write_metas(descriptor, size_bytes, [_PAGE_NUMBER.pack(slot) + meta[_PAGE_NUMBER.size :] for slot in (0, 1)])
+    return before[0], before[1]
+
+
+def put_metas_back(descriptor: int, meta: bytes, before: tuple[bytes, bytes]) -> None:
+    """Undo `restore_meta`, if nothing was committed since. Raises OSError."""
+    if read_live_meta_bytes(descriptor)[_PAGE_NUMBER.size :] == meta[_PAGE_NUMBER.size :]:
+        _write_metas(descriptor, _page_size_bytes(meta), before)
+
+
+def _write_metas(descriptor: int, page_size_bytes: int, metas: Sequence[bytes]) -> None:
+    for slot, meta in enumerate(metas):
+        write_all(descriptor, meta, slot * page_size_bytes)
     flush_file(descriptor)
 
 

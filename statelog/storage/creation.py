@@ -22,6 +22,7 @@ from statelog.errors import StoreNotFoundError
 from statelog.format.header import HEADER_KEY, STORE_ID_SIZE_BYTES, encode_header
 from statelog.limits import MAX_SIZE_BYTES_MIN
 from statelog.storage import faults
+from statelog.storage.beside import check_before_creation
 from statelog.storage.failures import translate_lmdb, translate_os
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ def create_store(path: Path) -> None:
         StoreNotFoundError: there is no such directory. Facts: path.
         AccessError: no permission to write it. Facts: path.
         StoreFullError: the disk is full. Facts: path.
+        FormatError: something else bears the name of its journal. Facts: path, journal.
         StorageError: what else the operating system refuses. Facts: path.
     """
     try:
+        check_before_creation(path)
         remove_leftovers(path)
         for _ in range(_ATTEMPTS):
             # A temporary file vanishes only by another's remove_leftovers, in the

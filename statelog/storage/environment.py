@@ -79,6 +79,8 @@ class Environment(EnvironmentMarks):
         self.read_only = options.read_only
         self.max_size_bytes = options.max_size_bytes
         self.lock_timeout_s = options.lock_timeout_s
+        self.interval_s = options.interval_ms / 1000
+        """The least of all openings: each is promised its own."""
         self.is_flushed_at_commit = options.durability == "commit"
         self.process_id = os.getpid()
         self.inode = (0, 0)
@@ -134,8 +136,8 @@ class Environment(EnvironmentMarks):
             create: make a new store where there is none.
             replay: puts records of a journal back, if the store was not closed. By default it puts them and nothing
                 else: the index is the log's.
-            options: those of `Options`. Of several openings in one process, the first one's interval and time-out
-                count.
+            options: those of `Options`. Of several openings in one process, the shortest interval and the first one's
+                time-out count.
 
         Raises:
             UsageError: options that cannot be, or differ from those of the open store.
@@ -165,6 +167,7 @@ class Environment(EnvironmentMarks):
                 f"{open_with[:3]}; it cannot be opened with {given.shared[:3]} besides"
             )
             raise UsageError(message, path=str(environment.path), open_with=open_with[:3], given=given.shared[:3])
+        environment.interval_s = min(environment.interval_s, given.interval_ms / 1000)
         return environment
 
     @classmethod

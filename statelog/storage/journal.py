@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-from statelog.errors import JournalMissingError
 from statelog.storage.disk import flush_file, write_all, write_zeros
 from statelog.storage.faults import armed, point
 
@@ -35,6 +34,8 @@ _GROUP_REST = struct.Struct(">IIQQQ")
 _GROUP_EPOCH_AT = 8 + 4 + 4
 _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
+_SLOT_SIZE_BYTES_MAX = _SLOT.size + _META_SIZE_BYTES_MAX + _CHECKSUM_SIZE_BYTES
+_SLOTS_AT = (0, _PAGE_SIZE_BYTES)
 _BROKEN_AT = _PAGE_SIZE_BYTES - 1
 """Behind the first slot: not zero when a flush has failed, in whichever process. It is for those who run, not for the
 disk: recovery does not ask."""
@@ -70,16 +71,6 @@ def journal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}-journal")
 
 
-def missing_error(path: Path) -> JournalMissingError:
-    """Return the error of a store that was not closed and has no journal."""
-    journal = journal_path(path)
-    message = (
-        f"{path} was not closed, and its journal {journal.name} is missing: what was committed last, up to some seconds"
-        " or megabytes, may be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
-    )
-    return JournalMissingError(message, path=str(path), journal=str(journal))
-
-
 def encode_slot(slot: Slot) -> bytes:
     """Return the bytes of a slot."""
     head = _SLOT.pack(_MAGIC, slot.store_id, slot.session, slot.epoch, slot.lsn, len(slot.meta))
@@ -100,8 +91,31 @@ def decode_slot(data: bytes) -> Slot | None:
 def read_slots(descriptor: int) -> list[Slot]:
     """Return the slots that are whole, the newest first."""
     data = os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0")
-    slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in (0, _PAGE_SIZE_BYTES)]
+    slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in _SLOTS_AT]
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
+
+
+def is_journal_of(descriptor: int, store_id: bytes) -> bool:
+    """Tell whether a file is a journal of a store, of whichever session, or the beginning of one.
+
+    Of a beginning any part may not have come to the disk: zeros are there, or a part of the first slot.
+    """
+    start = _MAGIC + store_id
+    slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at).ljust(_PAGE_SIZE_BYTES, b"\0") for at in _SLOTS_AT]
+    if not all(found in (0, own) for slot in slots for found, own in zip(slot, start, strict=False)):
+        return False
+    if any(slot.startswith(start) for slot in slots):
+        return True
+    return not any(any(slot[_SLOT_SIZE_BYTES_MAX:_BROKEN_AT]) for slot in slots) and _is_empty(descriptor, RECORDS_AT)
+
+
+def _is_empty(descriptor: int, at: int) -> bool:
+    """Tell whether nothing but zeros stands behind a place."""
+    while data := os.pread(descriptor, _FILLED_SIZE_BYTES_MAX, at):
+        if any(data):
+            return False
+        at += len(data)
+    return True
 
 
 def newest_epoch(slots: bytes | mmap) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -65,26 +66,27 @@ class Keeper(KeeperMarks):
 
     def _run(self, alarm: threading.Event) -> None:
         environment = self._environment
-        interval_s = min(environment.options.interval_ms / 1000, IDLE_S)
-        seen, idle_s, unflushed_s = -1, 0.0, 0.0
+        seen, busy_s = -1, time.monotonic()
+        flushed_s = busy_s
         while self._alarm is alarm:
-            pause_s = min(interval_s, _SETTLE_S) if self.flushes else _SETTLE_S
-            if alarm.wait(pause_s):  # to end, or to look sooner
+            interval_s = min(environment.interval_s, IDLE_S)
+            left_s = flushed_s + interval_s - time.monotonic()
+            if alarm.wait(max(min(left_s, _SETTLE_S), 0.0) if self.flushes else _SETTLE_S):  # to end, or to look sooner
                 alarm.clear()
                 continue
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # who writes next meets it, too
-                unflushed_s += pause_s
-                if self.flushes and unflushed_s >= interval_s:
-                    unflushed_s = 0.0
+                now_s = time.monotonic()
+                if self.flushes and now_s >= flushed_s + interval_s:
+                    flushed_s = now_s
                     environment.steady.flush()
                 if self.flushes and seen != self.commits:  # the next advance waits for less
                     start_writing(environment.locks.descriptor)
-                idle_s = idle_s + pause_s if seen == self.commits else 0.0
-                seen = self.commits
-                if idle_s and environment.deferred.is_on:
+                if seen != self.commits:
+                    seen, busy_s = self.commits, now_s
+                elif now_s - busy_s >= _SETTLE_S and environment.deferred.is_on:
                     environment.deferred.settle()
-                call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
-                if idle_s >= IDLE_S and self._rest(alarm, seen):
+                call_if_free(environment.write_lock, environment.steady.look_after)
+                if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
                     return
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:

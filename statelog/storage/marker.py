@@ -1,12 +1,14 @@
 """The mark of a store in use, in the data file itself, behind the first meta page, where LMDB never writes.
 
 It is set before the first commit after an opening is acknowledged, and cleared when all of it is flushed. Who finds it
-and no journal knows that something is missing.
+and no journal knows that something is missing; behind it stands how far the journal had come.
 """
 
 from __future__ import annotations
 
 import os
+import struct
+from typing import NamedTuple
 
 from xxhash import xxh3_64_digest
 
@@ -16,6 +18,15 @@ from statelog.storage.faults import armed, point
 _AT = 4096 - 64
 _MAGIC = b"stlguse1"
 _SIZE_BYTES = 32
+_REACH = struct.Struct(">QQ")
+_REACH_SIZE_BYTES = 24
+
+
+class Reach(NamedTuple):
+    """What the journal of the marked session had on the disk: it never has less."""
+
+    epoch: int
+    size_bytes: int
 
 
 def read_marker(descriptor: int) -> bytes | None:
@@ -36,5 +47,18 @@ def set_marker(descriptor: int, session: bytes) -> None:
 
 
 def clear_marker(descriptor: int) -> None:
-    """Take the mark out; whoever calls flushes. Raises OSError."""
-    write_all(descriptor, bytes(_SIZE_BYTES), _AT)
+    """Take the mark out, and the reach; whoever calls flushes. Raises OSError."""
+    write_all(descriptor, bytes(_SIZE_BYTES + _REACH_SIZE_BYTES), _AT)
+
+
+def write_reach(descriptor: int, session: bytes, reach: Reach) -> None:
+    """Note what the journal has on the disk; the next flush of the data file takes it along. Raises OSError."""
+    data = _REACH.pack(*reach)
+    write_all(descriptor, data + xxh3_64_digest(session + data), _AT + _SIZE_BYTES)
+
+
+def read_reach(descriptor: int, session: bytes) -> Reach:
+    """Return what a session's journal had on the disk at least: nothing, if none was noted."""
+    stored = os.pread(descriptor, _REACH_SIZE_BYTES, _AT + _SIZE_BYTES)
+    data, checksum = stored[: _REACH.size], stored[_REACH.size :]
+    return Reach(*_REACH.unpack(data)) if xxh3_64_digest(session + data) == checksum else Reach(0, 0)

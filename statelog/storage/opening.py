@@ -11,6 +11,7 @@ import lmdb
 from statelog.errors import CorruptionError, FormatError, StorageError
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.limits import READERS_MAX
+from statelog.storage.beside import check_lock_file
 from statelog.storage.checks import check_file
 from statelog.storage.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.failures import translate_lmdb
@@ -76,6 +77,7 @@ def _open_lmdb(
     locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float, sync: bool
 ) -> Handles:
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
+    check_lock_file(path)
     raw: lmdb.Environment | None = None
     try:
         raw = lmdb.open(

@@ -8,12 +8,13 @@ from statelog.errors import UsageError
 from statelog.limits import (
     INTERVAL_DEFAULT_MS,
     INTERVAL_MAX_MS,
+    INTERVAL_MIN_MS,
     LOCK_TIMEOUT_DEFAULT_S,
     MAX_SIZE_BYTES_DEFAULT,
     MAX_SIZE_BYTES_MIN,
 )
 
-Durability: TypeAlias = Literal["commit", "interval", "batched"]
+Durability: TypeAlias = Literal["commit", "interval"]
 
 
 class Options(NamedTuple):
@@ -23,7 +24,7 @@ class Options(NamedTuple):
         read_only: never write; the store must exist.
         durability: "commit" loses nothing acknowledged when power fails, "interval" at most what the last
             interval brought.
-        interval_ms: how long at most an acknowledged commit waits for its flush with "interval".
+        interval_ms: how long at most an acknowledged commit waits before its flush begins, with "interval".
         max_size_bytes: the quota: the file never grows beyond it.
         lock_timeout_s: how long to wait for another process that writes.
         flush: False flushes nothing, for measuring.
@@ -37,18 +38,12 @@ class Options(NamedTuple):
     flush: bool = True
 
     def check(self) -> Options:
-        """Return them as they count; raise UsageError if one of them cannot be.
-
-        "batched" is what a mode of earlier versions was called that a power cut could take the last commit of: now
-        the default mode costs no more.
-        """
-        if self.durability == "batched":
-            return self._replace(durability="commit").check()
+        """Return them; raise UsageError if one of them cannot be."""
         if self.durability not in ("commit", "interval"):
             message = f"durability is 'commit' or 'interval', not {self.durability!r}"
             raise UsageError(message, durability=self.durability)
-        if not (_is_number(self.interval_ms) and 0 < self.interval_ms <= INTERVAL_MAX_MS):
-            message = f"interval_ms is a number above 0, up to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
+        if not (_is_number(self.interval_ms) and INTERVAL_MIN_MS <= self.interval_ms <= INTERVAL_MAX_MS):
+            message = f"interval_ms is a number from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
             raise UsageError(message, interval_ms=self.interval_ms, limit=INTERVAL_MAX_MS)
         if type(self.max_size_bytes) is not int or self.max_size_bytes < MAX_SIZE_BYTES_MIN:
             message = f"max_size_bytes is an int of at least {MAX_SIZE_BYTES_MIN}, not {self.max_size_bytes!r}"

@@ -7,13 +7,15 @@ again from the beginning: the journal goes last.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import lmdb
 
-from statelog.errors import CorruptionError, StoreLockedError
-from statelog.storage.checks import check_file, restore_meta
+from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
+from statelog.storage.beside import check_leftover, missing_error, open_journal, set_aside
+from statelog.storage.checks import check_file, put_metas_back, restore_meta
 from statelog.storage.creation import sync_directory
 from statelog.storage.disk import flush_file
 from statelog.storage.failures import translate_os
@@ -21,15 +23,15 @@ from statelog.storage.faults import point
 from statelog.storage.flushing import make_name_durable
 from statelog.storage.journal import (
     RECORDS_AT,
+    Group,
     Groups,
     Slot,
     find_groups,
     journal_path,
-    missing_error,
     read_slots,
 )
 from statelog.storage.locks import FileLocks
-from statelog.storage.marker import clear_marker, read_marker
+from statelog.storage.marker import clear_marker, read_marker, read_reach
 from statelog.storage.writing import WriteTransaction
 
 if TYPE_CHECKING:
@@ -67,7 +69,9 @@ def recover(environment: Environment, replay: Replay) -> None:
 
     Raises:
         JournalMissingError: it was not closed, and its journal is gone. Facts: path.
-        CorruptionError: the journal is damaged where it must not be. Facts: path.
+        CorruptionError: the journal is damaged where it must not be, or of an earlier moment. Both files are what they
+            were. Facts: path, journal.
+        FormatError: what has the journal's name is none of this store. Facts: path, journal.
         StorageError, ...: as for opening.
         UnrecoveredError: it is open read-only, and who was about to recover it is gone.
     """
@@ -81,30 +85,32 @@ def recover(environment: Environment, replay: Replay) -> None:
         return
     try:
         make_name_durable(path)
-        source = _restore(environment)
-        try:
+        journal = _read_journal(path, locks.descriptor)
+        if journal is None:
             environment.open_handles()
-            if source is not None:
-                environment.set_map_size(environment.max_size_bytes)  # what was acknowledged may need the reserve
-                _replay(environment, *source, replay)
-                environment.set_map_size(environment.headroom.commit_size_bytes_max)
-        except BaseException:
-            if environment.handles is not None:
-                environment.handles.raw.close()
-            raise
-        finally:
-            if source is not None:
-                os.close(source[0])
-    except OSError as error:
-        raise translate_os(error, path=path) from error
-    except lmdb.Error as error:
-        raise environment.translate(error) from error
+            _remove_leftover(environment)
+        else:
+            _recover(environment, journal, replay)
+    except BaseException as error:
+        if environment.handles is not None:
+            environment.handles.raw.close()
+        if isinstance(error, OSError):
+            raise translate_os(error, path=path) from error
+        if isinstance(error, lmdb.Error):
+            raise environment.translate(error) from error
+        raise
     finally:
         locks.acquire_presence(0)
 
 
-def abandon_journal(path: Path) -> bool:
-    """Take a store for closed that was not: its journal, if there is one, is removed unread; tell whether it was so.
+class Abandoned(NamedTuple):
+    """What was done with a store's journal: it lies at `aside` now, if there was one."""
+
+    aside: Path | None
+
+
+def abandon_journal(path: Path) -> Abandoned | None:
+    """Take a store for closed that was not, without its journal, if there is one; None if it was closed.
 
     Raises:
         StoreNotFoundError, AccessError, StorageError: the file cannot be opened for writing. Facts: path.
@@ -122,16 +128,30 @@ def abandon_journal(path: Path) -> bool:
                 raise StoreLockedError(message, path=str(path))
             check_file(descriptor, path)
             if read_marker(descriptor) is None:
-                return False
+                return None
+            aside = set_aside(path)
+            sync_directory(path.parent)
             clear_marker(descriptor)
             flush_file(descriptor)
-            journal_path(path).unlink(missing_ok=True)
-            sync_directory(path.parent)
-            return True
+            return Abandoned(aside)
     except OSError as error:
         raise translate_os(error, path=path) from error
     finally:
         os.close(descriptor)
+
+
+def count_beyond(journal: Path, lsn: int) -> int:
+    """Return how many whole records behind one a journal has that was set aside."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            for slot in read_slots(descriptor):
+                groups = find_groups(descriptor, slot.session, slot.epoch, RECORDS_AT)
+                lsns = {number for group in groups for number in range(group.lsn, group.lsn + len(group.records))}
+                return sum(number > lsn for number in lsns)
+        finally:
+            os.close(descriptor)
+    return 0
 
 
 def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
@@ -143,36 +163,39 @@ def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes
     return True
 
 
-def _restore(environment: Environment) -> tuple[int, Slot] | None:
-    """Put the steady snapshot's meta page into both slots; return the journal, open, and the snapshot's slot.
+class _Journal(NamedTuple):
+    """The steady snapshot, and what was committed since."""
 
-    None if the data file is complete by itself: it bears no mark. A journal is then left over, from a creation that
-    was cut, or from a clean closing.
+    slot: Slot
+    groups: list[Group]
+
+
+def _read_journal(path: Path, data: int) -> _Journal | None:
+    """Return what the journal of a store has; None if the data file is complete by itself: it bears no mark.
+
+    Nothing is written before it is known to be sound, and that the data file was not further.
     """
-    path, data = environment.path, environment.locks.descriptor
     session = read_marker(data)
-    journal = journal_path(path)
     if session is None:
-        if os.path.lexists(journal):
-            # Whoever cleared the mark may have failed to flush it: a mark that came back would miss the journal.
-            clear_marker(data)
-            flush_file(data)
-            journal.unlink(missing_ok=True)
         return None
     try:
-        descriptor = os.open(journal, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_journal(path)
     except FileNotFoundError:
         check_file(data, path)  # a file that never was a store bears anything there
         raise missing_error(path) from None
     try:
         slot = _steady_slot(path, descriptor, session)
-        point("recovery.before_restore")
-        restore_meta(data, slot.meta)
-        point("recovery.after_restore")
-    except BaseException:
+        reach = read_reach(data, session)
+        if slot.epoch < reach.epoch:
+            what = f"its journal is one of an earlier moment: of epoch {slot.epoch}, where the file is at {reach.epoch}"
+            raise _journal_error(path, what)
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes < reach.size_bytes:
+            what = f"its journal was cut off: it has {size_bytes} bytes, and had {reach.size_bytes}"
+            raise _journal_error(path, what)
+        return _Journal(slot, _read_groups(path, descriptor, slot))
+    finally:
         os.close(descriptor)
-        raise
-    return descriptor, slot
 
 
 def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
@@ -183,38 +206,99 @@ def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
     if not slots:
-        raise _journal_error(path, f"{path} was not closed, and its journal is damaged, or of another time")
+        raise _journal_error(path, "its journal is damaged, or of another time")
     slot = slots[0]
     if any(find_groups(descriptor, slot.session, slot.epoch + 1, RECORDS_AT)):
-        raise _journal_error(path, f"{path} was not closed, and a slot of its journal is damaged")
+        raise _journal_error(path, "a slot of its journal is damaged")
     return slot
 
 
-def _journal_error(path: Path, message: str) -> CorruptionError:
+def _read_groups(path: Path, descriptor: int, slot: Slot) -> list[Group]:
+    """Return what was committed since a steady snapshot.
+
+    A group that was being written may be torn, and with "interval" any that was not flushed. But one of which a later
+    one tells that it had been flushed was acknowledged, and is damaged.
+    """
+    groups = Groups(descriptor, slot)
+    found = list(groups)
+    if any(group.flushed > groups.lsn for group in find_groups(descriptor, slot.session, slot.epoch, groups.at)):
+        raise _journal_error(path, f"record {groups.lsn + 1} is damaged in its journal")
+    return found
+
+
+def _journal_error(path: Path, what: str) -> CorruptionError:
     journal = journal_path(path)
-    message = f"{message}: {journal.name}; `statelog recover --without-journal` goes on with what is before that"
+    message = (
+        f"{path} was not closed, and {what} ({journal.name}); `statelog salvage` saves what is whole in both files,"
+        " `statelog recover --without-journal` goes on with what the first one has alone"
+    )
     return CorruptionError(message, path=str(path), journal=str(journal))
 
 
-def _replay(environment: Environment, descriptor: int, slot: Slot, replay: Replay) -> None:
+def _remove_leftover(environment: Environment) -> None:
+    """Remove the journal of a store that is complete without: of a creation that was cut, or a closing."""
+    path, data = environment.path, environment.locks.descriptor
+    try:
+        descriptor = open_journal(path)
+    except FileNotFoundError:
+        return
+    try:
+        check_leftover(path, descriptor, environment.store_id)
+    finally:
+        os.close(descriptor)
+    # Whoever cleared the mark may have failed to flush it: a mark that came back would miss the journal.
+    clear_marker(data)
+    flush_file(data)
+    journal_path(path).unlink(missing_ok=True)
+
+
+def _recover(environment: Environment, journal: _Journal, replay: Replay) -> None:
+    """Put the steady snapshot's meta page into both slots, and commit again what the journal holds.
+
+    If the data file turns out to be another than the journal's, it is what it was.
+    """
+    data, slot = environment.locks.descriptor, journal.slot
+    point("recovery.before_restore")
+    before = restore_meta(data, slot.meta)
+    point("recovery.after_restore")
+    try:
+        _open_restored(environment, slot)
+        environment.set_map_size(environment.max_size_bytes)  # what was acknowledged may need the reserve
+        _replay(environment, journal.groups, replay)
+        environment.set_map_size(environment.headroom.commit_size_bytes_max)
+    except BaseException:
+        if not environment.replayed and read_marker(data) is not None:
+            with contextlib.suppress(OSError):  # nothing is lost: the mark and the journal are there
+                put_metas_back(data, slot.meta, before)
+        raise
+
+
+def _open_restored(environment: Environment, slot: Slot) -> None:
+    path = environment.path
+    try:
+        environment.open_handles()
+    except NewerFormatError:
+        raise
+    except (CorruptionError, FormatError) as error:
+        what = f"what its journal goes back to is not in the file ({error.message})"
+        raise _journal_error(path, what) from error
+    if slot.store_id != environment.store_id:
+        raise _journal_error(path, "its journal is another store's")
+
+
+def _replay(environment: Environment, groups: Sequence[Group], replay: Replay) -> None:
     """Commit what the journal holds again, make it steady, and remove the journal."""
-    steady, path = environment.steady, environment.path
-    groups = Groups(descriptor, slot)
+    steady = environment.steady
     pin = environment.handles.begin(None, None, False, False)
     steady.is_off = True
     try:
-        is_more = True
-        while is_more:
-            is_more = _replay_some(environment, groups, replay)
+        done = 0
+        while done < len(groups):
+            done += _replay_some(environment, groups[done:], replay)
             point("recovery.between_transactions")
     finally:
         steady.is_off = not environment.options.flush
         pin.abort()
-    # A group that was being written may be torn, and with "interval" any that was not flushed. But one of which a
-    # later one tells that it had been flushed was acknowledged, and is damaged.
-    if any(group.flushed > groups.lsn for group in find_groups(descriptor, slot.session, slot.epoch, groups.at)):
-        message = f"{path} was not closed, and record {groups.lsn + 1} is damaged in its journal"
-        raise _journal_error(path, message)
     _retire(environment)
 
 
@@ -230,24 +314,21 @@ def _retire(environment: Environment) -> None:
     sync_directory(environment.path.parent)
 
 
-def _replay_some(environment: Environment, groups: Groups, replay: Replay) -> bool:
-    """Replay one transaction's worth; tell whether there may be more."""
+def _replay_some(environment: Environment, groups: Sequence[Group], replay: Replay) -> int:
+    """Replay one transaction's worth of groups; return how many."""
     transaction = WriteTransaction(environment)
     transaction.begin()
-    size_bytes = 0
+    done = size_bytes = 0
     try:
         for group in groups:
             if not replay(transaction, group.lsn, group.records):
-                path = environment.path
-                message = f"{path} was not closed, and record {group.lsn} of its journal does not continue the log"
-                raise _journal_error(path, message)
-            size_bytes += sum(map(len, group.records))
+                raise _journal_error(environment.path, f"record {group.lsn} of its journal does not continue the log")
+            done += 1
             environment.replayed += len(group.records)
+            size_bytes += sum(map(len, group.records))
             if size_bytes >= _REPLAYED_SIZE_BYTES:
-                transaction.commit()
-                return True
-        if size_bytes:
-            transaction.commit()
-        return False
+                break
+        transaction.commit()
+        return done
     finally:
         transaction.abort()

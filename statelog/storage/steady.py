@@ -16,22 +16,23 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import secrets
 import threading
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import StorageError
+from statelog.errors import JournalMissingError, StorageError
 from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
 from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
+from statelog.storage.beside import missing_error, open_journal, removed_error
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
-from statelog.storage.disk import flush_file, write_all, write_zeros
+from statelog.storage.disk import flush_file, write_all
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.held import HeldPages
+from statelog.storage.joining import find_or_begin
 from statelog.storage.journal import (
     RECORDS_AT,
     STATE,
@@ -41,14 +42,12 @@ from statelog.storage.journal import (
     find_end,
     is_broken,
     journal_path,
-    missing_error,
     newest_epoch,
-    read_slots,
     write_broken,
     write_slot,
 )
 from statelog.storage.locks import is_owned
-from statelog.storage.marker import clear_marker, read_marker, set_marker
+from statelog.storage.marker import Reach, clear_marker, read_marker, set_marker, write_reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from statelog.storage.environment import Environment
     from statelog.storage.writing import WriteTransaction
 
-_SESSION_SIZE_BYTES = 16
 _PAGE_SIZE_BYTES = 4096
 _UNKNOWN = -1
 """Where an LSN should be: others wrote, or a failure left it open."""
@@ -73,7 +71,8 @@ class Steady(SteadyMarks):
         is_unsteady: whether anything was committed since the last advance.
         pins: read transactions held: one, for a moment two, or none.
         held: the pages that are held for it.
-        is_broken: whether a flush failed: what the page cache holds is not to be believed.
+        is_broken: whether nothing may be written: a flush failed, and what the page cache holds is not to be believed,
+            or, as `is_gone` says, the journal was removed, and the page cache has everything.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -101,7 +100,7 @@ class Steady(SteadyMarks):
         self.is_unsteady = False
         self._flushing = threading.RLock()
         """Held during a flush: who comes meanwhile waits, and knows what it was for."""
-        self.is_broken = False
+        self.is_broken = self.is_gone = self._is_marked = False
 
     @property
     def is_pinned(self) -> bool:
@@ -271,9 +270,9 @@ class Steady(SteadyMarks):
         """
         environment = self._environment
         handles = environment.handles
-        if not os.fstat(self._descriptor).st_nlink:
-            self.is_broken = True
-            raise missing_error(environment.path)
+        self.look_for_journal()
+        if self.is_gone:
+            raise self._broken_error()
         pin = handles.begin(None, None, False, False)
         self.pins += 1
         try:
@@ -286,6 +285,8 @@ class Steady(SteadyMarks):
                 point("steady.after_sync")
             meta = read_live_meta_bytes(environment.locks.descriptor)
             write_slot(self._descriptor, Slot(environment.store_id, self._session, epoch, lsn, meta))
+            if self._is_marked:
+                self._write_reach(epoch)
             if armed:
                 point("steady.after_slot")
         except BaseException as error:
@@ -306,6 +307,16 @@ class Steady(SteadyMarks):
                 self._size_bytes = JOURNAL_SIZE_BYTES_MAX
         self.held.begin(environment)
 
+    def _write_reach(self, epoch: int) -> None:
+        """Note in the data file what of the journal is on the disk by now."""
+        size_bytes = min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX)
+        write_reach(self._environment.locks.descriptor, self._session, Reach(epoch, size_bytes))
+
+    def look_for_journal(self) -> None:
+        """Write no more if somebody has removed the journal: nobody would read it after a crash."""
+        if self._descriptor >= 0 and not self.is_broken and not os.fstat(self._descriptor).st_nlink:
+            self.is_broken = self.is_gone = True
+
     def rest(self) -> None:
         """Make everything steady, and give the pin back; the next commit takes a new one."""
         if self._slots is None or self.is_broken or is_broken(self._slots):
@@ -321,8 +332,12 @@ class Steady(SteadyMarks):
             pin.abort()
             self.pins -= 1
 
-    def unpin_if_outrun(self) -> None:
-        """Give the pin back, which holds more and more pages for nobody, if others have advanced: see `prepare`."""
+    def look_after(self) -> None:
+        """Do what nobody who commits does soon: see whether the journal is there, and whether the pin is too old.
+
+        Where others have advanced it holds more and more pages for nobody: see `prepare`.
+        """
+        self.look_for_journal()
         if self._pin is None or self._slots is None:
             return
         if newest_epoch(self._slots) - self._pin_epoch > _EPOCHS_BEHIND_MAX:
@@ -333,57 +348,30 @@ class Steady(SteadyMarks):
     def _join(self) -> None:
         """Open the journal that other processes use, or make one."""
         environment = self._environment
-        path = journal_path(environment.path)
+        path, data = journal_path(environment.path), environment.locks.descriptor
+        marked = read_marker(data)
         try:
-            mode = os.fstat(environment.locks.descriptor).st_mode & 0o666
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-        except OSError as error:
-            raise translate_os(error, path=path) from error
-        try:
-            marked = read_marker(environment.locks.descriptor)
-            newest = self._find_session(descriptor, marked)
-            if newest is not None:
-                self._session, self._epoch = newest.session, newest.epoch
-            else:  # nobody else takes part: they would have marked the file
-                self._session, self._epoch = secrets.token_bytes(_SESSION_SIZE_BYTES), 0
-                if os.fstat(descriptor).st_size:  # a leftover: it goes when the cleared mark is on the disk for certain
-                    clear_marker(environment.locks.descriptor)
-                    flush_file(environment.locks.descriptor)
-                os.ftruncate(descriptor, 0)
-            self._size_bytes = self._fill_head(descriptor)
-            self._descriptor = descriptor
-            self._slots = mmap.mmap(descriptor, RECORDS_AT, mmap.MAP_SHARED, mmap.PROT_READ)
+            mode = os.fstat(data).st_mode & 0o666
+            self._descriptor = open_journal(environment.path, create_mode=mode if marked is None else None)
+            self._session, epoch, self._size_bytes = find_or_begin(environment, self._descriptor, marked)
+            self._epoch = epoch
+            self._slots = mmap.mmap(self._descriptor, RECORDS_AT, mmap.MAP_SHARED, mmap.PROT_READ)
             self._refuse_if_broken()
             self.advance()
-            if newest is None:
+            if not epoch:
                 sync_directory(path.parent)
             # Again, if it is there: who set it may have been killed, or have failed, before it was on the disk.
-            set_marker(environment.locks.descriptor, self._session)
+            set_marker(data, self._session)
+            self._is_marked = True
+            self._write_reach(self._epoch)
         except BaseException as error:
             self.unpin()
             self._forget()
+            if isinstance(error, FileNotFoundError):
+                raise missing_error(environment.path) from None
             if isinstance(error, OSError):
                 raise translate_os(error, path=path) from error
             raise
-
-    def _find_session(self, descriptor: int, marked: bytes | None) -> Slot | None:
-        """Return the newest slot of the session that the data file is marked with; None if it bears no mark."""
-        newest = next((slot for slot in read_slots(descriptor) if slot.session == marked), None)
-        if newest is None and marked is not None:
-            raise missing_error(self._environment.path)
-        return newest
-
-    def _fill_head(self, descriptor: int) -> int:
-        """Fill the journal's first pages, on a full disk with blocks of the store's own reserve; return its size."""
-        size_bytes = os.fstat(descriptor).st_size
-        try:
-            return fill(descriptor, RECORDS_AT + 1, size_bytes)
-        except OSError as error:
-            if error.errno not in DISK_FULL_ERRNOS or not self._environment.headroom.lend(RECORDS_AT):
-                raise
-        os.ftruncate(descriptor, RECORDS_AT)
-        write_zeros(descriptor, size_bytes, RECORDS_AT)
-        return RECORDS_AT
 
     def _follow(self, epoch: int) -> None:
         """Go on in an epoch that another process has begun.
@@ -418,7 +406,7 @@ class Steady(SteadyMarks):
             OSError, lmdb.Error, StorageError: it cannot be done; the journal stays, and the next opening reads it.
         """
         environment = self._environment
-        if self.is_off or self.is_broken:
+        if self.is_off or (self.is_broken and not self.is_gone):
             return
         journal = journal_path(environment.path)
         if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
@@ -436,7 +424,8 @@ class Steady(SteadyMarks):
             flush_file(environment.locks.descriptor)
             if armed:
                 point("steady.before_unlink")
-            journal.unlink(missing_ok=True)
+            if not self.is_gone:  # what lies there now, if anything does, is somebody else's
+                journal.unlink(missing_ok=True)
         except OSError:
             self._mark_again(session)
             raise
@@ -473,11 +462,13 @@ class Steady(SteadyMarks):
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
                 os.close(descriptor)
-        self.is_unsteady = self.is_dirty = False
+        self.is_unsteady = self.is_dirty = self._is_marked = False
+        if self.is_gone:  # another may be made, unless the mark says that there should be one
+            self.is_broken = self.is_gone = False
 
-    def break_off(self) -> StorageError:
+    def break_off(self) -> StorageError | JournalMissingError:
         """Write no more after a failed flush, and let nobody: another process's flush need not tell of it again."""
-        self.is_broken = True
+        self.is_broken, self.is_gone = True, False
         with contextlib.suppress(OSError):
             write_broken(self._descriptor)
         return self._broken_error()
@@ -486,8 +477,10 @@ class Steady(SteadyMarks):
         if self.is_broken or self._slots is None or is_broken(self._slots):
             raise self._broken_error()
 
-    def _broken_error(self) -> StorageError:
+    def _broken_error(self) -> StorageError | JournalMissingError:
         path = self._environment.path
+        if self.is_gone:
+            return removed_error(path)
         message = (
             f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
             " has it open, and open it again"

@@ -1,10 +1,14 @@
 """Bytes of a journal change: what was acknowledged is there, or an error names the journal; a torn end is no damage."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 import statelog
 from statelog.errors import CorruptionError
-from statelog.storage.journal import RECORDS_AT, journal_path
+from statelog.storage.journal import RECORDS_AT, decode_slot, encode_group, journal_path
 from statelog.testing import Child, Commit
 
 COMMITS = 6
@@ -67,9 +71,10 @@ def test_a_damaged_group_in_the_middle_is_an_error_that_names_the_journal(path, 
             statelog.open(path)
         assert caught.value.facts["journal"] == str(journal_path(path))
         assert journal_path(path).exists()
+        assert "salvage" in caught.value.message
+    assert path.read_bytes() == before
     damage(path, at)
     assert versions(path) == COMMITS
-    assert len(before) <= path.stat().st_size
 
 
 def test_a_torn_last_group_is_dropped_silently(path, killed):
@@ -104,11 +109,93 @@ def test_a_damaged_newer_slot_is_an_error_and_not_a_way_back(path, tmp_path):
         journal = journal_path(path).read_bytes()
         killed.write_bytes(path.read_bytes())
     journal_path(killed).write_bytes(journal)
-    epochs = [int.from_bytes(journal[at + 40 : at + 48]) for at in (0, 4096)]
-    assert sorted(epochs) == [1, 2]
-    damage(killed, 4096 * epochs.index(2) + 50)
+    assert sorted(epochs(journal)) == [1, 2]
+    damage(killed, 4096 * epochs(journal).index(2) + 50)
     with pytest.raises(CorruptionError, match="slot"):
         statelog.open(killed)
+
+
+def refused(path, match):
+    """Check that a store is not opened, in whichever way, and that this changes nothing."""
+    before = path.read_bytes(), journal_path(path).read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(CorruptionError, match=match) as caught:
+            statelog.open(path, read_only=read_only)
+        assert caught.value.facts["journal"] == str(journal_path(path))
+        assert (path.read_bytes(), journal_path(path).read_bytes()) == before
+
+
+KILLED_AFTER = """
+import os, signal, sys, statelog
+from pathlib import Path
+path = Path(sys.argv[1])
+store = statelog.open(path)
+for number in range(int(sys.argv[2])):
+    if number == int(sys.argv[3]):
+        Path(sys.argv[4]).write_bytes(path.with_name(f"{path.name}-journal").read_bytes())
+    store.thread("t").commit({"n": number, "text": f"{number} " * 50})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
+    earlier = tmp_path / "earlier"
+    command = [sys.executable, "-c", KILLED_AFTER, str(path), "6000", "50", str(earlier)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    own = journal_path(path).read_bytes()
+    assert max(epochs(own)) > max(epochs(earlier.read_bytes()))
+    journal_path(path).write_bytes(earlier.read_bytes())
+    refused(path, "earlier moment")
+    journal_path(path).write_bytes(own)
+    with statelog.open(path) as store:
+        assert store.thread("t").state["n"] == 5999
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("size_bytes", [0, 5000, 8192, 8193, 60_000])
+def test_a_journal_cut_off_is_told(path, killed, size_bytes):
+    journal, _starts = killed()
+    journal_path(path).write_bytes(journal[:size_bytes])
+    refused(path, "cut off" if size_bytes >= 5000 else "damaged")
+    journal_path(path).write_bytes(journal)
+    assert versions(path) == COMMITS
+
+
+def test_without_what_the_file_says_of_it_a_cut_would_not_be_noticed(path, killed):
+    """Negative control."""
+    journal, _starts = killed()
+    journal_path(path).write_bytes(journal[:8192])
+    with path.open("r+b") as file:
+        file.seek(4096 - 32)
+        file.write(bytes(32))
+    assert versions(path) < COMMITS
+
+
+def test_a_file_from_before_its_journal_is_told(path, killed):
+    """A backup of the one, in use, and of the other some time later."""
+    journal, _starts = killed()
+    before = path.read_bytes()
+    path.write_bytes(before[:8192] + bytes(len(before) - 8192))
+    refused(path, "what its journal goes back to is not in the file")
+    path.write_bytes(before)
+    journal_path(path).write_bytes(journal)
+    assert versions(path) == COMMITS
+
+
+def test_groups_that_do_not_continue_the_log_are_told(path, killed):
+    journal, starts = killed()
+    slot = max(filter(None, (decode_slot(journal[at : at + 4096]) for at in (0, 4096))), key=lambda slot: slot.epoch)
+    size = int.from_bytes(journal[starts[1] + 40 : starts[1] + 44])
+    record = journal[starts[1] + 44 : starts[1] + 44 + size]
+    group = encode_group(slot.session, slot.epoch, slot.lsn + 1, [record], flushed=slot.lsn)
+    data = bytearray(journal)
+    data[RECORDS_AT : RECORDS_AT + len(group) + 100] = group + bytes(100)
+    journal_path(path).write_bytes(data)
+    refused(path, "does not continue the log|damaged")
+
+
+def epochs(journal):
+    return [int.from_bytes(journal[at + 40 : at + 48]) for at in (0, 4096)]
 
 
 def test_any_flipped_bit_is_told_or_does_no_harm(path, killed):

@@ -31,6 +31,7 @@ CONTROLS = (
     "interval without its flushes",
     "data never flushed",
     "slot written before the flush",
+    "reach written before the slot",
     "no pin",
     "slot of a killed process not flushed",
     "meta pages not restored",

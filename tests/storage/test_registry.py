@@ -1,5 +1,6 @@
 import os
 import threading
+import time
 
 import pytest
 
@@ -60,10 +61,16 @@ def test_other_options_are_fine_once_all_have_closed(open_environment):
     assert open_environment(durability="interval").options.durability == "interval"
 
 
-def test_an_older_name_of_the_default_mode_is_taken(open_environment):
-    first = open_environment(durability="batched")
-    assert open_environment() is first
-    assert first.options.durability == "commit"
+def test_of_several_openings_the_shortest_interval_counts(open_environment, append):
+    first = open_environment(durability="interval", interval_ms=60_000)
+    first.committer.submit(append)
+    assert first.steady.is_dirty
+    assert open_environment(durability="interval", interval_ms=5) is first
+    assert open_environment(durability="interval", interval_ms=1000).interval_s == 0.005
+    deadline = time.monotonic() + 10
+    while first.steady.is_dirty and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not first.steady.is_dirty
 
 
 def test_different_files_are_different_environments(open_environment, environment, tmp_path):

@@ -1,6 +1,7 @@
 """Steady snapshots, the pin, the mark, recovery: what a session of commits leaves, and what the next opening does."""
 
 import errno
+import itertools
 import os
 import subprocess
 import sys
@@ -150,7 +151,7 @@ def test_a_store_without_its_journal_is_not_opened(run_child, open_environment, 
 def test_one_can_go_on_without_it(run_child, open_environment, check_whole, path):
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).unlink()
-    assert recovery.abandon_journal(path)
+    assert recovery.abandon_journal(path) == (None,)
     assert check_whole(open_environment()) == 5  # only the process was killed
     assert marker_of(path) is None
 
@@ -265,6 +266,19 @@ def test_an_interval_store_is_flushed_by_and_by(open_environment, append):
     while environment.steady.is_dirty and time.monotonic() < deadline:
         time.sleep(0.005)
     assert not environment.steady.is_dirty
+
+
+@pytest.mark.parametrize("interval_ms", [3, 30, 50])
+def test_no_commit_waits_longer_than_the_interval(open_environment, append, monkeypatch, interval_ms):
+    environment = open_environment(durability="interval", interval_ms=interval_ms)
+    began_s, flush = [], environment.steady.flush
+    monkeypatch.setattr(environment.steady, "flush", lambda: (began_s.append(time.monotonic()), flush()))
+    deadline = time.monotonic() + 30 * interval_ms / 1000
+    while time.monotonic() < deadline:
+        environment.committer.submit(append)
+        time.sleep(0.0005)
+    waits_ms = sorted(1000 * (after - before) for before, after in itertools.pairwise(began_s))
+    assert waits_ms[len(waits_ms) // 2] < 1.1 * interval_ms + 1
 
 
 def test_a_commit_may_leave_its_flush_to_the_next_one(open_environment, append, flushes, monkeypatch):

@@ -103,6 +103,20 @@ def open_slot_first(path: Path, **options: Any) -> Store:
     return statelog.open(path, **options)
 
 
+def open_reach_first(path: Path, **options: Any) -> Store:
+    """Open a store that says in the data file how far its journal is before that is on the disk."""
+    openings.be_small()
+    advance = Steady.advance
+
+    def advance_late(self: Steady) -> None:
+        if self._is_marked:
+            self._write_reach(self._epoch + 1)
+        advance(self)
+
+    Steady.advance = advance_late  # type: ignore[method-assign]
+    return statelog.open(path, **options)
+
+
 def open_without_following(path: Path, **options: Any) -> Store:
     """Open a store that goes on in another process's epoch without flushing its slot."""
     keeper.IDLE_S = _LONG_S  # at rest it goes on in no epoch
@@ -126,6 +140,7 @@ def open_without_following(path: Path, **options: Any) -> Store:
 def restore_nothing() -> None:
     """Let this process, a worker, recover from whatever meta pages there are."""
     setattr(recovery, "restore_meta", lambda _descriptor, _meta: None)  # noqa: B010 - as above
+    setattr(recovery, "put_metas_back", lambda _descriptor, _meta, _before: None)  # noqa: B010
 
 
 def ask_no_epoch() -> None:
@@ -226,6 +241,7 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         "interval without its flushes": forget_flushes(recorded("interval"), of_journal=True),
         "data never flushed": forget_flushes(epochs, of_journal=False),
         "slot written before the flush": recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
+        "reach written before the slot": recorded("epochs", f"{__name__}:{open_reach_first.__name__}"),
         "no pin": recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=3),
         "slot of a killed process not flushed": recorded(
             "killed processes", f"{__name__}:{open_without_following.__name__}"
