@@ -29,6 +29,9 @@ class Reach(NamedTuple):
     size_bytes: int
 
 
+NO_REACH = Reach(0, 0)
+
+
 def read_marker(descriptor: int) -> bytes | None:
     """Return the session that was not closed, None if there is none; empty if the mark is damaged."""
     stored = os.pread(descriptor, _SIZE_BYTES, _AT)
@@ -38,9 +41,10 @@ def read_marker(descriptor: int) -> bytes | None:
     return session if magic == _MAGIC and xxh3_64_digest(magic + session) == checksum else b""
 
 
-def set_marker(descriptor: int, session: bytes) -> None:
-    """Mark the file, durably. Raises OSError."""
-    write_all(descriptor, _MAGIC + session + xxh3_64_digest(_MAGIC + session), _AT)
+def set_marker(descriptor: int, session: bytes, reach: Reach = NO_REACH) -> None:
+    """Mark the file, durably, with what its journal has on the disk. Raises OSError."""
+    mark = _MAGIC + session + xxh3_64_digest(_MAGIC + session)
+    write_all(descriptor, mark + _encode_reach(session, reach), _AT)
     if armed:
         point("steady.before_mark_flush")
     flush_file(descriptor)
@@ -53,12 +57,16 @@ def clear_marker(descriptor: int) -> None:
 
 def write_reach(descriptor: int, session: bytes, reach: Reach) -> None:
     """Note what the journal has on the disk; the next flush of the data file takes it along. Raises OSError."""
-    data = _REACH.pack(*reach)
-    write_all(descriptor, data + xxh3_64_digest(session + data), _AT + _SIZE_BYTES)
+    write_all(descriptor, _encode_reach(session, reach), _AT + _SIZE_BYTES)
 
 
 def read_reach(descriptor: int, session: bytes) -> Reach:
     """Return what a session's journal had on the disk at least: nothing, if none was noted."""
     stored = os.pread(descriptor, _REACH_SIZE_BYTES, _AT + _SIZE_BYTES)
     data, checksum = stored[: _REACH.size], stored[_REACH.size :]
-    return Reach(*_REACH.unpack(data)) if xxh3_64_digest(session + data) == checksum else Reach(0, 0)
+    return Reach(*_REACH.unpack(data)) if xxh3_64_digest(session + data) == checksum else NO_REACH
+
+
+def _encode_reach(session: bytes, reach: Reach) -> bytes:
+    data = _REACH.pack(*reach)
+    return data + xxh3_64_digest(session + data)

@@ -286,7 +286,7 @@ class Steady(SteadyMarks):
             meta = read_live_meta_bytes(environment.locks.descriptor)
             write_slot(self._descriptor, Slot(environment.store_id, self._session, epoch, lsn, meta))
             if self._is_marked:
-                self._write_reach(epoch)
+                write_reach(environment.locks.descriptor, self._session, self._reach(epoch))
             if armed:
                 point("steady.after_slot")
         except BaseException as error:
@@ -307,10 +307,9 @@ class Steady(SteadyMarks):
                 self._size_bytes = JOURNAL_SIZE_BYTES_MAX
         self.held.begin(environment)
 
-    def _write_reach(self, epoch: int) -> None:
-        """Note in the data file what of the journal is on the disk by now."""
-        size_bytes = min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX)
-        write_reach(self._environment.locks.descriptor, self._session, Reach(epoch, size_bytes))
+    def _reach(self, epoch: int) -> Reach:
+        """Return what of the journal is on the disk, now that the slot of an epoch is."""
+        return Reach(epoch, min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX))
 
     def look_for_journal(self) -> None:
         """Write no more if somebody has removed the journal: nobody would read it after a crash."""
@@ -361,9 +360,8 @@ class Steady(SteadyMarks):
             if not epoch:
                 sync_directory(path.parent)
             # Again, if it is there: who set it may have been killed, or have failed, before it was on the disk.
-            set_marker(data, self._session)
+            set_marker(data, self._session, self._reach(self._epoch))
             self._is_marked = True
-            self._write_reach(self._epoch)
         except BaseException as error:
             self.unpin()
             self._forget()

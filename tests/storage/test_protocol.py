@@ -265,7 +265,7 @@ def test_a_slot_is_read_back_after_a_kill(environment, append, path):
 NEVER_CLOSED = """
 from statelog.storage import steady
 if sys.argv[2] == "unmarked":
-    steady.set_marker = lambda descriptor, session: None
+    steady.set_marker = lambda descriptor, session, reach: None
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 environment.committer.submit(append)
 os.kill(os.getpid(), signal.SIGKILL)

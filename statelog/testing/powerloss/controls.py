@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.engine import Engine
-from statelog.storage import journal, keeper, recovery
+from statelog.storage import journal, keeper, marker, recovery
 from statelog.storage.steady import Steady
 from statelog.store import Store
 from statelog.testing.powerloss import openings
@@ -110,7 +110,7 @@ def open_reach_first(path: Path, **options: Any) -> Store:
 
     def advance_late(self: Steady) -> None:
         if self._is_marked:
-            self._write_reach(self._epoch + 1)
+            marker.write_reach(self._environment.locks.descriptor, self._session, self._reach(self._epoch + 1))
         advance(self)
 
     Steady.advance = advance_late  # type: ignore[method-assign]
