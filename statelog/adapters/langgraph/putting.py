@@ -20,7 +20,7 @@ from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.reading import decode_checkpoint, decode_own, find_place, kept_item
 from statelog.adapters.langgraph.still import begins, freeze_all, joined, still
 from statelog.adapters.langgraph.unchanged import common_ends
-from statelog.adapters.langgraph.values import is_snapshot
+from statelog.adapters.langgraph.values import is_snapshot, pack
 from statelog.lineage import Twins
 
 if TYPE_CHECKING:
@@ -215,8 +215,15 @@ def value_writes(
         if channel in new_versions:
             if channel in values:
                 left.discard(name)
+                value = values[channel]
+                plain = codec.pack_plain(value)
+                if plain is not None:
+                    item = pack(plain)
+                    if channels.get(name) != item:
+                        writes.append(items.put(name, item))
+                    continue
                 what = f"channel {channel!r} of thread {place.thread_id!r}"
-                writes += _value_writes(codec, memory, changes, name, channels.get(name), values[channel], what)
+                writes += _value_writes(codec, memory, changes, name, channels.get(name), value, what)
         elif known_versions.get(channel) == version:
             left.discard(name)
         else:

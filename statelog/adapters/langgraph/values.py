@@ -159,6 +159,15 @@ class Codec:
         is_its_own = kind is JsonPlusSerializer and getattr(kind.dumps_typed, "__globals__", None) is vars(jsonplus)
         return is_its_own and _METHODS.isdisjoint(vars(self.serde))
 
+    def pack_plain(self, value: Any) -> bytes | None:
+        """Return in msgpack what needs no serialiser; None of any other value."""
+        if type(value) not in _PACKED_PLAINLY or not self.proves:
+            return None
+        try:
+            return packb(value)
+        except MsgpackEncodeError:  # a lone surrogate, or a number of more than 64 bits
+            return None
+
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
 
@@ -166,11 +175,6 @@ class Codec:
             ValueTypeError: the serialiser refuses it. Facts: path, type.
 
         """
-        if self.proves and type(value) in _PACKED_PLAINLY:
-            try:
-                return MSGPACK, packb(value)
-            except MsgpackEncodeError:  # a lone surrogate, or a number of more than 64 bits
-                pass
         try:
             kind, data = self.serde.dumps_typed(value)
             return kind, data if type(data) is bytes else bytes(data)
