@@ -102,21 +102,32 @@ class Finder:
         """
         for _is_newest, table in self._pages.tables(META_TABLE):
             self._has_header |= any(map(self._is_header, self._pages.entries(table.root)))
-        for lsn, offset, size in self._pages.journaled:
-            self._take(lsn, offset, size, IN_TREE)
-        journaled_last = max(self._found, default=0)
-        for is_newest, table in self._pages.tables(LOG_TABLE):
-            if is_newest and table.entries * RECORD_SIZE_BYTES_MIN <= self._pages.size_bytes:
-                self.committed_last = max(table.entries, journaled_last)
-            self._take_entries(self._pages.entries(table.root), IN_TREE if is_newest else IN_OLD_TREE)
-            if is_newest and self._is_complete():
-                return
+        if self._find_in_trees():
+            return
         for number, page in self._astray(progress):
             if page_kind(page) & LEAF:
                 self._take_entries(self._pages.leaf_entries(number, page), ASTRAY)
         if not self._is_complete():
             for number, page in self._astray(progress):
                 self._take_orphan(number, page)
+
+    def _find_in_trees(self) -> bool:
+        """Take what the journal has, and the trees; tell whether that is everything.
+
+        Where the journal has not all that it had, the store's own meta pages may lead to what is missing.
+        """
+        pages = self._pages
+        for lsn, offset, size in pages.journaled:
+            self._take(lsn, offset, size, IN_TREE)
+        journaled_last = max(self._found, default=0)
+        for is_newest, table in pages.tables(LOG_TABLE):
+            is_counted = is_newest or not pages.is_whole
+            if is_counted and table.entries * RECORD_SIZE_BYTES_MIN <= pages.size_bytes:
+                self.committed_last = max(self.committed_last or 0, table.entries, journaled_last)
+            self._take_entries(pages.entries(table.root), IN_TREE if is_newest else IN_OLD_TREE)
+            if is_newest and pages.is_whole and self._is_complete():
+                return True
+        return not pages.is_whole and self._is_complete()
 
     def choose(self) -> tuple[dict[int, Found], int]:
         """Return the record of each LSN, and the last LSN there was; what is missing is lost."""

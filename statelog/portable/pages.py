@@ -77,7 +77,14 @@ class PageFile:
         self.size_bytes = os.fstat(descriptor).st_size
         self.page_size_bytes = _PAGE_SIZE_BYTES_DEFAULT
         self._has_both_metas = False
-        self._mains = self._read_metas(unflushed.meta)
+        self.is_whole = unflushed.is_whole
+        """Whether the newest meta page, and the journal, lead to all there is."""
+        own = self._read_metas(b"")
+        self._mains = own
+        if unflushed.meta:
+            self._mains = self._read_metas(unflushed.meta)
+            if not self.is_whole:
+                self._mains = [*self._mains, *own]
         self.page_count = -(-self.size_bytes // self.page_size_bytes)
 
     def read(self, offset: int, size: int) -> bytes:

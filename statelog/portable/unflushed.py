@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.storage.journal import RECORDS_AT, find_groups, journal_path, read_slots
-from statelog.storage.marker import read_marker
+from statelog.storage.marker import read_marker, read_reach
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,13 +19,15 @@ class Unflushed(NamedTuple):
     Attributes:
         meta: LMDB's meta page of the snapshot; empty if the data file is complete by itself, or nothing is left.
         records: by LSN.
+        is_whole: whether the journal has all that the data file says it had; else that may know more by itself.
     """
 
     meta: bytes
     records: dict[int, bytes]
+    is_whole: bool
 
 
-NOTHING = Unflushed(b"", {})
+NOTHING = Unflushed(b"", {}, is_whole=True)
 
 
 def read_unflushed(path: Path, descriptor: int) -> Unflushed:
@@ -42,7 +44,10 @@ def read_unflushed(path: Path, descriptor: int) -> Unflushed:
                     for group in find_groups(journal, slot.session, slot.epoch, RECORDS_AT):
                         if group.lsn > slot.lsn:  # of two at one place the later one lies further on
                             records.update(enumerate(group.records, group.lsn))
-                    return Unflushed(slot.meta, records)
+                    reach = read_reach(descriptor, session)
+                    is_whole = slot.epoch >= reach.epoch and os.fstat(journal).st_size >= reach.size_bytes
+                    known = {*range(slot.lsn + 1), *records}
+                    return Unflushed(slot.meta, records, is_whole=is_whole and known.issuperset(range(reach.lsn + 1)))
         finally:
             os.close(journal)
     return NOTHING

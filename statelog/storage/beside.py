@@ -5,13 +5,14 @@ Whatever else somebody keeps there is neither read, written over nor removed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import sys
 from typing import TYPE_CHECKING
 
-from statelog.errors import FormatError, JournalMissingError
+from statelog.errors import FormatError, JournalMissingError, StorageError
 from statelog.storage.failures import translate_os
 from statelog.storage.journal import is_journal_of, journal_path
 
@@ -82,6 +83,15 @@ def removed_error(path: Path) -> JournalMissingError:
     return JournalMissingError(message, path=str(path), journal=str(journal))
 
 
+def broken_error(path: Path) -> StorageError:
+    """Return the error of a store of which a flush has failed."""
+    message = (
+        f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
+        " has it open, and open it again"
+    )
+    return StorageError(message, path=str(path))
+
+
 def check_before_creation(path: Path) -> None:
     """Raise FormatError where there is no store, but something that bears the name of its journal."""
     journal = journal_path(path)
@@ -113,6 +123,15 @@ def check_lock_file(path: Path) -> None:
         raise in_the_way_error(path, lock_file, "is not a regular file")
     if start[_META_MAGIC_AT:] == _MAGIC and not start.startswith(_MAGIC):
         raise in_the_way_error(path, lock_file, "is a store")
+
+
+def remove_journal(path: Path) -> None:
+    """Remove the journal of a store that is complete without. Raises OSError.
+
+    Where the directory does not let this user remove it, it stays, and is a leftover: nobody reads it.
+    """
+    with contextlib.suppress(PermissionError):
+        journal_path(path).unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path | None:

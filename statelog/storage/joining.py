@@ -6,10 +6,10 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from statelog.storage.beside import check_leftover, missing_error
+from statelog.storage.beside import check_leftover, missing_error, open_journal
 from statelog.storage.disk import flush_file, write_zeros
 from statelog.storage.failures import DISK_FULL_ERRNOS
-from statelog.storage.journal import RECORDS_AT, fill, read_slots
+from statelog.storage.journal import RECORDS_AT, fill, is_broken, read_slots
 from statelog.storage.marker import clear_marker
 
 if TYPE_CHECKING:
@@ -43,6 +43,16 @@ def find_or_begin(environment: Environment, descriptor: int, marked: bytes | Non
         flush_file(environment.locks.descriptor)
     os.ftruncate(descriptor, 0)
     return secrets.token_bytes(_SESSION_SIZE_BYTES), 0, _fill_head(environment, descriptor)
+
+
+def is_journal_broken(environment: Environment) -> bool:
+    """Tell whether a flush has failed in a process that is gone. Raises FormatError: it is no journal of the store."""
+    descriptor = open_journal(environment.path)
+    try:
+        check_leftover(environment.path, descriptor, environment.store_id)
+        return is_broken(os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0"))
+    finally:
+        os.close(descriptor)
 
 
 def _fill_head(environment: Environment, descriptor: int) -> int:

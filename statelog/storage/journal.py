@@ -34,7 +34,6 @@ _GROUP_REST = struct.Struct(">IIQQQ")
 _GROUP_EPOCH_AT = 8 + 4 + 4
 _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
-_SLOT_SIZE_BYTES_MAX = _SLOT.size + _META_SIZE_BYTES_MAX + _CHECKSUM_SIZE_BYTES
 _SLOTS_AT = (0, _PAGE_SIZE_BYTES)
 _BROKEN_AT = _PAGE_SIZE_BYTES - 1
 """Behind the first slot: not zero when a flush has failed, in whichever process. It is for those who run, not for the
@@ -96,17 +95,13 @@ def read_slots(descriptor: int) -> list[Slot]:
 
 
 def is_journal_of(descriptor: int, store_id: bytes) -> bool:
-    """Tell whether a file is a journal of a store, of whichever session, or the beginning of one.
-
-    Of a beginning any part may not have come to the disk: zeros are there, or a part of the first slot.
-    """
+    """Tell whether a file is a journal of a store, of whichever session, or the beginning of one: zeros."""
     start = _MAGIC + store_id
-    slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at).ljust(_PAGE_SIZE_BYTES, b"\0") for at in _SLOTS_AT]
-    if not all(found in (0, own) for slot in slots for found, own in zip(slot, start, strict=False)):
-        return False
-    if any(slot.startswith(start) for slot in slots):
-        return True
-    return not any(any(slot[_SLOT_SIZE_BYTES_MAX:_BROKEN_AT]) for slot in slots) and _is_empty(descriptor, RECORDS_AT)
+    slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at) for at in _SLOTS_AT]
+    is_one = [slot.startswith(start) for slot in slots]
+    return all(is_own or not any(slot) for is_own, slot in zip(is_one, slots, strict=True)) and (
+        any(is_one) or _is_empty(descriptor, RECORDS_AT)
+    )
 
 
 def _is_empty(descriptor: int, at: int) -> bool:

@@ -85,7 +85,9 @@ class Keeper(KeeperMarks):
                     seen, busy_s = self.commits, now_s
                 elif now_s - busy_s >= _SETTLE_S and environment.deferred.is_on:
                     environment.deferred.settle()
-                call_if_free(environment.write_lock, environment.steady.look_after)
+                environment.steady.note_flushed()
+                environment.steady.look_for_journal()
+                call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
                 if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
                     return
 

@@ -18,8 +18,8 @@ from statelog.storage.faults import armed, point
 _AT = 4096 - 64
 _MAGIC = b"stlguse1"
 _SIZE_BYTES = 32
-_REACH = struct.Struct(">QQ")
-_REACH_SIZE_BYTES = 24
+_REACH = struct.Struct(">QQQ")
+_REACH_SIZE_BYTES = 32
 
 
 class Reach(NamedTuple):
@@ -27,9 +27,11 @@ class Reach(NamedTuple):
 
     epoch: int
     size_bytes: int
+    lsn: int
+    """Up to this record all that is committed was flushed."""
 
 
-NO_REACH = Reach(0, 0)
+NO_REACH = Reach(0, 0, 0)
 
 
 def read_marker(descriptor: int) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import lmdb
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
-from statelog.storage.beside import check_leftover, missing_error, open_journal, set_aside
+from statelog.storage.beside import check_leftover, missing_error, open_journal, remove_journal, set_aside
 from statelog.storage.checks import check_file, put_metas_back, restore_meta
 from statelog.storage.creation import sync_directory
 from statelog.storage.disk import flush_file
@@ -187,13 +187,13 @@ def _read_journal(path: Path, data: int) -> _Journal | None:
         slot = _steady_slot(path, descriptor, session)
         reach = read_reach(data, session)
         if slot.epoch < reach.epoch:
-            what = f"its journal is one of an earlier moment: of epoch {slot.epoch}, where the file is at {reach.epoch}"
+            what = f"its journal is of an earlier moment (epoch {slot.epoch}; the file is at {reach.epoch}), or damaged"
             raise _journal_error(path, what)
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes < reach.size_bytes:
             what = f"its journal was cut off: it has {size_bytes} bytes, and had {reach.size_bytes}"
             raise _journal_error(path, what)
-        return _Journal(slot, _read_groups(path, descriptor, slot))
+        return _Journal(slot, _read_groups(path, descriptor, slot, reach.lsn))
     finally:
         os.close(descriptor)
 
@@ -213,16 +213,17 @@ def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     return slot
 
 
-def _read_groups(path: Path, descriptor: int, slot: Slot) -> list[Group]:
+def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[Group]:
     """Return what was committed since a steady snapshot.
 
-    A group that was being written may be torn, and with "interval" any that was not flushed. But one of which a later
-    one tells that it had been flushed was acknowledged, and is damaged.
+    A group that was being written may be torn, and with "interval" any that was not flushed. But one of which the
+    reach, or a later one, tells that it had been flushed was acknowledged, and is damaged.
     """
     groups = Groups(descriptor, slot)
     found = list(groups)
-    if any(group.flushed > groups.lsn for group in find_groups(descriptor, slot.session, slot.epoch, groups.at)):
-        raise _journal_error(path, f"record {groups.lsn + 1} is damaged in its journal")
+    behind = find_groups(descriptor, slot.session, slot.epoch, groups.at)
+    if groups.lsn < flushed or any(group.flushed > groups.lsn for group in behind):
+        raise _journal_error(path, f"record {groups.lsn + 1} is damaged in its journal, or was cut off")
     return found
 
 
@@ -249,7 +250,7 @@ def _remove_leftover(environment: Environment) -> None:
     # Whoever cleared the mark may have failed to flush it: a mark that came back would miss the journal.
     clear_marker(data)
     flush_file(data)
-    journal_path(path).unlink(missing_ok=True)
+    remove_journal(path)
 
 
 def _recover(environment: Environment, journal: _Journal, replay: Replay) -> None:
@@ -266,10 +267,13 @@ def _recover(environment: Environment, journal: _Journal, replay: Replay) -> Non
         environment.set_map_size(environment.max_size_bytes)  # what was acknowledged may need the reserve
         _replay(environment, journal.groups, replay)
         environment.set_map_size(environment.headroom.commit_size_bytes_max)
-    except BaseException:
+    except BaseException as error:
         if not environment.replayed and read_marker(data) is not None:
             with contextlib.suppress(OSError):  # nothing is lost: the mark and the journal are there
                 put_metas_back(data, slot.meta, before)
+        found = environment.translate(error) if isinstance(error, lmdb.Error) else error
+        if isinstance(found, CorruptionError) and "journal" not in found.facts:
+            raise _journal_error(environment.path, f"to go on from its journal fails: {found.message}") from error
         raise
 
 
@@ -310,7 +314,7 @@ def _retire(environment: Environment) -> None:
     clear_marker(data)
     flush_file(data)
     point("recovery.before_unlink")
-    journal_path(environment.path).unlink(missing_ok=True)
+    remove_journal(environment.path)
     sync_directory(environment.path.parent)
 
 
@@ -318,16 +322,17 @@ def _replay_some(environment: Environment, groups: Sequence[Group], replay: Repl
     """Replay one transaction's worth of groups; return how many."""
     transaction = WriteTransaction(environment)
     transaction.begin()
-    done = size_bytes = 0
+    done = count = size_bytes = 0
     try:
         for group in groups:
             if not replay(transaction, group.lsn, group.records):
                 raise _journal_error(environment.path, f"record {group.lsn} of its journal does not continue the log")
             done += 1
-            environment.replayed += len(group.records)
+            count += len(group.records)
             size_bytes += sum(map(len, group.records))
             if size_bytes >= _REPLAYED_SIZE_BYTES:
                 break
+        environment.replayed += count  # before: a commit that fails may have written over what is not steady
         transaction.commit()
         return done
     finally:

@@ -25,14 +25,20 @@ from statelog.errors import JournalMissingError, StorageError
 from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
 from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
-from statelog.storage.beside import missing_error, open_journal, removed_error
+from statelog.storage.beside import (
+    broken_error,
+    missing_error,
+    open_journal,
+    remove_journal,
+    removed_error,
+)
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
 from statelog.storage.disk import flush_file, write_all
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.held import HeldPages
-from statelog.storage.joining import find_or_begin
+from statelog.storage.joining import find_or_begin, is_journal_broken
 from statelog.storage.journal import (
     RECORDS_AT,
     STATE,
@@ -46,8 +52,8 @@ from statelog.storage.journal import (
     write_broken,
     write_slot,
 )
-from statelog.storage.locks import is_owned
-from statelog.storage.marker import Reach, clear_marker, read_marker, set_marker, write_reach
+from statelog.storage.locks import is_owned, is_same_file
+from statelog.storage.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +107,7 @@ class Steady(SteadyMarks):
         self._flushing = threading.RLock()
         """Held during a flush: who comes meanwhile waits, and knows what it was for."""
         self.is_broken = self.is_gone = self._is_marked = False
+        self._reach = NO_REACH
 
     @property
     def is_pinned(self) -> bool:
@@ -256,6 +263,7 @@ class Steady(SteadyMarks):
                 if self.is_broken:  # found by what interrupted this
                     raise self._broken_error()
                 self.flushed = max(self.flushed, lsn)
+                self.note_flushed()
 
     # --- steady snapshots -------------------------------------------------------------
 
@@ -285,8 +293,10 @@ class Steady(SteadyMarks):
                 point("steady.after_sync")
             meta = read_live_meta_bytes(environment.locks.descriptor)
             write_slot(self._descriptor, Slot(environment.store_id, self._session, epoch, lsn, meta))
+            size_bytes = min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX)
+            self._reach = Reach(epoch, size_bytes, lsn)
             if self._is_marked:
-                write_reach(environment.locks.descriptor, self._session, self._reach(epoch))
+                write_reach(environment.locks.descriptor, self._session, self._reach)
             if armed:
                 point("steady.after_slot")
         except BaseException as error:
@@ -307,14 +317,23 @@ class Steady(SteadyMarks):
                 self._size_bytes = JOURNAL_SIZE_BYTES_MAX
         self.held.begin(environment)
 
-    def _reach(self, epoch: int) -> Reach:
-        """Return what of the journal is on the disk, now that the slot of an epoch is."""
-        return Reach(epoch, min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX))
+    def note_flushed(self) -> None:
+        """Note in the data file what of the journal is on the disk; needs no lock. It is a help: no error is told."""
+        with self._flushing, contextlib.suppress(OSError):
+            if self._is_marked and self._descriptor >= 0 and not self.is_broken and self.flushed > self._reach.lsn:
+                self._reach = self._reach._replace(lsn=self.flushed)
+                write_reach(self._environment.locks.descriptor, self._session, self._reach)
 
     def look_for_journal(self) -> None:
-        """Write no more if somebody has removed the journal: nobody would read it after a crash."""
-        if self._descriptor >= 0 and not self.is_broken and not os.fstat(self._descriptor).st_nlink:
-            self.is_broken = self.is_gone = True
+        """Write no more if somebody has taken the journal away: nobody would read it after a crash. Needs no lock."""
+        environment = self._environment
+        with self._flushing:
+            if self._descriptor < 0 or self.is_broken or is_same_file(journal_path(environment.path), self._descriptor):
+                return
+            # Not where its directory has another name now: the store has gone along.
+            is_removed = not os.fstat(self._descriptor).st_nlink
+            if is_removed or is_same_file(environment.path, environment.locks.descriptor):
+                self.is_broken = self.is_gone = True
 
     def rest(self) -> None:
         """Make everything steady, and give the pin back; the next commit takes a new one."""
@@ -331,12 +350,8 @@ class Steady(SteadyMarks):
             pin.abort()
             self.pins -= 1
 
-    def look_after(self) -> None:
-        """Do what nobody who commits does soon: see whether the journal is there, and whether the pin is too old.
-
-        Where others have advanced it holds more and more pages for nobody: see `prepare`.
-        """
-        self.look_for_journal()
+    def unpin_if_outrun(self) -> None:
+        """Give the pin back, which holds more and more pages for nobody, if others have advanced: see `prepare`."""
         if self._pin is None or self._slots is None:
             return
         if newest_epoch(self._slots) - self._pin_epoch > _EPOCHS_BEHIND_MAX:
@@ -360,7 +375,7 @@ class Steady(SteadyMarks):
             if not epoch:
                 sync_directory(path.parent)
             # Again, if it is there: who set it may have been killed, or have failed, before it was on the disk.
-            set_marker(data, self._session, self._reach(self._epoch))
+            set_marker(data, self._session, self._reach)
             self._is_marked = True
         except BaseException as error:
             self.unpin()
@@ -406,13 +421,13 @@ class Steady(SteadyMarks):
         environment = self._environment
         if self.is_off or (self.is_broken and not self.is_gone):
             return
+        self.look_for_journal()
         journal = journal_path(environment.path)
         if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
             if read_marker(environment.locks.descriptor) is None:
                 return
-            with journal.open("rb") as file:
-                if is_broken(file.read(RECORDS_AT).ljust(RECORDS_AT, b"\0")):
-                    return
+            if is_journal_broken(environment):
+                return
         elif self._slots is None or is_broken(self._slots):
             return
         environment.handles.raw.sync(True)
@@ -422,8 +437,8 @@ class Steady(SteadyMarks):
             flush_file(environment.locks.descriptor)
             if armed:
                 point("steady.before_unlink")
-            if not self.is_gone:  # what lies there now, if anything does, is somebody else's
-                journal.unlink(missing_ok=True)
+            if self._descriptor < 0 or is_same_file(journal, self._descriptor):  # else it is somebody else's
+                remove_journal(environment.path)
         except OSError:
             self._mark_again(session)
             raise
@@ -477,13 +492,7 @@ class Steady(SteadyMarks):
 
     def _broken_error(self) -> StorageError | JournalMissingError:
         path = self._environment.path
-        if self.is_gone:
-            return removed_error(path)
-        message = (
-            f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
-            " has it open, and open it again"
-        )
-        return StorageError(message, path=str(path))
+        return removed_error(path) if self.is_gone else broken_error(path)
 
 
 def _last_lsn(transaction: lmdb.Transaction, log: Any) -> int:

@@ -8,6 +8,7 @@ import pytest
 
 import statelog
 from statelog.errors import CorruptionError
+from statelog.portable.salvage import salvage
 from statelog.storage.journal import RECORDS_AT, decode_slot, encode_group, journal_path
 from statelog.testing import Child, Commit
 
@@ -159,6 +160,62 @@ def test_a_journal_cut_off_is_told(path, killed, size_bytes):
     refused(path, "cut off" if size_bytes >= 5000 else "damaged")
     journal_path(path).write_bytes(journal)
     assert versions(path) == COMMITS
+
+
+FLUSHED = """
+import os, signal, sys, statelog
+store = statelog.open(sys.argv[1], durability=sys.argv[2], interval_ms=60_000)
+for number in range(100):
+    store.thread("t").commit({"n": number}, durable=False)
+store.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("durability", ["commit", "interval"])
+def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
+    """No later group says that it was flushed."""
+    command = [sys.executable, "-c", FLUSHED, str(path), durability]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    damage(path, RECORDS_AT + 108)
+    refused(path, "damaged")
+    damage(path, RECORDS_AT + 108)
+    with statelog.open(path) as store:
+        assert store.thread("t").state["n"] == 99
+
+
+@pytest.mark.parametrize("cut", [8192, 20_000, 60_000])
+def test_of_a_journal_cut_off_salvage_saves_what_the_file_has(path, tmp_path, cut):
+    command = [sys.executable, "-c", KILLED_AFTER, str(path), "600", "5", str(tmp_path / "unused")]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    without = tmp_path / "without.state"
+    without.write_bytes(path.read_bytes())
+    least = statelog.recover(without, without_journal=True).last_lsn
+    journal_path(path).write_bytes(journal_path(path).read_bytes()[:cut])
+    refused(path, "cut off")
+    salvage(path, tmp_path / "new.state")
+    assert statelog.recover(tmp_path / "new.state").last_lsn >= least > 400
+
+
+def opens(path):
+    try:
+        statelog.open(path).close()
+    except CorruptionError as error:
+        return "salvage" not in error.message
+    return True
+
+
+def test_damage_to_the_file_that_a_replay_meets_is_told_with_a_way_out(path, killed):
+    journal, _starts = killed()
+    before, refusals = bytearray(path.read_bytes()), 0
+    for at in range(8192, len(before), 4096):
+        if any(before[at : at + 4096]):
+            path.write_bytes(before[:at] + bytes(4096) + before[at + 4096 :])
+            if not opens(path):
+                assert path.read_bytes() == before[:at] + bytes(4096) + before[at + 4096 :]
+                refusals += 1
+            journal_path(path).write_bytes(journal)
+    assert refusals
 
 
 def test_without_what_the_file_says_of_it_a_cut_would_not_be_noticed(path, killed):

@@ -110,7 +110,8 @@ def open_reach_first(path: Path, **options: Any) -> Store:
 
     def advance_late(self: Steady) -> None:
         if self._is_marked:
-            marker.write_reach(self._environment.locks.descriptor, self._session, self._reach(self._epoch + 1))
+            reach = self._reach._replace(epoch=self._epoch + 1)
+            marker.write_reach(self._environment.locks.descriptor, self._session, reach)
         advance(self)
 
     Steady.advance = advance_late  # type: ignore[method-assign]
