@@ -99,7 +99,7 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
     start = _MAGIC + store_id
     slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at) for at in _SLOTS_AT]
     is_one = [slot.startswith(start) for slot in slots]
-    return all(is_own or not any(slot) for is_own, slot in zip(is_one, slots, strict=True)) and (
+    return all(is_own or not any(slot[:_BROKEN_AT]) for is_own, slot in zip(is_one, slots, strict=True)) and (
         any(is_one) or _is_empty(descriptor, RECORDS_AT)
     )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from binascii import b2a_base64
+from collections.abc import Collection
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,9 +108,12 @@ def thread_id_of(thread_id: Any) -> str:
     """Return the id a thread has in the store.
 
     Raises:
-        UsageError: it is one of those kept for items and the cache.
+        UsageError: it is one of those kept for items and the cache, or nothing that names a thread.
 
     """
+    if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
+        message = f"a thread_id is a text, or what has one that names it, not {thread_id!r}"
+        raise UsageError(message, argument="thread_id", value=thread_id)
     if thread_id in _KEPT_THREADS:
         message = f"thread_id {thread_id!r} is kept for StatelogStore and StatelogCache"
         raise UsageError(message, argument="thread_id", value=thread_id)

@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
 
 import statelog
 from statelog import items
+from statelog.adapters.langgraph.asking import check_conflict, check_listing, check_serde, id_before, several
 from statelog.adapters.langgraph.copying import Decoded
 from statelog.adapters.langgraph.filtering import fits
 from statelog.adapters.langgraph.gathering import Gatherer
@@ -109,10 +110,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                 so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
 
         """
+        check_serde(serde)
+        check_conflict(conflict)
         super().__init__(serde=serde)
-        if conflict not in ("fork", "raise"):
-            message = f'conflict is "fork" or "raise", not {conflict!r}'
-            raise UsageError(message, argument="conflict", value=conflict)
         if not isinstance(store, statelog.Store):
             message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
             raise UsageError(message, argument="store", value=store)
@@ -147,6 +147,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             options: as for `statelog.open`.
 
         """
+        check_serde(serde)
+        check_conflict(conflict)
         with statelog.open(path, **options) as store:
             yield cls(store, serde, conflict=conflict)
 
@@ -225,10 +227,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         """
         codec = self._codec
-        below = "" if before is None else (before.get("configurable") or {}).get("checkpoint_id") or ""
+        below = id_before(before)
+        check_listing(filter, limit)
         if config is not None:
-            named = (config.get("configurable") or {}).get("checkpoint_ns")
-            places = iter([(place_of(config), named)])
+            places = iter([(place_of(config), config["configurable"].get("checkpoint_ns"))])
         else:
             places = ((Place(info.id, "", ""), None) for info in self.store.threads())
         decoded = self._decoded.by(codec)
@@ -392,10 +394,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
         """
-        if not run_ids:
-            return
-        for info in self.store.threads():
-            remove_runs(self.store, self._codec, info.id, frozenset(map(str, run_ids)))
+        wanted = frozenset(map(str, several("run_ids", run_ids)))
+        for info in self.store.threads() if wanted else ():
+            remove_runs(self.store, self._codec, info.id, wanted)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its checkpoints and pending writes, in one commit whatever its length.
@@ -420,11 +421,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         if strategy not in ("keep_latest", "delete"):
             message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
             raise UsageError(message, argument="strategy", value=strategy)
-        for thread_id in thread_ids:
-            if strategy == "delete":
-                remove_all(self.store, self._codec, thread_id_of(thread_id))
-            else:
-                keep_latest(self.store, self._codec, thread_id_of(thread_id))
+        remove = remove_all if strategy == "delete" else keep_latest
+        for thread_id in [thread_id_of(each) for each in several("thread_ids", thread_ids)]:
+            remove(self.store, self._codec, thread_id)
 
     # --- DeltaChannel ---------------------------------------------------------------------
 
@@ -433,7 +432,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
         decoded = self._decoded.by(self._codec)
-        return delta_history(self.store, decoded, self._parts, place_of(config), channels) if channels else {}
+        wanted = several("channels", channels)
+        return delta_history(self.store, decoded, self._parts, place_of(config), wanted) if wanted else {}
 
     # --- async: the same, on OS threads of the saver's own ------------------------------
 

@@ -1,0 +1,55 @@
+"""Arguments of a saver's methods that cannot be, refused before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+
+def check_conflict(conflict: object) -> None:
+    """Refuse what is no way to treat conflicts."""
+    if conflict not in ("fork", "raise"):
+        message = f'conflict is "fork" or "raise", not {conflict!r}'
+        raise UsageError(message, argument="conflict", value=conflict)
+
+
+def check_serde(serde: Any) -> None:
+    """Refuse what LangGraph would not take for a serialiser."""
+    if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
+        message = f"serde is a serialiser, with dumps_typed and loads_typed, not {serde!r}"
+        raise UsageError(message, argument="serde", value=serde)
+
+
+def check_listing(filter: object, limit: object) -> None:
+    """Refuse a filter or a limit of `list` that is none."""
+    if filter is not None and not isinstance(filter, Mapping):
+        message = f"filter is a dict of metadata that is asked for, not {filter!r}"
+        raise UsageError(message, argument="filter", value=filter)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        message = f"limit is an int, not {limit!r}"
+        raise UsageError(message, argument="limit", value=limit)
+
+
+def id_before(before: RunnableConfig | None) -> str:
+    """Return the checkpoint's id that a config names, empty if it names none."""
+    if before is None:
+        return ""
+    configurable = before.get("configurable") if hasattr(before, "get") else None
+    id = (configurable or {}).get("checkpoint_id") or ""
+    if configurable is None or not isinstance(id, str):
+        message = f"before is a config, whose configurable.checkpoint_id is a text, not {before!r}"
+        raise UsageError(message, argument="before", value=before)
+    return id
+
+
+def several(argument: str, ids: Iterable[Any]) -> list[Any]:
+    """Return several ids. A text alone is none: each of its letters would be one."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        message = f"{argument} are several, in a list, not {ids!r}"
+        raise UsageError(message, argument=argument, value=ids)
+    return list(ids)

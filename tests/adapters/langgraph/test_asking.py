@@ -1,0 +1,73 @@
+"""Arguments that cannot be: refused by name, before anything is done."""
+
+import uuid
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from langgraph.checkpoint.base import empty_checkpoint
+
+from statelog import UsageError
+from statelog.adapters.langgraph import StatelogSaver
+
+NAMED = {"configurable": {"thread_id": "n", "checkpoint_ns": ""}}
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "agent.state") as opened:
+        at = NAMED
+        for _ in range(3):
+            at = opened.put(at, empty_checkpoint(), {"source": "loop", "step": 1, "parents": {}}, {})
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("thread_ids", lambda saver: saver.prune("nope")),
+        ("thread_ids", lambda saver: saver.prune("nope", strategy="delete")),
+        ("thread_ids", lambda saver: saver.prune(b"nope")),
+        ("thread_ids", lambda saver: saver.prune(5)),
+        ("thread_id", lambda saver: saver.prune(["n", None], strategy="delete")),
+        ("run_ids", lambda saver: saver.delete_for_runs("nope")),
+        ("run_ids", lambda saver: saver.delete_for_runs(None)),
+        ("thread_id", lambda saver: saver.copy_thread("n", None)),
+        ("thread_id", lambda saver: saver.copy_thread("n", ["x"])),
+        ("thread_id", lambda saver: saver.delete_thread(None)),
+        ("thread_id", lambda saver: saver.get_tuple({"configurable": {"thread_id": b"n"}})),
+        ("channels", lambda saver: saver.get_delta_channel_history(config=NAMED, channels="zz")),
+        ("filter", lambda saver: list(saver.list(NAMED, filter="x"))),
+        ("filter", lambda saver: list(saver.list(NAMED, filter=[1]))),
+        ("limit", lambda saver: list(saver.list(NAMED, limit="3"))),
+        ("limit", lambda saver: list(saver.list(NAMED, limit=1.5))),
+        ("before", lambda saver: list(saver.list(NAMED, before="x"))),
+        ("before", lambda saver: list(saver.list(NAMED, before={"configurable": {"checkpoint_id": 5}}))),
+        ("thread_id", lambda saver: list(saver.list("x"))),
+        ("thread_id", lambda saver: list(saver.list(5))),
+        ("serde", lambda saver: StatelogSaver(saver.store, serde=5)),
+        ("conflict", lambda saver: StatelogSaver(saver.store, conflict=5)),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name_and_changes_nothing(saver, argument, call):
+    before = len(list(saver.list(None)))
+    with pytest.raises(UsageError) as caught:
+        call(saver)
+    assert caught.value.facts["argument"] == argument
+    assert len(list(saver.list(None))) == before
+
+
+@pytest.mark.parametrize("options", [{"conflict": 5}, {"serde": "x"}])
+def test_a_saver_that_cannot_be_makes_no_file(tmp_path, options):
+    with pytest.raises(UsageError), StatelogSaver.open(tmp_path / "agent.state", **options):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("thread_id", [5, uuid.UUID(int=7)])
+def test_what_has_a_text_that_names_it_names_a_thread(saver, thread_id):
+    saver.put({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}, empty_checkpoint(), {}, {})
+    assert saver.get_tuple({"configurable": {"thread_id": str(thread_id)}}) is not None
+    saver.prune((str(thread_id),), strategy="delete")
+    assert saver.get_tuple({"configurable": {"thread_id": thread_id}}) is None
