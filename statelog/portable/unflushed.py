@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.storage.journal import RECORDS_AT, find_groups, journal_path, read_slots
+from statelog.storage.journal import find_records, journal_path, read_slots
 from statelog.storage.marker import read_marker, read_reach
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ def read_unflushed(path: Path, descriptor: int) -> Unflushed:
         try:
             for slot in read_slots(journal):
                 if session in (slot.session, b""):
-                    records: dict[int, bytes] = {}
-                    for group in find_groups(journal, slot.session, slot.epoch, RECORDS_AT):
-                        if group.lsn > slot.lsn:  # of two at one place the later one lies further on
-                            records.update(enumerate(group.records, group.lsn))
+                    records = find_records(journal, slot)
                     reach = read_reach(descriptor, session)
-                    is_whole = slot.epoch >= reach.epoch and os.fstat(journal).st_size >= reach.size_bytes
-                    known = {*range(slot.lsn + 1), *records}
-                    return Unflushed(slot.meta, records, is_whole=is_whole and known.issuperset(range(reach.lsn + 1)))
+                    is_whole = (
+                        slot.epoch >= reach.epoch
+                        and os.fstat(journal).st_size >= reach.size_bytes
+                        and all(lsn in records for lsn in range(slot.lsn + 1, reach.lsn + 1))
+                    )
+                    return Unflushed(slot.meta, records, is_whole=is_whole)
         finally:
             os.close(journal)
     return NOTHING

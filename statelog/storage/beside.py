@@ -10,14 +10,16 @@ import errno
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from statelog.errors import FormatError, JournalMissingError, StorageError
+from statelog.errors import CorruptionError, FormatError, JournalMissingError, StorageError
 from statelog.storage.failures import translate_os
 from statelog.storage.journal import is_journal_of, journal_path
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+Error = TypeVar("Error", bound=CorruptionError)
 
 _MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
 """A lock file of LMDB's begins with it; in a data file it stands behind the head of the first page."""
@@ -65,22 +67,35 @@ def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
 
 def missing_error(path: Path) -> JournalMissingError:
     """Return the error of a store that was not closed and has no journal."""
-    journal = journal_path(path)
-    message = (
-        f"{path} was not closed, and its journal {journal.name} is missing: what was committed last, up to some seconds"
-        " or megabytes, may be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
+    what = (
+        "was not closed, and its journal {} is missing: what was committed last, up to some seconds or megabytes, may"
+        " be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
     )
-    return JournalMissingError(message, path=str(path), journal=str(journal))
+    return _of_both(JournalMissingError, path, what)
 
 
 def removed_error(path: Path) -> JournalMissingError:
-    """Return the error of a store in use whose journal somebody has removed."""
-    journal = journal_path(path)
-    message = (
-        f"{path}: its journal {journal.name} was removed while the store is in use: nothing is written any more; close"
-        " the store, which puts all that was committed into the file, and open it again"
+    """Return the error of a store in use whose journal somebody has taken away."""
+    what = (
+        "has lost its journal {}, which was removed while the store is in use: nothing is written any more; close the"
+        " store, which puts all that was committed into the file, and open it again"
     )
-    return JournalMissingError(message, path=str(path), journal=str(journal))
+    return _of_both(JournalMissingError, path, what)
+
+
+def misfit_error(path: Path, what: str) -> CorruptionError:
+    """Return the error of a store that was not closed and cannot be recovered with the journal that it has."""
+    way_out = (
+        "`statelog salvage` saves what is whole in both files, `statelog recover --without-journal` goes on with what"
+        " the first one has alone"
+    )
+    return _of_both(CorruptionError, path, f"was not closed, and {what} ({{}}); {way_out}")
+
+
+def _of_both(kind: type[Error], path: Path, what: str) -> Error:
+    """Return an error about a store and its journal, whose name takes the place of the braces."""
+    journal = journal_path(path)
+    return kind(f"{path} {what.replace('{}', journal.name)}", path=str(path), journal=str(journal))
 
 
 def broken_error(path: Path) -> StorageError:

@@ -241,6 +241,15 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int) -> Iterato
         found = data.find(wanted, found + 1)
 
 
+def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:
+    """Return, by LSN, whatever whole records of a slot's epoch there are behind its snapshot."""
+    records: dict[int, bytes] = {}
+    for group in find_groups(descriptor, slot.session, slot.epoch, RECORDS_AT):
+        if group.lsn > slot.lsn:  # of two at one place the later one lies further on
+            records.update(enumerate(group.records, group.lsn))
+    return records
+
+
 def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> Group | None:
     """Return the group that begins there; None if there is none of that session and epoch, or it is damaged."""
     if len(data) - start < _GROUP.size:

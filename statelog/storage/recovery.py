@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import lmdb
 
 from statelog.errors import CorruptionError, FormatError, NewerFormatError, StoreLockedError
-from statelog.storage.beside import check_leftover, missing_error, open_journal, remove_journal, set_aside
+from statelog.storage.beside import check_leftover, misfit_error, missing_error, open_journal, remove_journal, set_aside
 from statelog.storage.checks import check_file, put_metas_back, restore_meta
 from statelog.storage.creation import sync_directory
 from statelog.storage.disk import flush_file
@@ -27,6 +27,7 @@ from statelog.storage.journal import (
     Groups,
     Slot,
     find_groups,
+    find_records,
     journal_path,
     read_slots,
 )
@@ -145,10 +146,8 @@ def count_beyond(journal: Path, lsn: int) -> int:
     with contextlib.suppress(OSError):
         descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            for slot in read_slots(descriptor):
-                groups = find_groups(descriptor, slot.session, slot.epoch, RECORDS_AT)
-                lsns = {number for group in groups for number in range(group.lsn, group.lsn + len(group.records))}
-                return sum(number > lsn for number in lsns)
+            for slot in read_slots(descriptor)[:1]:
+                return sum(number > lsn for number in find_records(descriptor, slot))
         finally:
             os.close(descriptor)
     return 0
@@ -188,11 +187,11 @@ def _read_journal(path: Path, data: int) -> _Journal | None:
         reach = read_reach(data, session)
         if slot.epoch < reach.epoch:
             what = f"its journal is of an earlier moment (epoch {slot.epoch}; the file is at {reach.epoch}), or damaged"
-            raise _journal_error(path, what)
+            raise misfit_error(path, what)
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes < reach.size_bytes:
             what = f"its journal was cut off: it has {size_bytes} bytes, and had {reach.size_bytes}"
-            raise _journal_error(path, what)
+            raise misfit_error(path, what)
         return _Journal(slot, _read_groups(path, descriptor, slot, reach.lsn))
     finally:
         os.close(descriptor)
@@ -206,10 +205,10 @@ def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
     if not slots:
-        raise _journal_error(path, "its journal is damaged, or of another time")
+        raise misfit_error(path, "its journal is damaged, or of another time")
     slot = slots[0]
     if any(find_groups(descriptor, slot.session, slot.epoch + 1, RECORDS_AT)):
-        raise _journal_error(path, "a slot of its journal is damaged")
+        raise misfit_error(path, "a slot of its journal is damaged")
     return slot
 
 
@@ -223,17 +222,8 @@ def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[
     found = list(groups)
     behind = find_groups(descriptor, slot.session, slot.epoch, groups.at)
     if groups.lsn < flushed or any(group.flushed > groups.lsn for group in behind):
-        raise _journal_error(path, f"record {groups.lsn + 1} is damaged in its journal, or was cut off")
+        raise misfit_error(path, f"record {groups.lsn + 1} is damaged in its journal, or was cut off")
     return found
-
-
-def _journal_error(path: Path, what: str) -> CorruptionError:
-    journal = journal_path(path)
-    message = (
-        f"{path} was not closed, and {what} ({journal.name}); `statelog salvage` saves what is whole in both files,"
-        " `statelog recover --without-journal` goes on with what the first one has alone"
-    )
-    return CorruptionError(message, path=str(path), journal=str(journal))
 
 
 def _remove_leftover(environment: Environment) -> None:
@@ -273,7 +263,7 @@ def _recover(environment: Environment, journal: _Journal, replay: Replay) -> Non
                 put_metas_back(data, slot.meta, before)
         found = environment.translate(error) if isinstance(error, lmdb.Error) else error
         if isinstance(found, CorruptionError) and "journal" not in found.facts:
-            raise _journal_error(environment.path, f"to go on from its journal fails: {found.message}") from error
+            raise misfit_error(environment.path, f"to go on from its journal fails: {found.message}") from error
         raise
 
 
@@ -285,9 +275,9 @@ def _open_restored(environment: Environment, slot: Slot) -> None:
         raise
     except (CorruptionError, FormatError) as error:
         what = f"what its journal goes back to is not in the file ({error.message})"
-        raise _journal_error(path, what) from error
+        raise misfit_error(path, what) from error
     if slot.store_id != environment.store_id:
-        raise _journal_error(path, "its journal is another store's")
+        raise misfit_error(path, "its journal is another store's")
 
 
 def _replay(environment: Environment, groups: Sequence[Group], replay: Replay) -> None:
@@ -326,7 +316,7 @@ def _replay_some(environment: Environment, groups: Sequence[Group], replay: Repl
     try:
         for group in groups:
             if not replay(transaction, group.lsn, group.records):
-                raise _journal_error(environment.path, f"record {group.lsn} of its journal does not continue the log")
+                raise misfit_error(environment.path, f"record {group.lsn} of its journal does not continue the log")
             done += 1
             count += len(group.records)
             size_bytes += sum(map(len, group.records))

@@ -293,8 +293,7 @@ class Steady(SteadyMarks):
                 point("steady.after_sync")
             meta = read_live_meta_bytes(environment.locks.descriptor)
             write_slot(self._descriptor, Slot(environment.store_id, self._session, epoch, lsn, meta))
-            size_bytes = min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX)
-            self._reach = Reach(epoch, size_bytes, lsn)
+            self._reach = Reach(epoch, min(os.fstat(self._descriptor).st_size, JOURNAL_SIZE_BYTES_MAX), lsn)
             if self._is_marked:
                 write_reach(environment.locks.descriptor, self._session, self._reach)
             if armed:
@@ -380,7 +379,7 @@ class Steady(SteadyMarks):
         except BaseException as error:
             self.unpin()
             self._forget()
-            if isinstance(error, FileNotFoundError):
+            if marked is not None and isinstance(error, FileNotFoundError):
                 raise missing_error(environment.path) from None
             if isinstance(error, OSError):
                 raise translate_os(error, path=path) from error
@@ -421,8 +420,6 @@ class Steady(SteadyMarks):
         environment = self._environment
         if self.is_off or (self.is_broken and not self.is_gone):
             return
-        self.look_for_journal()
-        journal = journal_path(environment.path)
         if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
             if read_marker(environment.locks.descriptor) is None:
                 return
@@ -432,12 +429,14 @@ class Steady(SteadyMarks):
             return
         environment.handles.raw.sync(True)
         session = read_marker(environment.locks.descriptor) or self._session
+        with self._flushing:  # the keeper may be about to note something behind the mark
+            self._is_marked = False
         try:
             clear_marker(environment.locks.descriptor)
             flush_file(environment.locks.descriptor)
             if armed:
                 point("steady.before_unlink")
-            if self._descriptor < 0 or is_same_file(journal, self._descriptor):  # else it is somebody else's
+            if self._descriptor < 0 or is_same_file(journal_path(environment.path), self._descriptor):  # else another's
                 remove_journal(environment.path)
         except OSError:
             self._mark_again(session)
@@ -452,6 +451,7 @@ class Steady(SteadyMarks):
         """After a failure to end the session: who goes on in it must not be without its mark, on the disk."""
         try:
             set_marker(self._environment.locks.descriptor, session)
+            self._is_marked = self._descriptor >= 0
         except OSError as error:
             raise self.break_off() from error
 
