@@ -35,6 +35,43 @@ def check_listing(filter: object, limit: object) -> None:
         raise UsageError(message, argument="limit", value=limit)
 
 
+def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:
+    """Refuse what is no checkpoint, or none that could be read again."""
+    for argument, value in (("checkpoint", checkpoint), ("metadata", metadata), ("new_versions", new_versions)):
+        if not isinstance(value, Mapping):
+            message = f"{argument} is a dict, not {value!r}"
+            raise UsageError(message, argument=argument, value=value)
+    if not isinstance(checkpoint.get("id"), str) or not checkpoint["id"]:
+        message = f"a checkpoint has an id, a text that is not empty, not {checkpoint.get('id')!r}"
+        raise UsageError(message, argument="checkpoint.id", value=checkpoint.get("id"))
+    for part in ("channel_values", "channel_versions"):
+        if not isinstance(checkpoint.get(part), Mapping):
+            message = f"a checkpoint has {part}, a dict, not {checkpoint.get(part)!r}"
+            raise UsageError(message, argument=f"checkpoint.{part}", value=checkpoint.get(part))
+    for channel in checkpoint["channel_versions"]:
+        if not isinstance(channel, str):
+            message = f"a channel of channel_versions is a text, not {channel!r}"
+            raise UsageError(message, argument="checkpoint.channel_versions", value=channel)
+
+
+def pair_of(write: Any) -> tuple[str, Any]:
+    """Return channel and value of a pending write. A text of two letters is none."""
+    if not isinstance(write, tuple | list) or len(write) != 2 or not isinstance(write[0], str):
+        message = f"a write is a pair of a channel, a text, and a value, not {write!r}"
+        raise UsageError(message, argument="writes", value=write)
+    channel, value = write
+    return channel, value
+
+
+def number_of(version: str | float | None) -> int:
+    """Return the number that a channel's version begins with."""
+    try:
+        return int(version.split(".")[0]) if isinstance(version, str) else int(version or 0)
+    except (TypeError, ValueError, OverflowError) as error:
+        message = f"a channel's version is a number, or a text that begins with one, not {version!r}"
+        raise UsageError(message, argument="current", value=version) from error
+
+
 def id_before(before: RunnableConfig | None) -> str:
     """Return the checkpoint's id that a config names, empty if it names none."""
     if before is None:
@@ -48,7 +85,7 @@ def id_before(before: RunnableConfig | None) -> str:
 
 
 def several(argument: str, ids: Iterable[Any]) -> list[Any]:
-    """Return several ids. A text alone is none: each of its letters would be one."""
+    """Return several ids, or writes. A text alone is none: each of its letters would be one."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         message = f"{argument} are several, in a list, not {ids!r}"
         raise UsageError(message, argument=argument, value=ids)

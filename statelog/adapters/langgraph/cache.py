@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from langgraph.cache.base import BaseCache, ValueT
 
 from statelog import Encoded
 from statelog.adapters.langgraph.holding import Holder
+from statelog.adapters.langgraph.items.asking import (
+    check_cached_namespace,
+    check_entry,
+    check_full_key,
+    check_several,
+    ttl_us,
+)
 from statelog.adapters.langgraph.names import CACHE_THREAD_ID
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from langgraph.cache.base import FullKey, Namespace
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -81,12 +90,15 @@ class StatelogCache(Holder, BaseCache[ValueT]):
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
         """Return the values that are there, by (namespace, key)."""
         found: dict[FullKey, _Entry] = {}
+        check_several("keys", keys)
         if not keys:
             return {}
         now_us = self._now_us()
         with self._store.snapshot() as snapshot:
             entries = snapshot.thread(CACHE_THREAD_ID).state.get("entries", {})
-            for namespace, key in keys:
+            for full_key in keys:
+                check_full_key(full_key)
+                namespace, key = full_key
                 row = entries.get(_text(namespace), {}).get(key)
                 if row is not None:
                     entry = _Entry(*row)
@@ -99,15 +111,27 @@ class StatelogCache(Holder, BaseCache[ValueT]):
         return await self._pool.run(self.get, keys)
 
     def set(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> None:
-        """Keep values, each for so many seconds or (None) for good, in place of those there."""
+        """Keep values, each for so many seconds or (None) for good, in place of those there.
+
+        Raises:
+            ValueError: a time to live that is none. statelog.UsageError: an argument of another kind, named.
+
+        """
+        if not isinstance(pairs, Mapping):
+            message = f"pairs is a dict of values and times to live by full key, not {pairs!r}"
+            raise UsageError(message, argument="pairs", value=pairs)
         if not pairs:
             return
         now_us = self._now_us()
         rows: dict[tuple[str, str], tuple[str, Encoded, int | None]] = {}
-        for (namespace, key), (value, ttl) in pairs.items():
+        for full_key, entry in pairs.items():
+            check_full_key(full_key)
+            check_entry(entry)
+            (namespace, key), (value, ttl) = full_key, entry
+            expires_in_us = ttl_us(ttl, "seconds")
             encoding, data = self.serde.dumps_typed(value)
             item = Encoded(data, path=f"{'.'.join(namespace)}.{key}")
-            rows[_text(namespace), key] = encoding, item, None if ttl is None else now_us + round(ttl * 1_000_000)
+            rows[_text(namespace), key] = encoding, item, None if expires_in_us is None else now_us + expires_in_us
 
         def change(state: State) -> None:
             for (namespace, key), row in rows.items():
@@ -123,6 +147,9 @@ class StatelogCache(Holder, BaseCache[ValueT]):
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         """Delete the entries of namespaces, or all."""
+        check_several("namespaces", () if namespaces is None else namespaces)
+        for namespace in namespaces or ():
+            check_cached_namespace(namespace)
         chosen = None if namespaces is None else [_text(namespace) for namespace in namespaces]
 
         def change(state: State) -> None:

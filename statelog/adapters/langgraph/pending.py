@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog import items
+from statelog.adapters.langgraph.asking import pair_of, several
 from statelog.adapters.langgraph.bundles import encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.names import WRITES_BRANCH, checkpoint_prefix, group_name, write_name
 from statelog.errors import UsageError
@@ -60,9 +61,9 @@ def pending(
     prefix = checkpoint_prefix(place.namespace, place.id)
     what = f"task {task_id!r}"
     together, made = [], []
-    for number, (channel, value) in enumerate(writes):
-        if type(channel) is not str:
-            _refuse_others(("channel", channel))
+    for number, write in enumerate(writes if type(writes) is list else several("writes", writes)):
+        is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
+        channel, value = write if is_pair else pair_of(write)
         index = WRITES_IDX_MAP.get(channel, number)
         if index < 0:
             alone = encode_writes(codec, task_id, task_path, [(index, channel, value)], what=what)

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
 
 import statelog
 from statelog import items
-from statelog.adapters.langgraph.asking import check_conflict, check_listing, check_serde, id_before, several
+from statelog.adapters.langgraph import asking
 from statelog.adapters.langgraph.copying import Decoded
 from statelog.adapters.langgraph.filtering import fits
 from statelog.adapters.langgraph.gathering import Gatherer
@@ -110,8 +110,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                 so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
 
         """
-        check_serde(serde)
-        check_conflict(conflict)
+        asking.check_serde(serde)
+        asking.check_conflict(conflict)
         super().__init__(serde=serde)
         if not isinstance(store, statelog.Store):
             message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
@@ -147,8 +147,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             options: as for `statelog.open`.
 
         """
-        check_serde(serde)
-        check_conflict(conflict)
+        asking.check_serde(serde)
+        asking.check_conflict(conflict)
         with statelog.open(path, **options) as store:
             yield cls(store, serde, conflict=conflict)
 
@@ -170,8 +170,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """Return a version above `current`; equal in no two lines, for it ends in chance."""
-        number = int(current.split(".")[0]) if isinstance(current, str) else current or 0
-        return f"{number + 1:032}.{random.getrandbits(40):010x}"
+        return f"{asking.number_of(current) + 1:032}.{random.getrandbits(40):010x}"
 
     # --- reading ----------------------------------------------------------------------
 
@@ -227,8 +226,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         """
         codec = self._codec
-        below = id_before(before)
-        check_listing(filter, limit)
+        below = asking.id_before(before)
+        asking.check_listing(filter, limit)
         if config is not None:
             places = iter([(place_of(config), config["configurable"].get("checkpoint_ns"))])
         else:
@@ -294,10 +293,11 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             ValueTypeError: the serialiser refuses a value; the message names the channel.
             ConflictError: with conflict="raise", and the parent has a successor.
             ThreadDeletedError: the thread was deleted.
-            UsageError, LimitError: a name or size that cannot be stored; the message names it.
+            UsageError, LimitError: an argument, name or size that cannot be; the message names it.
 
         """
         asked = place_of(config)
+        asking.check_put(checkpoint, metadata, new_versions)
         place = _new(Place, (asked.thread_id, asked.namespace, checkpoint["id"]))
         base = self._bases.get(asked)
         if base is not None:
@@ -394,7 +394,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
         """
-        wanted = frozenset(map(str, several("run_ids", run_ids)))
+        wanted = frozenset(map(str, asking.several("run_ids", run_ids)))
         for info in self.store.threads() if wanted else ():
             remove_runs(self.store, self._codec, info.id, wanted)
 
@@ -422,7 +422,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
             raise UsageError(message, argument="strategy", value=strategy)
         remove = remove_all if strategy == "delete" else keep_latest
-        for thread_id in [thread_id_of(each) for each in several("thread_ids", thread_ids)]:
+        for thread_id in [thread_id_of(each) for each in asking.several("thread_ids", thread_ids)]:
             remove(self.store, self._codec, thread_id)
 
     # --- DeltaChannel ---------------------------------------------------------------------
@@ -432,7 +432,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
         decoded = self._decoded.by(self._codec)
-        wanted = several("channels", channels)
+        wanted = asking.several("channels", channels)
         return delta_history(self.store, decoded, self._parts, place_of(config), wanted) if wanted else {}
 
     # --- async: the same, on OS threads of the saver's own ------------------------------

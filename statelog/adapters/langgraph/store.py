@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping
 from threading import Event, Lock
@@ -18,12 +17,12 @@ from langgraph.store.base import (
     PutOp,
     SearchItem,
     SearchOp,
-    validate_op_namespace,
 )
 
 import statelog
 from statelog import Encoded
 from statelog.adapters.langgraph.holding import Holder
+from statelog.adapters.langgraph.items.asking import check_op, ttl_us
 from statelog.adapters.langgraph.items.changes import Put, change_items, refresh, sweep
 from statelog.adapters.langgraph.items.filters import compile_filter
 from statelog.adapters.langgraph.items.namespaces import from_text, to_text
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.items.vectors import Vectors
 
 _log = logging.getLogger(__name__)
-
-TTL_MINUTES_MAX = 1_000_000_000
-"""Nineteen centuries; more is taken for a mistake."""
 
 _SWEEP_MINUTES = 5
 SWEPT_AT_ONCE_MAX = 256
@@ -94,7 +90,7 @@ class StatelogStore(Holder, BaseStore):
         self.index_config = index
         self.ttl_config = ttl
         if ttl is not None:
-            _ttl_us(ttl.get("default_ttl"))
+            ttl_us(ttl.get("default_ttl"), "minutes")
         self._index = None if index is None else VectorIndex(index)
         self._sweeping = Lock()
         self._sweeper: OsThread | None = None
@@ -121,6 +117,7 @@ class StatelogStore(Holder, BaseStore):
         Raises:
             InvalidNamespaceError: a label that LangGraph does not allow.
             ValueError: an unknown operation or operator, a time to live that is none.
+            statelog.UsageError: an argument of another kind, named.
             statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
 
         """
@@ -221,12 +218,13 @@ class StatelogStore(Holder, BaseStore):
         """
         configured = None if self.ttl_config is None else self.ttl_config.get("sweep_interval_minutes")
         minutes = sweep_interval_minutes or configured or _SWEEP_MINUTES
+        interval_s = (ttl_us(minutes, "minutes") or 0) / 1_000_000
         with self._sweeping:
             if self._sweeper is None or not self._sweeper.is_alive():
                 self._sweeper_ends = Event()
                 self._sweeper = OsThread(
                     target=self._keep_sweeping,
-                    args=(minutes * 60, self._sweeper_ends),
+                    args=(interval_s, self._sweeper_ends),
                     name="statelog-ttl",
                     daemon=True,
                 )
@@ -264,10 +262,7 @@ class _Work:
         self.matches: dict[int, Callable[[Any], bool]] = {}
         self._puts: dict[tuple[str, str], PutOp] = {}
         for at, op in enumerate(ops):
-            if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
-                message = f"Unknown operation type: {type(op)}"
-                raise ValueError(message)  # noqa: TRY004 - as LangGraph's stores
-            validate_op_namespace(op)
+            check_op(op)
             if isinstance(op, PutOp):
                 place = to_text(op.namespace), op.key
                 self._puts.pop(place, None)  # the last one counts, and comes last
@@ -295,7 +290,7 @@ def _prepare(ops: Sequence[PutOp], vectors: Sequence[Vectors]) -> dict[tuple[str
             changes[namespace, op.key] = None
             continue
         value = _encode_value(op.value, path=f"{namespace}.{op.key}")
-        changes[namespace, op.key] = Put(value, _ttl_us(op.ttl), vectors[at] if vectors else {})
+        changes[namespace, op.key] = Put(value, ttl_us(op.ttl, "minutes"), vectors[at] if vectors else {})
     return changes
 
 
@@ -322,16 +317,6 @@ def _as_in_json(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     return float(value) if isinstance(value, float) else value
-
-
-def _ttl_us(minutes: float | None) -> int | None:
-    if minutes is None:
-        return None
-    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool) and not math.isnan(minutes)
-    if not is_number or not 0 <= minutes <= TTL_MINUTES_MAX:
-        message = f"a time to live is a number of minutes from 0 to {TTL_MINUTES_MAX}, not {minutes!r}"
-        raise ValueError(message)
-    return round(minutes * 60_000_000)
 
 
 def _fields(found: Found) -> dict[str, Any]:

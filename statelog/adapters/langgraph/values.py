@@ -16,7 +16,7 @@ from statelog.kernels.msgpack import array_head, join_array, split_array
 from statelog.kernels.objects import pack_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -181,8 +181,35 @@ class Codec:
         except StatelogError:
             raise
         except Exception as error:
+            what, value = self._refused(value, what)
             message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
+
+    def _refused(self, value: Any, what: str) -> tuple[str, Any]:
+        """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""
+        for _ in range(_DEPTH_MAX):
+            members: Iterable[tuple[Any, Any]] = ()
+            if type(value) is dict:
+                members = value.items()
+            elif type(value) is list:
+                members = enumerate(value)
+            for key, member in members:
+                if not self._takes({key: member}):
+                    what += f"[{key!r}]"
+                    break
+            else:
+                return what, value
+            if not self._takes({key: None}):  # it is the key that is refused
+                return what, key
+            value = member
+        return what, value
+
+    def _takes(self, value: Any) -> bool:
+        try:
+            self.serde.dumps_typed(value)
+        except Exception:  # noqa: BLE001 - what it says of the whole is told
+            return False
+        return True
 
     def load(self, kind: str, data: bytes) -> Any:
         """Return a value of what `dump` has returned. Raises what the serialiser raises."""

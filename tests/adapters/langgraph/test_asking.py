@@ -10,8 +10,10 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.errors import ValueTypeError
 
 NAMED = {"configurable": {"thread_id": "n", "checkpoint_ns": ""}}
+FOLLOWED = {"configurable": {"thread_id": "n", "checkpoint_ns": "", "checkpoint_id": "c"}}
 
 
 @pytest.fixture
@@ -46,6 +48,24 @@ def saver(tmp_path):
         ("before", lambda saver: list(saver.list(NAMED, before={"configurable": {"checkpoint_id": 5}}))),
         ("thread_id", lambda saver: list(saver.list("x"))),
         ("thread_id", lambda saver: list(saver.list(5))),
+        ("checkpoint", lambda saver: saver.put(NAMED, None, {}, {})),
+        ("checkpoint.id", lambda saver: saver.put(NAMED, empty_checkpoint() | {"id": 5}, {}, {})),
+        ("checkpoint.id", lambda saver: saver.put(NAMED, empty_checkpoint() | {"id": ""}, {}, {})),
+        ("checkpoint.channel_values", lambda saver: saver.put(NAMED, {"id": "a", "channel_versions": {}}, {}, {})),
+        ("checkpoint.channel_versions", lambda saver: saver.put(NAMED, {"id": "a", "channel_values": {}}, {}, {})),
+        (
+            "checkpoint.channel_versions",
+            lambda saver: saver.put(NAMED, empty_checkpoint() | {"channel_versions": {5: 1}}, {}, {}),
+        ),
+        ("metadata", lambda saver: saver.put(NAMED, empty_checkpoint(), [1], {})),
+        ("new_versions", lambda saver: saver.put(NAMED, empty_checkpoint(), {}, "ab")),
+        ("writes", lambda saver: saver.put_writes(FOLLOWED, "ab", "t")),
+        ("writes", lambda saver: saver.put_writes(FOLLOWED, ["ab"], "t")),
+        ("writes", lambda saver: saver.put_writes(FOLLOWED, [("a", 1, 2)], "t")),
+        ("writes", lambda saver: saver.put_writes(FOLLOWED, [(5, 1)], "t")),
+        ("writes", lambda saver: saver.put_writes(FOLLOWED, 5, "t")),
+        ("current", lambda saver: saver.get_next_version("x", None)),
+        ("current", lambda saver: saver.get_next_version([1], None)),
         ("serde", lambda saver: StatelogSaver(saver.store, serde=5)),
         ("conflict", lambda saver: StatelogSaver(saver.store, conflict=5)),
     ],
@@ -71,3 +91,23 @@ def test_what_has_a_text_that_names_it_names_a_thread(saver, thread_id):
     assert saver.get_tuple({"configurable": {"thread_id": str(thread_id)}}) is not None
     saver.prune((str(thread_id),), strategy="delete")
     assert saver.get_tuple({"configurable": {"thread_id": thread_id}}) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "put"),
+    [
+        ("channel 'x' of thread 'n'['a'][1]['b']", {"channel_values": {"x": {"a": [1, {"b": object()}]}}}),
+        ("channel 'x' of thread 'n'[0]", {"channel_values": {"x": [object()]}}),
+        ("metadata 'step'", {"metadata": {"step": {1, object()}}}),
+        ("metadata['a \\ud800 key']", {"metadata": {"a \ud800 key": 1}}),
+        ("checkpoint['channel_versions']['a \\ud800 name']", {"channel_versions": {"a \ud800 name": 1}}),
+    ],
+)
+def test_of_a_value_that_the_serialiser_refuses_it_is_said_which_part(saver, path, put):
+    checkpoint = empty_checkpoint() | {"channel_versions": {"x": 2}, **put}
+    metadata = checkpoint.pop("metadata", {})
+    before = len(list(saver.list(None)))
+    with pytest.raises(ValueTypeError) as caught:
+        saver.put(NAMED, checkpoint, metadata, {"x": 2})
+    assert caught.value.facts["path"] == path
+    assert len(list(saver.list(None))) == before

@@ -1,0 +1,117 @@
+"""Arguments of a store's methods, and of a cache's, that cannot be, refused before anything is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    SearchOp,
+    validate_op_namespace,
+)
+
+from statelog.errors import UsageError
+
+
+def check_op(op: Op) -> None:
+    """Refuse an operation that makes no sense.
+
+    Raises:
+        InvalidNamespaceError: a namespace, or a label of one, that LangGraph does not allow.
+        ValueError: no operation at all. UsageError: an argument of another kind. Facts: argument, value.
+
+    """
+    if isinstance(op, GetOp | PutOp):
+        _check_namespace(op.namespace)
+        _check("key", "a text", op.key, is_one=isinstance(op.key, str))
+    elif isinstance(op, SearchOp | ListNamespacesOp):
+        _check_count("limit", op.limit)
+        _check_count("offset", op.offset)
+        if isinstance(op, SearchOp):
+            _check_namespace(op.namespace_prefix)
+            _check("query", "a text", op.query, is_one=isinstance(op.query, str | None))
+            _check("filter", "a dict of conditions", op.filter, is_one=isinstance(op.filter, Mapping | None))
+        else:
+            for condition in op.match_conditions or ():
+                _check_namespace(condition.path)
+            if op.max_depth is not None:
+                _check_count("max_depth", op.max_depth)
+    else:
+        message = f"Unknown operation type: {type(op)}"
+        raise ValueError(message)  # noqa: TRY004 - as LangGraph's stores
+    validate_op_namespace(op)
+
+
+_UNITS_US = {"minutes": 60_000_000, "seconds": 1_000_000}
+
+TTL_US_MAX = 60_000_000_000_000_000
+"""Nineteen centuries; more is taken for a mistake."""
+
+
+def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
+    """Return a time to live in microseconds; None for good.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    if ttl is None:
+        return None
+    is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool) and not math.isnan(ttl)
+    if not is_number or not 0 <= ttl * _UNITS_US[unit] <= TTL_US_MAX:
+        most = TTL_US_MAX // _UNITS_US[unit]
+        message = f"a time to live is a number of {unit} from 0 to {most}, not {ttl!r}"
+        raise ValueError(message)
+    return round(ttl * _UNITS_US[unit])
+
+
+def check_several(argument: str, values: Any) -> None:
+    """Refuse a text alone, and what is no collection at all."""
+    is_one = isinstance(values, Collection) and not isinstance(values, str | bytes)
+    _check(argument, "several, in a list", values, is_one=is_one)
+
+
+def check_full_key(full_key: Any) -> None:
+    """Refuse what is no key of a cache's entry: a namespace and a key in it."""
+    is_pair = isinstance(full_key, tuple | list) and len(full_key) == 2
+    _check(
+        "key",
+        "a pair of a namespace and a text",
+        full_key,
+        is_one=is_pair and isinstance(full_key[1], str),
+    )
+    check_cached_namespace(full_key[0])
+
+
+def check_entry(entry: Any) -> None:
+    """Refuse what is no value with its time to live."""
+    _check("entry", "a pair of a value and seconds", entry, is_one=isinstance(entry, tuple | list) and len(entry) == 2)
+
+
+def check_cached_namespace(namespace: Any) -> None:
+    """Refuse what is no namespace of a cache's: any texts make one."""
+    is_one = isinstance(namespace, tuple | list) and all(isinstance(label, str) for label in namespace)
+    _check("namespace", "a tuple of texts", namespace, is_one=is_one)
+
+
+def _check_namespace(namespace: Any) -> None:
+    """Refuse a text, each of whose letters would be a label."""
+    if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
+        message = f"a namespace is a tuple of texts, not {namespace!r}"
+        raise InvalidNamespaceError(message)
+
+
+def _check_count(argument: str, value: Any) -> None:
+    _check(argument, "an int", value, is_one=isinstance(value, int) and not isinstance(value, bool))
+
+
+def _check(argument: str, kind: str, value: Any, *, is_one: bool) -> None:
+    if not is_one:
+        message = f"{argument}: {kind} is expected, not {value!r}"
+        raise UsageError(message, argument=argument, value=value)
