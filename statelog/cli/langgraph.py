@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -22,18 +23,23 @@ _DATABASES = ("sqlite:", "postgresql://", "postgres://")
 
 @click.command("import-langgraph", short_help="Copy LangGraph threads from a database.")
 @click.argument("source", metavar="DATABASE")
-@click.option(
-    "--file", "store", required=True, type=click.Path(path_type=Path), help="The store, which is made if need be."
-)
+@click.argument("store", required=False, type=click.Path(path_type=Path))
+@click.option("--file", type=click.Path(path_type=Path), help="The store, as the second argument.")
 @AS_JSON
-def import_langgraph(*, source: str, store: Path, as_json: bool) -> None:
+def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_json: bool) -> None:
     """Copy all threads in DATABASE (sqlite:PATH or postgresql://...), which is only read.
+
+    They go to STORE, which is made if need be; if it is left out, to the database's name with .state, in the
+    current directory.
 
     Every namespace, checkpoint, pending write and all metadata; at the end all of it is read back and compared.
     What was copied before is passed over: an import that was cut off is done again, and goes on where it ended.
     """
     _check_database(source)
-    _move(source, str(store), "importing", as_json=as_json)
+    if store is not None and file is not None:
+        message = f"the store is named twice: {store} and --file {file}"
+        raise UsageError(message, argument="STORE", value=str(store))
+    _move(source, str(store or file or _store_of(source)), "importing", as_json=as_json)
 
 
 @click.command("export-langgraph", short_help="Copy LangGraph threads to a database.")
@@ -50,6 +56,16 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
         message = f"no store at {store}"
         raise StoreNotFoundError(message, path=str(store))
     _move(str(store), target, "exporting", as_json=as_json)
+
+
+def _store_of(database: str) -> Path:
+    """Return the store that a database's threads go to if nobody says: named as it is, in the current directory."""
+    path = urlsplit(database).path if "://" in database else database.partition(":")[2]
+    name = PurePath(path).stem
+    if not name:
+        message = f"{database} has no name: say which STORE its threads go to"
+        raise UsageError(message, argument="STORE", value=None)
+    return Path(f"{name}.state")
 
 
 def _check_database(name: str) -> None:

@@ -340,6 +340,32 @@ def test_a_name_of_no_database_is_refused(path):
     assert "'mysql://host/db' names no database" in answer.stderr
 
 
+@pytest.mark.parametrize(("arguments", "made"), [([], "checkpoints.state"), (["x.state"], "x.state")])
+def test_a_store_that_is_not_named_has_the_database_s_name(database, expected, tmp_path, arguments, made):
+    directory = tmp_path / "elsewhere"
+    directory.mkdir()
+    named = database.rename(database.with_name("checkpoints.db"))
+    command = [sys.executable, "-m", "statelog.cli", "import-langgraph", f"sqlite:{named}", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path[1:]))}
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=120, env=environment)
+    assert [path.name for path in directory.iterdir() if path.suffix == ".state"] == [made]
+    with saver_of(directory / made) as saver:
+        assert tuples(saver) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sqlite:x.db", "a.state", "--file", "b.state"], "the store is named twice: a.state and --file b.state"),
+        (["postgresql://host"], "postgresql://host has no name: say which STORE its threads go to"),
+    ],
+)
+def test_a_store_that_is_named_twice_or_cannot_be_is_refused(arguments, says):
+    answer = run("import-langgraph", *arguments)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert says in answer.stderr
+
+
 def test_an_export_of_no_store_makes_none(tmp_path, path):
     answer = run("export-langgraph", path, f"sqlite:{tmp_path / 'x.db'}")
     assert (answer.returncode, answer.stderr) == (11, f"statelog: no store at {path}\n")
