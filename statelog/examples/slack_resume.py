@@ -91,7 +91,7 @@ def read_event(stream: IO[bytes]) -> Event:
         raise EventError(message)
     try:
         envelope = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"stdin is no JSON: {error}"
         raise EventError(message) from None
     if not isinstance(envelope, dict) or envelope.get("specversion") != "1.0":

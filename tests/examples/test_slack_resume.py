@@ -265,6 +265,7 @@ def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path,
     ("raw", "says"),
     [
         (b"no json", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
         (b"[]", "no CloudEvents"),
         (b'{"specversion": "1.0", "id": "1", "source": "/s"}', "no event of Slack's"),
         (b'{"specversion": "1.0", "id": "1", "source": "/s", "data": {"channel": "C", "ts": "1"}}', "no text"),

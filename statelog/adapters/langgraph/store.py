@@ -117,12 +117,13 @@ class StatelogStore(Holder, BaseStore):
         Raises:
             InvalidNamespaceError: a label that LangGraph does not allow.
             ValueError: an unknown operation or operator, a time to live that is none.
-            statelog.UsageError: an argument of another kind, named.
+            statelog.UsageError: an argument of another kind, named; or a query, and the store has no index.
             statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
 
         """
         work = _Work(list(ops))
         if self._index is None:
+            work.check_queries()
             return self._run(work, {}, [])
         queries = self._index.embed_queries(work.queries())
         return self._run(work, queries, self._index.embed_puts(work.puts()))
@@ -131,6 +132,7 @@ class StatelogStore(Holder, BaseStore):
         """Do operations together, as `batch`, without keeping the event loop waiting."""
         work = _Work(list(ops))
         if self._index is None:
+            work.check_queries()
             return await self._pool.run(self._run, work, {}, [])
         queries = await self._index.aembed_queries(work.queries())
         vectors = await self._index.aembed_puts(work.puts())
@@ -275,6 +277,12 @@ class _Work:
     def puts(self) -> list[PutOp]:
         """Return the puts and deletions, the last of each item."""
         return list(self._puts.values())
+
+    def check_queries(self) -> None:
+        """Refuse queries where there is no index: whatever came back would be no answer to them."""
+        for query in self.queries():
+            message = f"a search by query, {query!r}, needs a store made with index="
+            raise statelog.UsageError(message, argument="query", value=query)
 
     def queries(self) -> list[str]:
         """Return the queries, each once."""

@@ -371,6 +371,13 @@ def test_a_graph_uses_it(store):
     assert asyncio.run(graph.compile(store=memory).ainvoke({"text": "hello"})) == {"text": "hello?"}
 
 
-def test_without_index_a_query_is_as_none(memory):
+def test_without_index_a_query_is_refused_and_nothing_of_its_batch_is_done(memory):
     memory.put(USERS, "a", {"n": 1}, index=["n"])
-    assert keys(memory.search(USERS, query="anything")) == ["a"]
+    with pytest.raises(statelog.UsageError, match="'anything', needs a store made with index="):
+        memory.search(USERS, query="anything")
+    ops = [PutOp(USERS, "b", {"n": 2}), SearchOp(USERS, query="anything")]
+    with pytest.raises(statelog.UsageError, match="index="):
+        memory.batch(ops)
+    with pytest.raises(statelog.UsageError, match="index="):
+        asyncio.run(memory.abatch(ops))
+    assert keys(memory.search(USERS, query="")) == ["a"]

@@ -54,7 +54,7 @@ OPERATIONS = st.one_of(
     st.builds(PutOp, NAMESPACES, KEYS, st.none() | VALUES, st.none(), st.none()),
     st.builds(PutOp, NAMESPACES, KEYS, VALUES, st.none(), st.none()),
     st.builds(GetOp, NAMESPACES, KEYS),
-    st.builds(SearchOp, PREFIXES, st.none() | FILTERS, LIMITS, LIMITS, st.none() | TEXTS),
+    st.builds(SearchOp, PREFIXES, st.none() | FILTERS, LIMITS, LIMITS, st.sampled_from([None, ""])),
     st.builds(ListNamespacesOp, st.none() | st.lists(CONDITIONS, max_size=2).map(tuple), st.none() | st.integers(1, 3),
               LIMITS, LIMITS),
 )  # fmt: skip
