@@ -38,20 +38,23 @@ def check_listing(filter: object, limit: object) -> None:
 def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:
     """Refuse what is no checkpoint, or none that could be read again."""
     for argument, value in (("checkpoint", checkpoint), ("metadata", metadata), ("new_versions", new_versions)):
-        if not isinstance(value, Mapping):
-            message = f"{argument} is a dict, not {value!r}"
-            raise UsageError(message, argument=argument, value=value)
-    if not isinstance(checkpoint.get("id"), str) or not checkpoint["id"]:
-        message = f"a checkpoint has an id, a text that is not empty, not {checkpoint.get('id')!r}"
-        raise UsageError(message, argument="checkpoint.id", value=checkpoint.get("id"))
+        _check_dict(argument, value)
+    id = checkpoint.get("id")
+    if not isinstance(id, str) or not id:
+        message = f"a checkpoint has an id, a text that is not empty, not {id!r}"
+        raise UsageError(message, argument="checkpoint.id", value=id)
     for part in ("channel_values", "channel_versions"):
-        if not isinstance(checkpoint.get(part), Mapping):
-            message = f"a checkpoint has {part}, a dict, not {checkpoint.get(part)!r}"
-            raise UsageError(message, argument=f"checkpoint.{part}", value=checkpoint.get(part))
+        _check_dict(f"checkpoint.{part}", checkpoint.get(part))
     for channel in checkpoint["channel_versions"]:
         if not isinstance(channel, str):
             message = f"a channel of channel_versions is a text, not {channel!r}"
             raise UsageError(message, argument="checkpoint.channel_versions", value=channel)
+
+
+def _check_dict(argument: str, value: object) -> None:
+    if type(value) is not dict and not isinstance(value, Mapping):
+        message = f"{argument} is a dict, not {value!r}"
+        raise UsageError(message, argument=argument, value=value)
 
 
 def pair_of(write: Any) -> tuple[str, Any]:
