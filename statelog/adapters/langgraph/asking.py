@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from statelog.errors import UsageError
+from statelog.errors import ClosedError, UsageError
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
+
+    from statelog import Store
 
 
 def check_conflict(conflict: object) -> None:
@@ -33,6 +35,13 @@ def check_listing(filter: object, limit: object) -> None:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         message = f"limit is an int, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)
+
+
+def check_open(store: Store) -> None:
+    """Refuse a store that was closed, also to do nothing."""
+    if store.closed:
+        message = f"{store.path} is closed"
+        raise ClosedError(message, path=str(store.path))
 
 
 def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,9 +69,7 @@ if TYPE_CHECKING:
 _PAGE = 16
 """Checkpoints that `list` reads at a time."""
 
-_KEPT_APART = ("channel_values", "id")
-"""What is not kept with the rest of a checkpoint."""
-
+_KEPT_APART = ("channel_values", "id")  # what is not kept with the rest of a checkpoint
 _new = tuple.__new__  # makes a named tuple without a call of Python's
 
 _LINEAGES_MAX = 1024
@@ -376,18 +374,17 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         part = pending(self._codec, place, writes, task_id, task_path, None if base is None else base.checkpoint)
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
-            if put_pending(lineage, [part]):
-                return
-            self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
+            if not put_pending(lineage, [part]):
+                self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
+        else:
+            asking.check_open(self.store)
 
     # --- removing and copying -----------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread for good: a late write to it raises ThreadDeletedError. One that is not there is no error."""
-        try:
+        with suppress(ThreadNotFoundError):
             self.store.delete_thread(thread_id_of(thread_id))
-        except ThreadNotFoundError:
-            return
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints, and their pending writes, whose metadata has one of these run ids, in all threads.
@@ -395,6 +392,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
         """
         wanted = frozenset(map(str, asking.several("run_ids", run_ids)))
+        asking.check_open(self.store)
         for info in self.store.threads() if wanted else ():
             remove_runs(self.store, self._codec, info.id, wanted)
 
@@ -421,6 +419,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         if strategy not in ("keep_latest", "delete"):
             message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
             raise UsageError(message, argument="strategy", value=strategy)
+        asking.check_open(self.store)
         remove = remove_all if strategy == "delete" else keep_latest
         for thread_id in [thread_id_of(each) for each in asking.several("thread_ids", thread_ids)]:
             remove(self.store, self._codec, thread_id)

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.errors import ValueTypeError
+from statelog.errors import ClosedError, ValueTypeError
 
 NAMED = {"configurable": {"thread_id": "n", "checkpoint_ns": ""}}
 FOLLOWED = {"configurable": {"thread_id": "n", "checkpoint_ns": "", "checkpoint_id": "c"}}
@@ -111,3 +111,19 @@ def test_of_a_value_that_the_serialiser_refuses_it_is_said_which_part(saver, pat
         saver.put(NAMED, checkpoint, metadata, {"x": 2})
     assert caught.value.facts["path"] == path
     assert len(list(saver.list(None))) == before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda saver: saver.prune([]),
+        lambda saver: saver.prune([], strategy="delete"),
+        lambda saver: saver.delete_for_runs([]),
+        lambda saver: saver.put_writes(FOLLOWED, [], "t"),
+    ],
+)
+def test_a_closed_saver_refuses_also_to_do_nothing(saver, call):
+    assert call(saver) is None
+    saver.store.close()
+    with pytest.raises(ClosedError, match="closed"):
+        call(saver)
