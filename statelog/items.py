@@ -271,11 +271,11 @@ def _stored(workspace: Workspace, slot: Slot) -> Stored:
     return read_item(workspace, slot)
 
 
-def read_list(stored: Stored) -> list[bytes]:
-    """Return the items of a list that `read` or `keys_between` has found."""
+def read_list(stored: Stored, start: int = 0, stop: int | None = None) -> list[bytes]:
+    """Return the items of a list that `read` or `keys_between` has found; those from `start` to `stop` alone."""
     if isinstance(stored, bytes):
-        return split(stored)
-    return read_items(stored.workspace, stored.slots(0, stored.count))
+        return split(stored)[start:stop]
+    return read_items(stored.workspace, stored.slots(start, stored.count if stop is None else stop))
 
 
 def whole(stored: Stored) -> bytes:

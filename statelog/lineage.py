@@ -172,6 +172,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
+        held: Sequence[tuple[Checkpoint, str]] = (),
         is_flushed: bool = True,
     ) -> Checkpoint:
         """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
@@ -183,6 +184,7 @@ class Lineage:
             untag: ids of checkpoints that are superseded no more.
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
+            held: checkpoints, and channels of them that may hold items of the writes, likewise.
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
@@ -203,7 +205,7 @@ class Lineage:
                 written=written_item(made),
                 expected_version=None,
                 checkpoint_id=None,
-                known=_of_successors(batch, followed) if followed else (),
+                known=[*_of_successors(batch, followed), *_held_leaves(batch, thread, held)],
             )
 
         made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
@@ -308,7 +310,8 @@ class Lineage:
         if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
             return number
         if refused is not None and any(
-            refused(_state(batch, each)) for each in (head, *_heads_from(batch, thread, place))
+            (last := _last_commit(batch, thread, each, version)) is not None and refused(_state(batch, last))
+            for each in (head, *_heads_from(batch, thread, place))
         ):
             actual = head.event.version
             what = "the beginning" if parent is None else f"checkpoint {parent.id}"
@@ -337,14 +340,19 @@ class Lineage:
         parent = None if id in superseded else of.parent
         return parent if parent is not None and parent.id == id else self.find(id)
 
-    def heads(self) -> list[LineHead]:
-        """Return the last checkpoint of every branch that has one of its own, in order of the branches' creation."""
+    def heads(self, prefix: str = "") -> list[LineHead]:
+        """Return the last checkpoint of every branch that has one of its own, in order of the branches' creation.
+
+        Args:
+            prefix: what their names begin with; others are not looked at.
+
+        """
         found: list[LineHead] = []
         with self._session.read() as view:
             thread = view.thread_lsn(self.id)
             if thread is None:
                 return []
-            for row in view.branches(thread):
+            for row in view.branches_named(thread, prefix) if prefix else view.branches(thread):
                 head = view.head_checkpoint(thread, row.number)
                 if head is not None and head[0].branch == row.number:
                     base = row.base_version if row.number else 0
@@ -418,9 +426,14 @@ def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, i
         for first, last in twins.ranges:
             for stored in between(first, last).values():
                 found += items.leaves(stored)
-    for checkpoint, channel in twins.held:
-        held = head_at(batch.view, thread, checkpoint.lsn)
-        value = None if held is None else items.get(_state(batch, held), channel)
+    return found + _held_leaves(batch, thread, twins.held)
+
+
+def _held_leaves(batch: Batch, thread: int, held: Sequence[tuple[Checkpoint, str]]) -> list[tuple[bytes, int, int]]:
+    found: list[tuple[bytes, int, int]] = []
+    for checkpoint, channel in held:
+        head = head_at(batch.view, thread, checkpoint.lsn)
+        value = None if head is None else items.get(_state(batch, head), channel)
         found += () if value is None else items.leaves(value)
     return found
 
@@ -435,6 +448,15 @@ def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]
     """Return the heads of the branches that begin at a branch's version."""
     rows = [row for row in batch.view.branches(thread) if (row.parent, row.base_version) == place]
     return [head for row in rows if (head := batch.head(thread, row.number)) is not None]
+
+
+def _last_commit(batch: Batch, thread: int, head: Head, above: int) -> Head | None:
+    """Return the last version of a line above another one that is no rollback; None if there is none."""
+    found: Head | None = head
+    while found is not None and found.event.target and found.event.version > above:
+        branch, version = found.event.branch, found.event.version
+        found = read_head(batch.view, thread, branch, batch.view.previous_version(thread, branch, version - 1))
+    return None if found is None or found.event.version <= above else found
 
 
 def _of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:

@@ -149,6 +149,11 @@ class View:
         for key, payload in self.transaction.scan_index(keys.encode_branch_prefix(thread)):
             yield decode_branch(keys.decode_u32(key[9:]), payload)
 
+    def branches_named(self, thread: int, prefix: str) -> list[BranchRow]:
+        """Return the branches of a thread whose names begin so, in order of creation."""
+        found = self.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
+        return [self.branch(thread, number) for number in sorted(keys.decode_u32(payload) for _key, payload in found)]
+
     # --- versions -----------------------------------------------------------------
 
     def owner(self, thread: int, branch: int, version: int) -> int:

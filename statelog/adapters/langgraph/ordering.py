@@ -53,16 +53,16 @@ class Ordered:
 
     def __init__(self, codec: Codec, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._codec = codec
-        heads = lineage.heads()
+        line = None if namespace is None else line_name(namespace)
         self._lines = [
             _Line(head.branch, head.checkpoint)
-            for head in heads
-            if head.branch != WRITES_BRANCH and (namespace is None or is_of_line(head.branch, line_name(namespace)))
+            for head in lineage.heads(line or "")
+            if head.branch != WRITES_BRANCH and (line is None or is_of_line(head.branch, line))
         ]
         self._before = before
         self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
         self._moment = lineage
-        self._pending = next((head.checkpoint.state for head in heads if head.branch == WRITES_BRANCH), None)
+        self._pending = writes_state(lineage)
 
     def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[Found]:
         """Yield at most `count` more; `hidden`: also those that were removed."""

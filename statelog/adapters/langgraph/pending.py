@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from statelog import items
 from statelog.adapters.langgraph.asking import pair_of, several
 from statelog.adapters.langgraph.bundles import encode_alone, encode_bundles, encode_writes, join_bundles
-from statelog.adapters.langgraph.names import WRITES_BRANCH, checkpoint_prefix, group_name, write_name
+from statelog.adapters.langgraph.names import WRITES_BRANCH, channel_name, checkpoint_prefix, group_name, write_name
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.langgraph.bundles import Encoded
     from statelog.adapters.langgraph.names import Place
+    from statelog.adapters.langgraph.putting import Base
     from statelog.adapters.langgraph.values import Codec
     from statelog.items import Write
     from statelog.lineage import Lineage
+
+_GIVEN_BACK_MIN = 4
+"""A list of fewer items is written as it is, without a look at what the channel holds."""
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -39,6 +43,8 @@ class Pending(NamedTuple):
     after them."""
     followed: Checkpoint | None
     """The checkpoint they are put to, if it is remembered."""
+    held: Sequence[tuple[Checkpoint, str]]
+    """Channels that may hold much of what is written: of a list that is given back whole, all but what is new."""
 
 
 def pending(
@@ -48,6 +54,7 @@ def pending(
     task_id: str,
     task_path: str,
     followed: Checkpoint | None,
+    near: Base | None,
 ) -> Pending:
     """Return what is to be committed of a task's writes.
 
@@ -61,6 +68,7 @@ def pending(
     prefix = checkpoint_prefix(place.namespace, place.id)
     what = f"task {task_id!r}"
     together, made = [], []
+    held: list[tuple[Checkpoint, str]] = []
     for number, write in enumerate(writes if type(writes) is list else several("writes", writes)):
         is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
         channel, value = write if is_pair else pair_of(write)
@@ -70,8 +78,18 @@ def pending(
             made.append(items.put(write_name(prefix, task_id, index), encode_alone(alone)))
         else:
             together.append((index, channel, value))
+            if near is not None and type(value) is list and len(value) >= _GIVEN_BACK_MIN:
+                held += _much_of(near, channel_name(channel), len(value))
     encoded = encode_writes(codec, task_id, task_path, together, what=what) if together else None
-    return _new(Pending, (prefix, encoded, made, followed))
+    return _new(Pending, (prefix, encoded, made, followed, held))
+
+
+def _much_of(base: Base, name: str, count: int) -> list[tuple[Checkpoint, str]]:
+    """Return a channel if so many items may be most of those it holds."""
+    stored = base.channels.get(name)
+    if base.checkpoint is None or stored is None or isinstance(stored, bytes) or 2 * count < stored.count:
+        return []
+    return [(base.checkpoint, name)]
 
 
 def _refuse_others(*given: tuple[str, Any]) -> None:
@@ -83,10 +101,10 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
 
 def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
     """Commit the writes of some tasks, if nobody and nothing is in the way; False, and nothing was done."""
-    prefix, _together, _others, followed = parts[0]
+    prefix, _together, _others, followed, _held = parts[0]
     together: list[Encoded] = []
     for part in parts:
-        if part.together is None or part.others or part.prefix != prefix or part.followed is not followed:
+        if part.together is None or part.others or part.held or part.prefix != prefix or part.followed is not followed:
             return False
         together.append(part.together)
     item, name = encode_bundles(together), partial(group_name, prefix)
@@ -112,5 +130,6 @@ def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
         WRITES_BRANCH,
         writes,
         followed=[part.followed for part in parts if part.followed is not None],
+        held=list({each for part in parts for each in part.held}),
         is_flushed=bool(others),
     )

@@ -41,6 +41,8 @@ _new = tuple.__new__
 
 _ALL = 1 << 62
 _BASES_MAX = 256
+_EDITED_MAX = 8
+"""So many items are put in place of others as they are; of more the list is put whole, and shares what it can."""
 _PASSED_MAX = 512
 """Of so many checkpoints before it pending writes are looked through for what a DeltaChannel is made of."""
 
@@ -135,6 +137,7 @@ class Bases:
 
     def __init__(self) -> None:
         self._bases: OrderedDict[Place, Base] = OrderedDict()
+        self._newest: dict[tuple[str, str], Base] = {}
         self._lock = RLock()
         self.get = self._bases.get
         """Returns what was put at a place; None if it is not remembered."""
@@ -146,6 +149,13 @@ class Bases:
             self._bases.move_to_end(place)
             if len(self._bases) > _BASES_MAX:
                 self._bases.popitem(last=False)
+            if len(self._newest) >= _BASES_MAX:
+                self._newest.clear()
+            self._newest[place[:2]] = base
+
+    def near(self, place: Place) -> Base | None:
+        """Return what was put last in a place's namespace: what is put there may have much in common with it."""
+        return self._newest.get(place[:2])
 
     def forget(self, place: Place) -> None:
         """Forget it."""
@@ -264,7 +274,7 @@ def _value_writes(
             if encoded:
                 changes.lists.append(name)
             made[name] = joined(known, still(more, middle)) if now is None else still(now, value, first, last)
-            return _list_writes(name, encoded, first, held.count - last, held.count)
+            return _spliced(name, held, first, last, encoded)
     now = now or freeze_all(value)
     whole = codec.encode(value, what)
     if isinstance(whole, list):
@@ -278,11 +288,24 @@ def _encoded_writes(name: str, held: Stored | None, encoded: Encoded) -> list[Wr
         return [] if held == encoded else [items.put(name, encoded)]
     if held is None or isinstance(held, bytes):
         return [items.put(name, items.pack_list(encoded))]
-    first, last = common_ends(items.read_list(held), encoded)
-    changed = encoded[first : len(encoded) - last]
-    if 2 * len(changed) > len(encoded) and first < held.count:
-        return [items.put(name, items.pack_list(encoded))]  # which finds what it shares wherever it is
-    return _list_writes(name, changed, first, held.count - last, held.count)
+    return _spliced(name, held, 0, 0, encoded)
+
+
+def _spliced(name: str, held: Stored, first: int, last: int, encoded: Sequence[bytes]) -> list[Write]:
+    """Return the writes that leave of a list so many items at its ends, and put these between.
+
+    That an item could not be proved to be unchanged costs serialising it, not writing it again.
+    """
+    count = items.count(held)
+    stop = count - last
+    if first == stop or not encoded:
+        return _list_writes(name, encoded, first, stop, count)
+    alike, alike_behind = common_ends(items.read_list(held, first, stop), encoded)
+    changed = encoded[alike : len(encoded) - alike_behind]
+    if len(changed) > _EDITED_MAX and first + alike < count:
+        whole = [*items.read_list(held, 0, first), *encoded, *items.read_list(held, stop)]
+        return [items.put(name, items.pack_list(whole))]  # which finds what it shares wherever it is
+    return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 
 def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> list[Write]:

@@ -371,7 +371,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base = self._bases.get(place)
-        part = pending(self._codec, place, writes, task_id, task_path, None if base is None else base.checkpoint)
+        followed = None if base is None else base.checkpoint
+        part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
             if not put_pending(lineage, [part]):
