@@ -25,11 +25,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import http.client
 import json
 import os
 import re
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,7 +109,7 @@ def read_event(stream: IO[bytes]) -> Event:
             message = f"the event's {name} is none of Slack's: {slack[name]!r}"
             raise EventError(message)
     return Event(
-        id=f"{_text(envelope, 'source')}#{_text(envelope, 'id')}",
+        id=f"{_text(envelope, 'source').replace('%', '%25').replace('#', '%23')}#{_text(envelope, 'id')}",
         channel=_text(slack, "channel"),
         thread_ts=_text(slack, "thread_ts" if slack.get("thread_ts") else "ts"),
         text=_text(slack, "text"),
@@ -118,6 +120,9 @@ def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
         message = f"the event has no {name}"
+        raise EventError(message)
+    if not value.isascii() and value.encode("utf-8", "ignore").decode() != value:
+        message = f"the event's {name} holds half a character: {value!r}"
         raise EventError(message)
     return value
 
@@ -144,11 +149,18 @@ def reply(state: State) -> dict[str, Any]:
     return {"messages": [AIMessage(ask_model(state["messages"]), id=f"reply to {asked.id}")]}
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirection the error that it is: followed, it would be a GET without the reply."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        """Follow none."""
+
+
 def post(state: State, config: RunnableConfig) -> dict[str, Any]:
     """Post the last reply.
 
     Raises:
-        OSError: the endpoint was not reached, or refused.
+        OSError: the endpoint was not reached, or refused. HTTPException: what it answered is no HTTP.
     """
     answer = state["messages"][-1]
     _, channel, thread_ts = config["configurable"]["thread_id"].split(":")
@@ -156,7 +168,7 @@ def post(state: State, config: RunnableConfig) -> dict[str, Any]:
     key = hashlib.sha256(f"{channel}:{thread_ts}:{answer.id}".encode()).hexdigest()
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = urllib.request.Request(os.environ["REPLY_URL"], body, headers)  # noqa: S310 - http(s): see main
-    with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as response:  # noqa: S310 - the same
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=POST_TIMEOUT_S) as response:
         response.read()
     return {"posted": answer.id}
 
@@ -202,9 +214,19 @@ def alone(file: Path, thread_id: str) -> Iterator[None]:
         yield
 
 
+def _is_url(text: str) -> bool:
+    """Whether a text can be posted to: with a host, any port a number, nothing in it that no URL holds."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_whole and text.isascii() and text.isprintable() and " " not in text
+
+
 def main() -> int:
     """Answer the event on stdin; return the exit code."""
-    if not os.environ.get("REPLY_URL", "").startswith(("http://", "https://")):
+    if not _is_url(os.environ.get("REPLY_URL", "")):
         print("slack_resume: REPLY_URL is to be the http(s) URL that replies are posted to", file=sys.stderr)
         return WRONG
     try:
@@ -214,7 +236,7 @@ def main() -> int:
         return WRONG
     try:
         answer(event, Path(os.environ.get("STATELOG_FILE", "agent.state")))
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         print(f"slack_resume: the reply was not posted: {error}", file=sys.stderr)
         return TRY_AGAIN
     except (AccessError, FormatError, PermissionError, NotADirectoryError, FileNotFoundError) as error:

@@ -43,6 +43,7 @@ class Endpoint:
                 try:
                     self.send_response(endpoint.status)
                     self.send_header("Content-Length", "0")
+                    self.send_header("Location", "/elsewhere")
                     self.end_headers()
                 except OSError:
                     self.close_connection = True  # the client was killed
@@ -249,11 +250,12 @@ def test_a_task_whose_writes_are_stored_and_not_applied_is_finished(path, endpoi
     assert len(endpoint.requests) == len(endpoint.posts) == 2
 
 
-def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path, endpoint):
-    endpoint.status = 503
+@pytest.mark.parametrize("status", [503, 302])
+def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path, endpoint, status):
+    endpoint.status = status
     code, said = run(event(1))
     assert (code, said.count("\n")) == (75, 1)
-    assert "503" in said
+    assert str(status) in said
     endpoint.status = 200
     assert run(event(1)) == (0, "")
     assert is_whole(conversation(path), [1])
@@ -270,6 +272,7 @@ def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path,
         (b'{"specversion": "1.0", "id": "1", "source": "/s"}', "no event of Slack's"),
         (b'{"specversion": "1.0", "id": "1", "source": "/s", "data": {"channel": "C", "ts": "1"}}', "no text"),
         (b'{"specversion": "1.0", "id": 1, "source": "/s", "data": {}}', "no id"),
+        (b'{"specversion": "1.0", "id": "\\ud800", "source": "/s", "data": {"channel": "C", "ts": "1"}}', "half a"),
         (b" " * 1_100_000, "at most"),
     ],
 )
@@ -279,9 +282,10 @@ def test_what_is_no_event_is_refused_and_changes_nothing(run, path, raw, says):
     assert says in said
 
 
-def test_without_an_endpoint_nothing_is_done(run, path):
-    assert run(event(1), REPLY_URL="ftp://host")[0] == 2
-    assert not path.exists()
+@pytest.mark.parametrize("url", ["", "ftp://host", "http://", "http://host:abc/", "http://[host/", "http://a b/"])
+def test_without_an_endpoint_nothing_is_done(run, path, url):
+    code, said = run(event(1), REPLY_URL=url)
+    assert (code, "REPLY_URL" in said, path.exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize("channel", ["C:1", "C" * 500, 7])

@@ -86,7 +86,7 @@ def encode_writes(
             header += (channel, str(number), None, plain)
             continue
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
-        is_msgpack = kind == MSGPACK
+        is_msgpack = codec.is_one_value(kind, data)
         parts = split_list(data) if is_msgpack else None
         if parts is not None:
             header += (channel, str(number), _TRUE, str(len(parts)))

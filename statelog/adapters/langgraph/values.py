@@ -211,6 +211,10 @@ class Codec:
             return False
         return True
 
+    def is_one_value(self, kind: str, data: bytes) -> bool:
+        """Whether bytes are one value in msgpack, as they say: others' may be anything, and cannot stand among such."""
+        return kind == MSGPACK and (self.proves or split_array(array_head(1) + data) == [data])
+
     def load(self, kind: str, data: bytes) -> Any:
         """Return a value of what `dump` has returned. Raises what the serialiser raises."""
         return self.serde.loads_typed((kind, data))
@@ -265,7 +269,7 @@ class Codec:
     def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
         """Return one item of some texts and a value."""
         kind, data = self.dump(value, what)
-        return pack_parts([*parts, data] if kind == MSGPACK else [*parts, kind, pack_bytes(data)])
+        return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
 
     @staticmethod
     def decode_texts(item: bytes, number: int) -> list[str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+import zlib
 
 import pytest
 
@@ -35,9 +36,33 @@ class Reversed:
 def test_a_serialiser_of_ones_own(tmp_path):
     with StatelogSaver.open(tmp_path / "s", serde=Reversed()) as saver:
         line = Line(saver)
-        for value in ([1, 2, 3], ["x" * 100] * 5, {"a": (1, None)}, None):
+        for value in ([1, 2, 3], ["x" * 100] * 5, {"a": [1, None]}, None):
             assert line.put(x=value)["x"] == value
         assert len(list(saver.list(config("t")))) == 4
+
+
+class Compressed(JsonPlusSerializer):
+    """What it makes is no msgpack, whatever it says."""
+
+    def dumps_typed(self, value):
+        kind, data = super().dumps_typed(value)
+        return kind, zlib.compress(data)
+
+    def loads_typed(self, data):
+        return super().loads_typed((data[0], zlib.decompress(data[1])))
+
+
+def test_what_says_msgpack_and_is_none_is_kept_as_it_is(tmp_path):
+    written = [("x", [1, "x" * 100] * 20), ("y", None)]
+    with StatelogSaver.open(tmp_path / "s", serde=Compressed()) as saver:
+        line = Line(saver)
+        for value in ([1, 2, 3], ["x" * 100] * 5, {"a": [1, None]}, None):
+            assert line.put(x=value)["x"] == value
+        at = saver.get_tuple(config("t")).config
+        saver.put_writes(at, written, "task")
+        found = list(saver.list(config("t")))
+        assert len(found) == 4
+        assert found[0].pending_writes == [("task", *write) for write in written]
 
 
 class Masked(JsonPlusSerializer):
