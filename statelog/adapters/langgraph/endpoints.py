@@ -29,6 +29,20 @@ _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql://", "postgres://")
 
 _PLACES = "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints"
+_COLUMNS = {
+    "checkpoints": {
+        *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
+        *("type", "checkpoint", "metadata"),
+    },
+    "writes": {
+        *("thread_id", "checkpoint_ns", "checkpoint_id"),
+        *("task_id", "idx", "channel", "type", "value"),
+    },
+}
+"""What the tables in SQLite have to have."""
+
+_MAKES_NO_FILE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
 _PATHS = "SELECT DISTINCT task_id, task_path FROM {} WHERE thread_id = {} AND checkpoint_ns = {} AND checkpoint_id = {}"
 
 
@@ -159,30 +173,70 @@ def _opened_sqlite(path: Path, *, writing: bool) -> Iterator[Endpoint]:
         message = f"no database at {path}"
         raise StoreNotFoundError(message, path=str(path))
     try:
-        mode = "rwc" if writing else "ro"
-        connection = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, check_same_thread=False)
-        with closing(connection):
+        with closing(_connect(path, "mode=rwc") if writing else _connect_for_reading(path)) as connection:
             saver = SqliteSaver(connection, serde=UntouchedSerializer())
-            if not writing:
-                _check_tables(connection, path)
-            saver.setup()
+            _check_tables(connection, path, may_lack=writing)
+            if writing:
+                saver.setup()
+            else:
+                saver.is_setup = True  # which writes, even where nothing is to be set up
+                _show_task_paths(connection)
             yield _SqliteEndpoint(f"{_SQLITE}{path}", saver, connection)
     except sqlite3.Error as error:
         message = f"{path}: {error}"
         raise StorageError(message, path=str(path)) from error
 
 
-def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, check_same_thread=False)
+
+
+def _connect_for_reading(path: Path) -> sqlite3.Connection:
+    """Connect to a database that is not written to, also where no file can be made beside it, as on a read-only disk.
+
+    There SQLite does not open one in its WAL mode, unless it is told that nobody changes it: that is so if nobody
+    has it open, and so there is no log.
+    """
+    connection = _connect(path, "mode=ro")
     try:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in _MAKES_NO_FILE or Path(f"{path}-wal").exists():
+            connection.close()
+            raise
+        connection.close()
+        return _connect(path, "mode=ro&immutable=1")
+    except sqlite3.DatabaseError:
+        pass  # told when its tables are looked for
+    return connection
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool) -> None:
+    """Check that there are LangGraph's tables, and not others of their names; `may_lack`: or none of these."""
+    try:
+        found = {name: _columns(connection, name) for name in _COLUMNS}
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
             raise
         message = f"{path} is no SQLite database"
         raise FormatError(message, path=str(path)) from None
-    if not {"checkpoints", "writes"} <= tables:
-        message = f"{path} holds no checkpoints of LangGraph"
-        raise FormatError(message, path=str(path))
+    for name, columns in _COLUMNS.items():
+        if not (columns <= found[name] or (may_lack and not found[name])):
+            message = f"{path} holds no checkpoints of LangGraph"
+            if found[name]:
+                message += f": its table {name} has no column {min(columns - found[name])}"
+            raise FormatError(message, path=str(path))
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the names of a table's columns, none of one that is not there."""
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _show_task_paths(connection: sqlite3.Connection) -> None:
+    """Let writes of before there were paths have empty ones, as a saver that may write gives them: in no file."""
+    if "task_path" not in _columns(connection, "writes"):
+        connection.execute("CREATE TEMPORARY VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
 
 
 @contextmanager
@@ -200,7 +254,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
             if writing:
                 saver.setup()
             yield _PostgresEndpoint(name, saver, saver.conn)
-    except psycopg.errors.UndefinedTable:
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         message = f"{name} holds no checkpoints of LangGraph"
         raise FormatError(message, path=name) from None
     except psycopg.Error as error:
