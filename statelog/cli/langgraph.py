@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -13,10 +13,14 @@ import click
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count
-from statelog.errors import StoreNotFoundError, UsageError
+from statelog.cli.values import to_json
+from statelog.errors import StatelogError, StoreNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from statelog.adapters.langgraph.migration import MigrationReport
+    from statelog.adapters.langgraph.migration import LeftOut, MigrationReport
+
+_NAMED_MAX = 5
+"""Threads named in an error; the output has them all."""
 
 _DATABASES = ("sqlite:", "postgresql://", "postgres://")
 
@@ -34,6 +38,9 @@ def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_j
 
     Every namespace, checkpoint, pending write and all metadata; at the end all of it is read back and compared.
     What was copied before is passed over: an import that was cut off is done again, and goes on where it ended.
+
+    A thread with which something is wrong (its name, a damaged row, other content in STORE) is copied up to there and
+    named at the end; all others are copied whole. The exit code is that of the error, 1 if there are several kinds.
     """
     _check_database(source)
     if store is not None and file is not None:
@@ -89,9 +96,51 @@ def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
     ):
         report = migrate(reading, writing, progress=progress)
     if as_json:
-        output.emit(asdict(report))
+        output.emit(_document(report))
     else:
         output.line(_sentence(report))
+        for each in report.left_out if len(report.left_out) > 1 else ():
+            output.line(_why(each))
+    if report.left_out:
+        raise _error_of(report)
+
+
+def _document(report: MigrationReport) -> dict[str, Any]:
+    left_out = [
+        {
+            "thread": each.thread,
+            "checkpoints": each.checkpoints,
+            "there": each.there,
+            "error": each.error.message,
+            "kind": type(each.error).__name__,
+            "exit_code": each.error.exit_code,
+            "facts": each.error.facts,
+        }
+        for each in report.left_out
+    ]
+    numbers = {field.name: getattr(report, field.name) for field in fields(report)}
+    return {**numbers, "left_out": to_json(left_out)}
+
+
+def _why(left: LeftOut) -> str:
+    return (
+        f"thread {left.thread!r} is left out ({left.there:,} of {count(left.checkpoints, 'checkpoint')} there):"
+        f" {left.error.message}"
+    )
+
+
+def _error_of(report: MigrationReport) -> StatelogError:
+    """Return one error for all threads left out: that of the one, or of the kind that they all are."""
+    first, *more = (each.error for each in report.left_out)
+    if not more:
+        (left,) = report.left_out
+        return type(first)(_why(left), **{**first.facts, "thread": left.thread})
+    kinds = (kind for kind in type(first).__mro__ if all(isinstance(error, kind) for error in more))
+    kind = next(kind for kind in kinds if issubclass(kind, StatelogError))
+    threads = [each.thread for each in report.left_out]
+    named = ", ".join(map(repr, threads[:_NAMED_MAX]))
+    rest = f" and {len(threads) - _NAMED_MAX:,} more" if len(threads) > _NAMED_MAX else ""
+    return kind(f"{count(len(threads), 'thread')} are left out: {named}{rest}", path=report.source, threads=threads)
 
 
 def _sentence(report: MigrationReport) -> str:

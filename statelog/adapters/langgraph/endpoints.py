@@ -181,10 +181,19 @@ def _opened_sqlite(path: Path, *, writing: bool) -> Iterator[Endpoint]:
             else:
                 saver.is_setup = True  # which writes, even where nothing is to be set up
                 _show_task_paths(connection)
+            connection.text_factory = _text
             yield _SqliteEndpoint(f"{_SQLITE}{path}", saver, connection)
     except sqlite3.Error as error:
         message = f"{path}: {error}"
         raise StorageError(message, path=str(path)) from error
+
+
+def _text(encoded: bytes) -> str | bytes:
+    """Return a text; if it is damaged and none, its bytes: what they name can still be told apart."""
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError:
+        return encoded
 
 
 def _connect(path: Path, how: str) -> sqlite3.Connection:

@@ -1,22 +1,34 @@
 """All threads of one saver copied into another: checkpoints, pending writes and metadata, then compared.
 
 A copy that was cut off is made again and goes on: what is there is compared and passed over, and what is missing
-of it is added. Nothing that is there is ever overwritten with something else.
+of it is added. Nothing that is there is ever overwritten with something else. What is wrong with one thread is told
+at the end, and keeps no other from being copied.
 """
 
 from __future__ import annotations
 
 import itertools
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from statelog.adapters.langgraph.ancestors import contributions, put_stand_in
+from statelog.adapters.langgraph.checked import check_names, find, read
 from statelog.adapters.langgraph.endpoints import Place
-from statelog.adapters.langgraph.untouched import Opaque, UntouchedSerializer
-from statelog.errors import ConflictError, CorruptionError, FormatError
+from statelog.adapters.langgraph.untouched import UntouchedSerializer
+from statelog.errors import (
+    AccessError,
+    ClosedError,
+    ConflictError,
+    CorruptionError,
+    ForkedError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    StoreFullError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +40,31 @@ if TYPE_CHECKING:
 
 _SERIALIZER = UntouchedSerializer()
 
+_OF_ALL_THREADS = (StorageError, StoreFullError, AccessError, ClosedError, ForkedError, ReadOnlyError)
+"""Errors that the next thread would meet as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A thread that the target has not as the source has it.
+
+    Attributes:
+        thread: its id.
+        error: why: the name is refused, the source is damaged, the target has other content or deleted it.
+        checkpoints: of it in the source.
+        there: of these, what the target has: those before the error, parents first.
+
+    """
+
+    thread: str
+    error: StatelogError
+    checkpoints: int
+    there: int
+
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """What was moved.
+    """What was moved. All numbers are without the threads left out.
 
     Attributes:
         source: its name.
@@ -41,6 +74,7 @@ class MigrationReport:
         writes: pending writes of those.
         copied: checkpoints written by this run; the others were there.
         others: checkpoints of these threads that only the target has: the threads have gone on there.
+        left_out: the threads that were not moved, or not whole.
 
     """
 
@@ -51,6 +85,47 @@ class MigrationReport:
     writes: int
     copied: int
     others: int
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(slots=True)
+class _Thread:
+    """One on its way."""
+
+    id: str
+    parents: dict[Place, str | None]
+    order: dict[Place, Place | None]
+    there: int = 0
+    copied: int = 0
+    writes: int = 0
+    error: StatelogError | None = None
+
+    @contextmanager
+    def kept_apart(self) -> Iterator[None]:
+        """Keep an error that the thread alone meets, for the end."""
+        try:
+            yield
+        except _OF_ALL_THREADS:
+            raise
+        except StatelogError as error:
+            self.error = type(error)(error.message, **error.facts)  # without the frames, which have what was read
+
+
+class _Steps:
+    """Two of each checkpoint: it is copied, and compared."""
+
+    def __init__(self, checkpoints: int, progress: Callable[[int, int], None] | None) -> None:
+        self._whole = 2 * checkpoints
+        self._progress = progress
+        self._done = 0
+
+    def advance(self) -> None:
+        self.reach(self._done + 1)
+
+    def reach(self, done: int) -> None:
+        if done != self._done and self._progress is not None:
+            self._progress(done, self._whole)
+        self._done = done
 
 
 def migrate(
@@ -58,131 +133,135 @@ def migrate(
 ) -> MigrationReport:
     """Copy every thread, then read all of it back and compare.
 
+    A thread with which something is wrong is copied up to there, and is in the report with the error, which is a
+    UsageError or LimitError: the target takes no thread, checkpoint or value of that name or size.
+    CorruptionError: a row of the source is damaged; or what was read back is not what was written (facts: fields).
+    FormatError: a checkpoint is pickled or encrypted as a whole.
+    ConflictError: the target has one of the checkpoints with other content, or lost a race.
+    ThreadDeletedError: the thread was deleted in the target: it does not come back.
+    Facts: thread, and where known namespace and checkpoint.
+
     Args:
         source: only read.
         target: threads it has of other ids stay as they are.
         progress: called with steps done, and in all.
 
     Returns:
-        What there was and what was done.
+        What there was and what was done, and which threads were left out: look at these.
 
     Raises:
-        ConflictError: the target has one of the checkpoints with other content, or lost a race. Facts: thread,
-            checkpoint.
-        FormatError: a checkpoint is pickled or encrypted as a whole. Facts: thread, checkpoint.
-        CorruptionError: what was read back is not what was written. Facts: thread, checkpoint, fields.
-        ThreadDeletedError: the thread was deleted in the target: it does not come back.
+        StorageError: a disk, database or operating system refused. AccessError, StoreFullError: as for any write.
 
     """
-    parents = dict(source.places())
-    steps = itertools.count(1)
-
-    def advance() -> None:
-        if progress is not None:
-            progress(next(steps), 2 * len(parents))
-
-    copied = _copy(source, target, parents, advance)
-    target.flush()
-    writes, others = _compare(source, target, parents, advance)
+    threads = _threads(source)
+    steps = _Steps(sum(len(thread.parents) for thread in threads), progress)
+    done = 0
+    for work in (_copy, _compare):
+        for thread in threads:
+            if thread.error is None:
+                with thread.kept_apart():
+                    work(source, target, thread, steps.advance)
+            done += len(thread.parents)
+            steps.reach(done)
+        target.flush()
+    whole = [thread for thread in threads if thread.error is None]
     return MigrationReport(
         source=source.name,
         target=target.name,
-        threads=len({place.thread_id for place in parents}),
-        checkpoints=len(parents),
-        writes=writes,
-        copied=copied,
-        others=others,
+        threads=len(whole),
+        checkpoints=sum(len(thread.parents) for thread in whole),
+        writes=sum(thread.writes for thread in whole),
+        copied=sum(thread.copied for thread in whole),
+        others=_count_others(target, whole),
+        left_out=tuple(
+            LeftOut(thread.id, thread.error, len(thread.parents), thread.there) for thread in threads if thread.error
+        ),
     )
+
+
+def _threads(source: Endpoint) -> list[_Thread]:
+    found: dict[Any, _Thread] = {}
+    for place, parent_id in source.places():
+        thread = found.setdefault(place.thread_id, _Thread(place.thread_id, {}, {}))
+        thread.parents[place] = parent_id
+    return sorted(found.values(), key=lambda thread: str(thread.id))  # it may be damaged, and no text
 
 
 # --- copying ----------------------------------------------------------------------
 
 
-def _parents_first(parents: dict[Place, str | None]) -> Iterator[Place]:
-    """Yield thread by thread and namespace by namespace, by id, but never a child before its parent."""
-    done = set()
-    for place in sorted(parents, key=lambda place: (place.thread_id, place.namespace, place.checkpoint_id)):
-        chain = []
-        here: Place | None = place
-        while here in parents and here not in done:  # a loop of parents ends where it began
-            done.add(here)
-            chain.append(here)
-            parent_id = parents[here]
-            here = Place(here.thread_id, here.namespace, parent_id) if parent_id else None
-        yield from reversed(chain)
+def _in_order(parents: dict[Place, str | None]) -> dict[Place, Place | None]:
+    """Return every place, namespace by namespace, by id, but never a child before its parent; and that parent.
 
-
-def _copy(source: Endpoint, target: Endpoint, parents: dict[Place, str | None], advance: Callable[[], None]) -> int:
-    copied = 0
-    last: CheckpointTuple | None = None
-    for place in _parents_first(parents):
-        found = _read(source, place)
-        parent_id = parents[place]
-        hidden = _hidden_parent(place, parents)
-        if hidden and target.saver.get_tuple(hidden.config()) is None:
-            put_stand_in(source, target, found, hidden.config())
-        there = target.saver.get_tuple(place.config())
-        different = _differences(found, _without_inherited(target, there)) if there else None
-        has_all = there is not None and _is_part(found, there)
-        if different is None:
-            versions = _new_versions(found, _parent_of(place, parent_id, last, source))
-            target.saver.put(_parent_config(place, parent_id), found.checkpoint, found.metadata, versions)
-            copied += 1
-        elif different - {"pending_writes"} or not (has_all or (there and _is_part(there, found))):
-            raise _conflict(place, target)
-        if found.pending_writes and not has_all:  # none are there, or copying was cut off
-            _copy_writes(source, target, place, found.pending_writes)
-        last = found
-        advance()
-    return copied
-
-
-def _read(endpoint: Endpoint, place: Place) -> CheckpointTuple:
-    found = endpoint.saver.get_tuple(place.config())
-    if found is None:
-        message = f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} went away from {endpoint.name}"
-        raise ConflictError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
-    if isinstance(found.checkpoint, Opaque):
-        message = (
-            f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type {found.checkpoint.type!r}"
-            " as a whole: it cannot be read without the serialiser that wrote it"
-        )
-        raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
-    return _without_inherited(endpoint, found)
-
-
-def _without_inherited(endpoint: Endpoint, found: CheckpointTuple) -> CheckpointTuple:
-    """Return a tuple without snapshots of a ``DeltaChannel`` that an ancestor made.
-
-    A graph hands a snapshot over once. Savers that keep values by version show it for as long as the channel does not
-    change, those that keep each checkpoint whole do not.
+    None is that of a place whose parent does not come before it: a loop of parents ends where it began.
     """
-    values, versions = found.checkpoint["channel_values"], found.checkpoint["channel_versions"]
-    snapshots = {name for name, value in values.items() if isinstance(value, _DeltaSnapshot)}
-    parent = endpoint.saver.get_tuple(found.parent_config) if snapshots and found.parent_config else None
-    if parent is None:
-        return found
-    before = parent.checkpoint["channel_versions"]
-    own = {name: values[name] for name in values if name not in snapshots or before.get(name) != versions.get(name)}
-    return found._replace(checkpoint={**found.checkpoint, "channel_values": own})
+    order: dict[Place, Place | None] = {}
+    for place in sorted(parents, key=lambda place: (place.namespace, place.checkpoint_id)):
+        chain: dict[Place, None] = {}
+        here: Place | None = place
+        while here in parents and here not in order and here not in chain:
+            chain[here] = None
+            here = _parent(here, parents)
+        for each in reversed(chain):
+            parent = _parent(each, parents)
+            order[each] = parent if parent in order else None
+    return order
+
+
+def _parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
+    parent_id = parents[place]
+    return Place(place.thread_id, place.namespace, parent_id) if parent_id else None
+
+
+def _copy(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
+    for place, parent_id in thread.parents.items():
+        check_names(source, place, parent_id)
+    thread.order = _in_order(thread.parents)
+    last: CheckpointTuple | None = None
+    for place, before in thread.order.items():
+        last = _copy_one(source, target, thread, place, before, last)
+        thread.there += 1
+        advance()
+
+
+def _copy_one(
+    source: Endpoint,
+    target: Endpoint,
+    thread: _Thread,
+    place: Place,
+    before: Place | None,
+    last: CheckpointTuple | None,
+) -> CheckpointTuple:
+    """Copy what the target has not of a checkpoint; return the checkpoint."""
+    found = read(source, place, before)
+    hidden = _hidden_parent(place, thread.parents)
+    if hidden and target.saver.get_tuple(hidden.config()) is None:
+        put_stand_in(source, target, found, hidden.config())
+    there = find(target, place, before)
+    different = _differences(found, there) if there else None
+    has_all = there is not None and _is_part(found, there)
+    if different is None:
+        versions = _new_versions(found, _checkpoint_of(before, last, source))
+        target.saver.put(_parent_config(place, thread.parents[place]), found.checkpoint, found.metadata, versions)
+        thread.copied += 1
+    elif different - {"pending_writes"} or not (has_all or (there and _is_part(there, found))):
+        raise _conflict(place, target)
+    if found.pending_writes and not has_all:  # none are there, or copying was cut off
+        _copy_writes(source, target, place, found.pending_writes)
+    return found
 
 
 def _hidden_parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
     """Return the parent if the source does not show it."""
-    parent_id = parents[place]
-    parent = Place(place.thread_id, place.namespace, parent_id) if parent_id else None
+    parent = _parent(place, parents)
     return None if parent in parents else parent
 
 
-def _parent_of(
-    place: Place, parent_id: str | None, last: CheckpointTuple | None, source: Endpoint
-) -> Checkpoint | None:
-    """Return the parent, which most often is what was read last; None if there is none, or none any more."""
-    if not parent_id:
+def _checkpoint_of(place: Place | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
+    """Return a checkpoint, which most often is what was read last; None of no place."""
+    if place is None:
         return None
-    parent = Place(place.thread_id, place.namespace, parent_id)
-    found = last if last and Place.of(last.config) == parent else source.saver.get_tuple(parent.config())
-    return found.checkpoint if found else None
+    return (last if last and Place.of(last.config) == place else read(source, place, None)).checkpoint
 
 
 def _parent_config(place: Place, parent_id: str | None) -> RunnableConfig:
@@ -236,26 +315,32 @@ def _conflict(place: Place, target: Endpoint) -> ConflictError:
 # --- comparing --------------------------------------------------------------------
 
 
-def _compare(
-    source: Endpoint, target: Endpoint, parents: dict[Place, str | None], advance: Callable[[], None]
-) -> tuple[int, int]:
-    """Read every checkpoint back; return pending writes compared, and checkpoints that only the target has."""
-    threads = {place.thread_id for place in parents}
-    known = parents.keys() | {_hidden_parent(place, parents) for place in parents}
-    others = sum(place.thread_id in threads and place not in known for place, _ in target.places())
-    writes = 0
-    for place in parents:
-        found, there = _read(source, place), target.saver.get_tuple(place.config())
-        different = _differences(found, _without_inherited(target, there)) if there else {"checkpoint"}
+def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
+    """Read every checkpoint of a thread back, and count its pending writes."""
+    thread.there = 0
+    for place, before in thread.order.items():
+        found, there = read(source, place, before), find(target, place, before)
+        different = _differences(found, there) if there else {"checkpoint"}
         if there and "pending_writes" in different and _is_part(found, there):  # it has gone on
             different -= {"pending_writes"}
-        if _hidden_parent(place, parents) and there and contributions(source, found) != contributions(target, there):
+        hidden = _hidden_parent(place, thread.parents)
+        if hidden and there and contributions(source, found) != contributions(target, there):
             different = different | {"ancestors"}
         if different:
             raise _not_as_written(place, target, sorted(different))
-        writes += len(found.pending_writes or ())
+        thread.there += 1
+        thread.writes += len(found.pending_writes or ())
         advance()
-    return writes, others
+
+
+def _count_others(target: Endpoint, threads: list[_Thread]) -> int:
+    """Return how many checkpoints of these threads only the target has."""
+    ids = {thread.id for thread in threads}
+    known = {place for thread in threads for place in thread.parents}
+    known |= {
+        hidden for thread in threads for place in thread.parents if (hidden := _hidden_parent(place, thread.parents))
+    }
+    return sum(place.thread_id in ids and place not in known for place, _ in target.places())
 
 
 def _not_as_written(place: Place, target: Endpoint, fields: list[str]) -> CorruptionError:

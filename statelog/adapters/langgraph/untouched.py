@@ -33,11 +33,21 @@ class UntouchedSerializer(JsonPlusSerializer):
     """
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` for what is in it that is not read."""
+        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` for what is in it that is not read.
+
+        Raises:
+            ValueError, TypeError: and others, of what no serialiser has made.
+
+        """
         kind, encoded = data
         if kind == "msgpack":
             return _unpack(encoded)
-        return super().loads_typed(data) if kind in _READ else Opaque(kind, encoded)
+        if kind in _READ:
+            return super().loads_typed(data)
+        if not isinstance(kind, str) or not isinstance(encoded, bytes):
+            message = f"a value is a type and bytes, not {kind!r} and {type(encoded).__name__}"
+            raise TypeError(message)
+        return Opaque(kind, encoded)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Return type and bytes, those that were loaded."""
