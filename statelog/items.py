@@ -216,8 +216,8 @@ def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:
     if tree is None:
         return {}
     start = tree.find(channel_key(first))[0]
-    stop = tree.find(channel_key(last))[0]
-    return dict(_entries(tree, start, stop))
+    stop = start if start == tree.count else tree.find(channel_key(last))[0]
+    return dict(_entries(tree, start, stop)) if start < stop else {}
 
 
 class Ranges:

@@ -231,7 +231,6 @@ class Lineage:
         event = None if followed is None else followed.event
         if place is None or (event is not None and self._parents.get((event.thread, event.branch)) == event.lsn):
             return None
-        kernels.cbor_check(item)
         time_us = time.time_ns() // 1000
         key = cbor.encode(name(time_us))
         change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, ())

@@ -1,4 +1,4 @@
-/* Small items checked and cut apart, and small groups written, under the interpreter's lock.
+/* Small items checked and cut apart, and bytes written, under the interpreter's lock.
  *
  * Why: cffi lets go of that lock around each call. Where several threads wait for it, that costs more than a small call
  * does, and mostly another thread goes on: of eight that write at once, each then waits for all the others.
@@ -57,85 +57,6 @@ PyObject *sl_split_small(PyObject *module, PyObject *data)
         first = ends[i];
     }
     return items;
-}
-
-/* --- arrays of msgpack, as an item -------------------------------------------------------------------- */
-
-enum { MAJOR_BYTES = 2, FIXSTR_SIZE_MAX = 31, FIXARRAY_COUNT_MAX = 15, HEAD_SIZE_MAX = 9 };
-
-/* A text: of less than 32 bytes behind one, else behind five. False where it is not UTF-8. */
-static bool put_text(sl_writer *out, PyObject *text)
-{
-    view bytes;
-    PyObject *owned;
-    bool is_text = utf8_of(text, &bytes, &owned) && bytes.size <= UINT32_MAX;
-    if (is_text) {
-        if (bytes.size <= FIXSTR_SIZE_MAX) {
-            sl_put_byte(out, 0xA0U | (unsigned)bytes.size);
-        } else {
-            sl_put_byte(out, 0xDB);
-            sl_put_be(out, bytes.size, 4);
-        }
-        sl_put(out, bytes.bytes, bytes.size);
-    }
-    Py_XDECREF(owned);
-    return is_text;
-}
-
-/* A text, nil for None, or what is msgpack already; false of anything else. */
-static bool put_part(sl_writer *out, PyObject *part)
-{
-    view data;
-    if (part == Py_None) {
-        sl_put_byte(out, 0xC0);
-        return true;
-    }
-    if (PyUnicode_CheckExact(part)) {
-        return put_text(out, part);
-    }
-    if (!PyBytes_CheckExact(part) || !read_bytes(part, &data)) {
-        PyErr_Clear();
-        return false;
-    }
-    sl_put(out, data.bytes, data.size);
-    return true;
-}
-
-/* pack_array(prefix, parts): the item of a codec's value whose payload is the array of the parts, a list; None where one is
- * none of those, or they are too much. */
-PyObject *sl_pack_array(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    const module_state *state = PyModule_GetState(module);
-    view prefix;
-    if (count != 2 || !PyList_CheckExact(args[1]) || !read_bytes(args[0], &prefix)) {
-        PyErr_SetString(PyExc_TypeError, "pack_array() takes bytes and a list");
-        return NULL;
-    }
-    sl_writer out = {state->room->output, SL_ROOM_SIZE, 0, false};
-    Py_ssize_t parts = PyList_Size(args[1]);
-    if (parts <= FIXARRAY_COUNT_MAX) {
-        sl_put_byte(&out, 0x90U | (unsigned)parts);
-    } else {
-        bool is_short = parts <= UINT16_MAX;
-        sl_put_byte(&out, is_short ? 0xDC : 0xDD);
-        sl_put_be(&out, (uint64_t)parts, is_short ? 2 : 4);
-    }
-    for (Py_ssize_t i = 0; i < parts; i++) {
-        if (!put_part(&out, PyList_GetItem(args[1], i)) || out.full) {
-            return shared(Py_None);
-        }
-    }
-    uint8_t head_bytes[HEAD_SIZE_MAX];
-    sl_writer head = {head_bytes, sizeof head_bytes, 0, false};
-    sl_put_head(&head, MAJOR_BYTES, out.at);
-    PyObject *item = bytes_of(NULL, prefix.size + head.at + out.at);
-    if (item != NULL) {
-        uint8_t *to = (uint8_t *)PyBytes_AsString(item);
-        memcpy(to, prefix.bytes, prefix.size);
-        memcpy(to + prefix.size, head_bytes, head.at);
-        memcpy(to + prefix.size + head.at, out.bytes, out.at);
-    }
-    return item;
 }
 
 /* write_held(descriptor, data, at): how many bytes were written. */

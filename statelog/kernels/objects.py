@@ -51,6 +51,18 @@ pack_array: Callable[[bytes, list[str | bytes | None]], bytes | None] = objects.
 """Returns the item of a codec's value (its prefix) whose payload is a msgpack array: of texts, None as nil, and bytes
 that are msgpack already. None of texts that are no UTF-8, of other types, and of more than some 100 KB."""
 
+plain_writes: Callable[[str, str, list[Any], dict[str, int]], list[str | bytes | None] | None] = objects.plain_writes
+"""Returns the header of what a task has written (`adapters.langgraph.bundles`): (its id, its path, pairs of a channel
+and a value, channels with numbers of their own). None where there is one of these, or a value that is no text or number
+of 64 bits."""
+
+spell_digest: Callable[[bytes, bytes, tuple[str, ...]], str | None] = objects.spell_digest
+"""Returns bytes, and 64 bits of a digest of texts, in digits that sort: (16 bytes that set the digest apart, bytes,
+texts). Bytes and digest together are a multiple of three. None of a text that is no UTF-8."""
+
+uuid_time: Callable[[str], bytes] = objects.uuid_time
+"""Returns the first 48 bits of a UUID in small letters: zeros of a text that does not begin as one."""
+
 write_held: Callable[[int, bytes, int], int] = objects.write_held
 """Writes (descriptor, bytes, offset), and returns how many bytes. Other threads of Python wait. Raises OSError."""
 

@@ -21,6 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.errors import UsageError
+from statelog.kernels.objects import spell_digest, uuid_time
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
-_TIME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.ASCII)
 _DIGITS = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
@@ -56,9 +56,7 @@ _DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
 """As many bytes as make so many digits."""
 
 _TIME_WIDTH = 8
-"""Digits: of an id that LangGraph makes, a UUID of version 6, the time to 65 ms."""
-
-_NO_TIME = bytes(6)
+"""Digits: of an id that LangGraph makes, a UUID of version 6, the time to 0.4 ms."""
 
 _PLACE_WIDTH, _TASK_WIDTH = 8, 11
 """Digits of a checkpoint's digest, beside its time, and of a task's."""
@@ -131,11 +129,14 @@ def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:
     }
 
 
+_PERSON = b"stlg-langgraph\0\0"
+
+
 def _hash(parts: Sequence[str], size: int) -> Any:
     data = b""
     for part in parts:
         data += len(part).to_bytes(4) + part.encode("utf-8", "surrogatepass")
-    return blake2b(data, digest_size=size, person=b"stlg-langgraph")
+    return blake2b(data, digest_size=size, person=_PERSON)
 
 
 def _digest(*parts: str) -> str:
@@ -189,11 +190,9 @@ def writes_prefix(place: Place) -> str:
     return checkpoint_prefix(place.namespace, place.id)
 
 
-@lru_cache(maxsize=256)
 def checkpoint_prefix(namespace: str, id: str) -> str:
     """Return `writes_prefix` of a checkpoint of any thread."""
-    time = bytes.fromhex(id[:8] + id[9:13]) if _TIME.match(id) else _NO_TIME
-    digits = _spell(time + b"\0" + _hash((namespace, id), 8).digest())
+    digits = _spell_with_digest(uuid_time(id) + b"\0", namespace, id)
     return digits[:_TIME_WIDTH] + digits[_TIME_WIDTH + 1 : _TIME_WIDTH + 1 + _PLACE_WIDTH]
 
 
@@ -209,12 +208,17 @@ def group_name(prefix: str, time_us: int) -> str:
 
 def _short_digest(*parts: str) -> str:
     """Return 64 bits, of ASCII that sorts behind `+`."""
-    return _spell(b"\0" + _hash(parts, 8).digest())[_DIGITS_MAX - _TASK_WIDTH :]
+    return _spell_with_digest(b"\0", *parts)[_DIGITS_MAX - _TASK_WIDTH :]
 
 
 @lru_cache(maxsize=256)
 def _index_digits(index: int) -> str:
     return _spell((index - _INDEX_MIN).to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _INDEX_WIDTH :]
+
+
+def _spell_with_digest(head: bytes, *parts: str) -> str:
+    """Return a number and 64 bits of a digest in digits."""
+    return spell_digest(_PERSON, head, parts) or _spell(head + _hash(parts, 8).digest())
 
 
 def _spell(number: bytes) -> str:

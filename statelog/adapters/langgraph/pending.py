@@ -9,15 +9,15 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog import items
 from statelog.adapters.langgraph.asking import pair_of, several
-from statelog.adapters.langgraph.bundles import encode_alone, encode_bundles, encode_writes, join_bundles
+from statelog.adapters.langgraph.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.names import WRITES_BRANCH, channel_name, checkpoint_prefix, group_name, write_name
 from statelog.errors import UsageError
+from statelog.kernels.objects import plain_writes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog import Checkpoint
-    from statelog.adapters.langgraph.bundles import Encoded
     from statelog.adapters.langgraph.names import Place
     from statelog.adapters.langgraph.putting import Base
     from statelog.adapters.langgraph.values import Codec
@@ -66,6 +66,10 @@ def pending(
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = checkpoint_prefix(place.namespace, place.id)
+    if codec.proves and type(writes) is list:
+        header = plain_writes(task_id, task_path, writes, WRITES_IDX_MAP)
+        if header is not None:
+            return _new(Pending, (prefix, _new(Encoded, (header, [])), [], followed, ()))
     what = f"task {task_id!r}"
     together, made = [], []
     held: list[tuple[Checkpoint, str]] = []
@@ -108,6 +112,8 @@ def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
             return False
         together.append(part.together)
     item, name = encode_bundles(together), partial(group_name, prefix)
+    if followed is not None and not any(task.behind for task in together):
+        followed = None  # there is nothing that its successor could have stored already
     return lineage.put_aside(WRITES_BRANCH, name, item, followed=followed) is not None
 
 

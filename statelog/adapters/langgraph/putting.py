@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import items
@@ -40,7 +38,8 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 _ALL = 1 << 62
-_BASES_MAX = 256
+_BASES_MAX, _NAMESPACES_MAX = 4, 1024
+"""So many are remembered of a namespace, where several runs go on at once, and so many namespaces."""
 _EDITED_MAX = 8
 """So many items are put in place of others as they are; of more the list is put whole, and shares what it can."""
 _PASSED_MAX = 512
@@ -133,34 +132,40 @@ class Base(NamedTuple):
 
 
 class Bases:
-    """What was put lately, to be put on top of: for several OS threads, and what interrupts them."""
+    """What was put lately, to be put on top of: for several OS threads, and what interrupts them.
+
+    Each change is one assignment: of two at once one may be forgotten, which costs the next put a look-up.
+    """
 
     def __init__(self) -> None:
-        self._bases: OrderedDict[Place, Base] = OrderedDict()
-        self._newest: dict[tuple[str, str], Base] = {}
-        self._lock = RLock()
-        self.get = self._bases.get
-        """Returns what was put at a place; None if it is not remembered."""
+        self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
+        """By thread and namespace: ids and what was put, the last one first."""
 
-    def keep(self, place: Place, base: Base) -> None:
-        """Remember it; the oldest is forgotten."""
-        with self._lock:
-            self._bases[place] = base
-            self._bases.move_to_end(place)
-            if len(self._bases) > _BASES_MAX:
-                self._bases.popitem(last=False)
-            if len(self._newest) >= _BASES_MAX:
-                self._newest.clear()
-            self._newest[place[:2]] = base
+    def get(self, place: Place) -> Base | None:
+        """Return what was put at a place; None if it is not remembered."""
+        for id, base in self._lately.get(place[:2], ()):
+            if id == place[2]:
+                return base
+        return None
 
     def near(self, place: Place) -> Base | None:
         """Return what was put last in a place's namespace: what is put there may have much in common with it."""
-        return self._newest.get(place[:2])
+        lately = self._lately.get(place[:2])
+        return None if lately is None else lately[0][1]
+
+    def keep(self, place: Place, base: Base) -> None:
+        """Remember it; of those in its namespace the oldest is forgotten."""
+        of = place[:2]
+        lately = self._lately.get(of)
+        if lately is None:
+            lately = ()
+            if len(self._lately) >= _NAMESPACES_MAX:
+                self._lately.clear()
+        self._lately[of] = ((place[2], base), *lately[: _BASES_MAX - 1])
 
     def forget(self, place: Place) -> None:
-        """Forget it."""
-        with self._lock:
-            self._bases.pop(place, None)
+        """Forget it, and those beside it."""
+        self._lately.pop(place[:2], None)
 
 
 def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:

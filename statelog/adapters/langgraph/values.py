@@ -141,6 +141,7 @@ _PACKED_PLAINLY = frozenset([str, int, float, bool])
 """Types of which LangGraph's serialiser makes what msgpack alone does: those of most small channels."""
 
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
+_GLOBALS = vars(jsonplus)
 
 
 class Codec:
@@ -155,9 +156,10 @@ class Codec:
 
     def is_plain(self) -> bool:
         """Whether the serialiser is LangGraph's own now, and nobody has put another method in."""
-        kind = type(self.serde)
-        is_its_own = kind is JsonPlusSerializer and getattr(kind.dumps_typed, "__globals__", None) is vars(jsonplus)
-        return is_its_own and _METHODS.isdisjoint(vars(self.serde))
+        serde = self.serde
+        if type(serde) is not JsonPlusSerializer or not _METHODS.isdisjoint(serde.__dict__):
+            return False
+        return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
 
     def pack_plain(self, value: Any) -> bytes | None:
         """Return in msgpack what needs no serialiser; None of any other value."""

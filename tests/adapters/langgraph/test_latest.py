@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.names import Place
 from statelog.adapters.langgraph.still import freeze_all, still
 from statelog.errors import ClosedError
 
@@ -335,6 +336,14 @@ class Interrupted(OrderedDict):
 
     def move_to_end(self, key):
         super().move_to_end(key)
+        self.interrupt()
+
+    def get(self, key, default=None):
+        found = super().get(key, default)
+        self.interrupt()
+        return found
+
+    def interrupt(self):
         call, self.call = self.call, None
         if call is not None:
             call()
@@ -342,20 +351,20 @@ class Interrupted(OrderedDict):
 
 def test_what_a_saver_remembers_may_be_changed_in_the_middle_of_a_change(saver, begun):
     bases, frozen = saver._bases, saver._frozen
-    place, base = next(iter(bases._bases.items()))
+    (of, ((id, base), *_)), *_ = bases._lately.items()
     known = still(freeze_all(["a"]), ["a"])
     frozen.put(b"one", known)
-    bases._bases, frozen._lists = Interrupted(bases._bases), Interrupted(frozen._lists)
-    bases._bases.call, frozen._lists.call = begun.step, lambda: frozen.put(b"another", known)
+    bases._lately, frozen._lists = Interrupted(bases._lately), Interrupted(frozen._lists)
+    bases._lately.call, frozen._lists.call = begun.step, lambda: frozen.put(b"another", known)
 
     def change():
-        bases.keep(place, base)
+        bases.keep(Place(*of, id), base)
         assert frozen.get(b"one") is known
 
     thread = threading.Thread(target=change, daemon=True)
     thread.start()
     thread.join(20)
     assert not thread.is_alive()
-    assert bases._bases.call is None
+    assert bases._lately.call is None
     assert frozen._lists.call is None
     assert ask(saver)[0] == anew(saver)
