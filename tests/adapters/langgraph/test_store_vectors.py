@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from langgraph.store.base import GetOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
+import statelog
 from statelog.adapters.langgraph import StatelogStore
 from statelog.adapters.langgraph.store import STORE_THREAD_ID
 
@@ -90,6 +92,32 @@ def test_the_order_of_many_is_that_of_all(memory):
     assert len({item.key for item in found}) == 1500
     assert found[:20] == memory.search(SPACE, query="abc", limit=20)
     assert found[700:720] == memory.search(SPACE, query="abc", limit=20, offset=700)
+
+
+def scattered(dims):
+    """Embed texts as numbers of chance, the same for the same text."""
+    return lambda texts: [[random.Random(f"{text} {at}").gauss() for at in range(dims)] for text in texts]
+
+
+@pytest.mark.parametrize("dims", [3, 4, 5, 8, 13, 16, 384])
+def test_of_equally_similar_items_the_last_put_comes_first(path, dims):
+    texts = ["same" if number % 3 else f"{number}" for number in range(111)]
+    spaces = [("one",), ("two",)]
+    with statelog.open(path) as opened:
+        memory = StatelogStore(opened, index={"dims": dims, "embed": scattered(dims)})
+        for space in spaces:
+            memory.batch([PutOp(space, f"{number:03}", {"text": text}) for number, text in enumerate(texts)])
+        memory.put(spaces[0], "001", {"text": "same"})
+    with statelog.open(path) as opened:
+        memory = StatelogStore(opened, index={"dims": dims, "embed": scattered(dims)})
+        found = memory.search((), query="near", limit=500)
+        same = [(item.namespace, item.key) for item in found if item.value["text"] == "same"]
+        assert len({item.score for item in found if item.value["text"] == "same"}) == 1
+        expected = [(space, f"{number:03}") for space in reversed(spaces) for number in range(110, 0, -1) if number % 3]
+        expected.remove((spaces[0], "001"))
+        assert same == [(spaces[0], "001"), *expected]
+        pages = [memory.search((), query="near", limit=7, offset=offset) for offset in range(0, len(found), 7)]
+        assert [item for page in pages for item in page] == found
 
 
 def test_fields_are_paths_and_the_best_of_several_vectors_counts(store):

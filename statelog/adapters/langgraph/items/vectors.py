@@ -257,8 +257,8 @@ class _Matrix:
 
         What it returns holds on while rows are added: those there do not change.
         """
-        count = len(self._keys)
-        return self._rows[:count] @ query, self._numbers[:count], self._keys
+        count = len(self._keys)  # `@` adds up some rows in another order: equal vectors would not be equally similar
+        return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self._keys
 
 
 def _tokens(field: str) -> Any:
