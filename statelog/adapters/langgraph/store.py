@@ -158,7 +158,7 @@ class StatelogStore(Holder, BaseStore):
         """Fill in the results of reads; return the items whose end they put off: namespace, key, number."""
         to_refresh: list[tuple[str, str, int]] = []
         with self._store.snapshot() as snapshot:
-            reader = Reader(snapshot.thread(STORE_THREAD_ID).state, self._now_us())
+            reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us())
             for at, op in work.reads:
                 if isinstance(op, ListNamespacesOp):
                     results[at] = reader.list_namespaces(op)

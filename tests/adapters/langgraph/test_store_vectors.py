@@ -120,6 +120,28 @@ def test_of_equally_similar_items_the_last_put_comes_first(path, dims):
         assert [item for page in pages for item in page] == found
 
 
+def test_vectors_in_memory_are_those_of_this_line_of_puts(store, memory):
+    memory.put(SPACE, "kept", {"text": "ab"})
+    version = store.thread(STORE_THREAD_ID).head.version
+    memory.put(SPACE, "gone", {"text": "a"})
+    memory.put(SPACE, "other", {"text": "b"})
+    assert keys(memory.search(SPACE, query="a")) == ["gone", "kept", "other"]
+    store.thread(STORE_THREAD_ID).rollback(version)
+    assert keys(memory.search(SPACE, query="a")) == ["kept"]
+    memory.put(SPACE, "other", {"text": "aa"})
+    memory.put(SPACE, "new", {"text": "bbb"})
+    memory.put(SPACE, "last", {"text": "c"})
+    found = memory.search(SPACE, query="a")
+    assert [(item.key, item.score is None) for item in found[:2]] == [("other", False), ("kept", False)]
+    assert {item.key: item.score for item in found} == {
+        item.key: item.score for item in StatelogStore(store, index=index(fields=["text"])).search(SPACE, query="a")
+    }
+    store.thread(STORE_THREAD_ID).rollback(version)
+    for key in ("x", "y", "z"):  # as many as there were, and nothing was searched in between
+        memory.put(SPACE, key, {"text": "a"})
+    assert keys(memory.search(SPACE, query="a")) == ["z", "y", "x", "kept"]
+
+
 def test_fields_are_paths_and_the_best_of_several_vectors_counts(store):
     memory = StatelogStore(store, index=index(fields=["parts[*].text", "title"]))
     memory.put(SPACE, "a", {"parts": [{"text": "bb"}, {"text": "a"}, {"other": 1}], "title": "cc"})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from langgraph.store.base import ListNamespacesOp
 
+    from statelog import Thread
     from statelog.adapters.langgraph.items.filters import Matches
     from statelog.adapters.langgraph.items.namespaces import Namespace
 
@@ -56,11 +57,18 @@ def to_time(time_us: int) -> datetime:
 class Reader:
     """The items of one moment. What has expired by `now_us` is not there."""
 
-    def __init__(self, state: Mapping[str, Any], now_us: int) -> None:
-        self._state = state
+    def __init__(self, thread: Thread, now_us: int) -> None:
+        self._thread = thread
+        self._state: Mapping[str, Any] = thread.state
         self.now_us = now_us
         self._channels: dict[str, Mapping[str, Any]] = {}
         self._opened: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    @property
+    def line(self) -> tuple[int, int]:
+        """What is another once the thread was rolled back, or begun anew: then numbers of puts are given again."""
+        head = self._thread.head
+        return (0, 0) if head is None else (head.event.thread, head.version - head.event.depth)
 
     @property
     def last_number(self) -> int:

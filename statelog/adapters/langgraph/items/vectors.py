@@ -178,8 +178,10 @@ class VectorIndex:
         stored = reader.of("vectors", namespace)
         if not stored:
             return None
-        if held is None or held.number > reader.last_number or held.is_mostly_dead(len(stored)):
+        line = reader.line
+        if held is None or held.line != line or held.number > reader.last_number or held.is_mostly_dead(len(stored)):
             held = _Matrix(self._np, self.dims)
+            held.line = line
             numbers = {key: entry["number"] for key, entry in reader.of("items", namespace).items()}
             for key, vectors in stored.items():
                 held.put(key, numbers[key], dict(vectors.items()))
@@ -219,6 +221,8 @@ class _Matrix:
         self._dead = 0
         self.number = 0
         """Of the last put that it knows of."""
+        self.line = (0, 0)
+        """`Reader.line` of that."""
 
     @property
     def size_bytes(self) -> int:
