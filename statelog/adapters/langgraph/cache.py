@@ -19,6 +19,7 @@ from statelog.adapters.langgraph.items.asking import (
     ttl_us,
 )
 from statelog.adapters.langgraph.names import CACHE_THREAD_ID
+from statelog.adapters.langgraph.values import Codec
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class StatelogCache(Holder, BaseCache[ValueT]):
 
         Raises:
             ValueError: a time to live that is none. statelog.UsageError: an argument of another kind, named.
+            statelog.ValueTypeError: the serialiser refuses a value; the message names the entry.
 
         """
         if not isinstance(pairs, Mapping):
@@ -129,8 +131,9 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             check_entry(entry)
             (namespace, key), (value, ttl) = full_key, entry
             expires_in_us = ttl_us(ttl, "seconds")
-            encoding, data = self.serde.dumps_typed(value)
-            item = Encoded(data, path=f"{'.'.join(namespace)}.{key}")
+            path = f"{'.'.join(namespace)}.{key}"
+            encoding, data = Codec(self.serde).dump(value, path)
+            item = Encoded(data, path=path)
             rows[_text(namespace), key] = encoding, item, None if expires_in_us is None else now_us + expires_in_us
 
         def change(state: State) -> None:

@@ -87,7 +87,7 @@ def place_of(config: Any) -> Place:
 
     """
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
-    thread_id = configurable.get("thread_id") if configurable else None
+    thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
     if thread_id is None:
         message = "a config for a checkpointer has configurable.thread_id"
         raise UsageError(message, argument="thread_id", value=None)

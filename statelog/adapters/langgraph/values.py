@@ -179,7 +179,7 @@ class Codec:
         """
         try:
             kind, data = self.serde.dumps_typed(value)
-            return kind, data if type(data) is bytes else bytes(data)
+            return kind, data if type(data) is bytes else bytes(memoryview(data))
         except StatelogError:
             raise
         except Exception as error:

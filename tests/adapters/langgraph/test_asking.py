@@ -39,6 +39,8 @@ def saver(tmp_path):
         ("thread_id", lambda saver: saver.copy_thread("n", ["x"])),
         ("thread_id", lambda saver: saver.delete_thread(None)),
         ("thread_id", lambda saver: saver.get_tuple({"configurable": {"thread_id": b"n"}})),
+        ("thread_id", lambda saver: saver.get_tuple({"configurable": 5})),
+        ("thread_id", lambda saver: saver.put_writes({"configurable": ["thread_id"]}, [], "task")),
         ("channels", lambda saver: saver.get_delta_channel_history(config=NAMED, channels="zz")),
         ("filter", lambda saver: list(saver.list(NAMED, filter="x"))),
         ("filter", lambda saver: list(saver.list(NAMED, filter=[1]))),

@@ -22,11 +22,20 @@ from langgraph.types import CachePolicy
 
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
 from statelog.adapters.langgraph.cache import CACHE_THREAD_ID
+from statelog.errors import ValueTypeError
 
 
 @pytest.fixture
 def cache(store, clock):
     return StatelogCache(store, clock=clock)
+
+
+@pytest.mark.parametrize("value", [object(), {"a": [1, {2: object()}]}])
+def test_a_value_that_the_serialiser_refuses_is_named(cache, value):
+    cache.set({(("a", "b"), "kept"): (1, None)})
+    with pytest.raises(ValueTypeError, match=r"^a\.b\.k.*: the serialiser refuses object"):
+        cache.set({(("a", "b"), "kept"): (2, None), (("a", "b"), "k"): (value, None)})
+    assert cache.get([(("a", "b"), "kept"), (("a", "b"), "k")]) == {(("a", "b"), "kept"): 1}
 
 
 NAMESPACES = st.lists(st.sampled_from(["a", "b", "a,b", '"', ""]), max_size=2).map(tuple)

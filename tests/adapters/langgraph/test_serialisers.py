@@ -136,3 +136,17 @@ assert Codec(JsonPlusSerializer()).proves
 
 def test_a_serialiser_that_was_changed_before_the_adapter_came_is_asked_for_everything():
     subprocess.run([sys.executable, "-c", PATCHED_EARLY], check=True)
+
+
+class Numbering(JsonPlusSerializer):
+    """What it makes is no bytes, but would do for how many."""
+
+    def dumps_typed(self, _value):
+        return "number", 7
+
+
+def test_what_is_no_bytes_is_refused(tmp_path):
+    with StatelogSaver.open(tmp_path / "s", serde=Numbering()) as saver:
+        with pytest.raises(ValueTypeError, match="channel 'x' of thread 't'"):
+            Line(saver).put(x="a")
+        assert list(saver.list(config("t"))) == []
