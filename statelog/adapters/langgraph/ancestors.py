@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, empty_checkpoint
 
+from statelog.adapters.langgraph.checked import check_kinds, taken
 from statelog.adapters.langgraph.untouched import UntouchedSerializer
 
 if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
 
-    from statelog.adapters.langgraph.endpoints import Endpoint
+    from statelog.adapters.langgraph.endpoints import Endpoint, Place
 
 _SERIALIZER = UntouchedSerializer()
 
@@ -42,7 +42,7 @@ def contributions(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, Any]:
     }
 
 
-def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, parent: RunnableConfig) -> None:
+def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, parent: Place) -> None:
     """Give the target an ancestor in place of those that the source does not show; none where nothing is lost.
 
     Args:
@@ -58,13 +58,17 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
     versions = {name: cast("str", target.saver.get_next_version(None, None)) for name in histories}
     checkpoint: Checkpoint = {
         **empty_checkpoint(),
-        "id": parent["configurable"]["checkpoint_id"],
+        "id": parent.checkpoint_id,
         "ts": found.checkpoint["ts"],
         "channel_values": {name: history["seed"] for name, history in histories.items() if "seed" in history},
         "channel_versions": {**versions},
     }
-    named = {name: value for name, value in parent["configurable"].items() if name != "checkpoint_id"}
-    target.saver.put({"configurable": named}, checkpoint, {"source": "fork", "step": -2, "parents": {}}, {**versions})
-    for name, history in histories.items():
-        # One task a channel: its writes keep their order by their numbers.
-        target.saver.put_writes(parent, [(name, value) for _, _, value in history["writes"]], f"before {name}")
+    check_kinds(target, parent, checkpoint["channel_values"])
+    config = parent.config()
+    named = {name: value for name, value in config["configurable"].items() if name != "checkpoint_id"}
+    metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
+    with taken(target, parent):
+        target.saver.put({"configurable": named}, checkpoint, metadata, {**versions})
+        for name, history in histories.items():
+            # One task a channel: its writes keep their order by their numbers.
+            target.saver.put_writes(config, [(name, value) for _, _, value in history["writes"]], f"before {name}")

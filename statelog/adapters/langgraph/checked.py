@@ -6,6 +6,7 @@ are, and fails on them in any way, or hands on what is no checkpoint.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
@@ -14,6 +15,8 @@ from statelog.adapters.langgraph.untouched import Opaque
 from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from langgraph.checkpoint.base import CheckpointTuple
 
     from statelog.adapters.langgraph.endpoints import Endpoint, Place
@@ -39,6 +42,42 @@ def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None
             _refuse(endpoint, place, f"its {what} {name!r} is no text")
     if not place.checkpoint_id:
         _refuse(endpoint, place, "it has no checkpoint_id")
+
+
+def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> None:
+    """Check that the target can keep values of a checkpoint as the bytes they are.
+
+    Raises:
+        FormatError: one is pickled or encrypted, and all are to be one msgpack. Facts: thread, checkpoint, channel.
+
+    """
+    for channel, value in values.items() if target.KEEPS_WHOLE else ():
+        if isinstance(value, Opaque):
+            message = (
+                f"channel {channel!r} of checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type"
+                f" {value.type!r}: {target.name} keeps all channels as one, which takes the serialiser that wrote it"
+            )
+            raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id, channel=channel)
+
+
+@contextmanager
+def taken(target: Endpoint, place: Place) -> Iterator[None]:
+    """Put into the target, in a `with` block.
+
+    Raises:
+        FormatError: the target takes no such value. Facts: thread, checkpoint.
+
+    """
+    try:
+        yield
+    except StatelogError:
+        raise
+    except _UNDECODABLE as error:
+        message = (
+            f"{target.name} does not take checkpoint {place.checkpoint_id} of thread {place.thread_id!r}:"
+            f" {type(error).__name__}: {error}"
+        )
+        raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id) from error
 
 
 def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple | None:

@@ -9,13 +9,17 @@ import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
 
+from langgraph.checkpoint.base import writes_sort_key
+
 import statelog
-from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph import StatelogSaver, names
+from statelog.adapters.langgraph.reading import Written, read_writes, writes_state, written
 from statelog.adapters.langgraph.untouched import UntouchedSerializer
 from statelog.errors import FormatError, StorageError, StoreNotFoundError, UsageError
+from statelog.lineage import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +47,9 @@ _COLUMNS = {
 
 _MAKES_NO_FILE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
-_PATHS = "SELECT DISTINCT task_id, task_path FROM {} WHERE thread_id = {} AND checkpoint_ns = {} AND checkpoint_id = {}"
+_WRITTEN = (
+    "SELECT task_id, idx, channel, task_path FROM {} WHERE thread_id = {} AND checkpoint_ns = {} AND checkpoint_id = {}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +84,18 @@ class Endpoint:
     name: str
     saver: BaseCheckpointSaver[Any]
 
+    KEEPS_WHOLE: ClassVar = False
+    """Whether a checkpoint's values are kept as one, in the serialiser's msgpack: none of another kind fits there."""
+
     def places(self) -> Iterable[tuple[Place, str | None]]:
         """Return where all checkpoints stand, with their parents' ids, in any order."""
         for found in self.saver.list(None):
             parent = found.parent_config
             yield Place.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
 
-    def task_paths(self, place: Place) -> dict[str, str]:  # noqa: ARG002 - no method of a saver tells paths
-        """Return the paths of tasks, by id, of the writes to a checkpoint; those that are not known are missing."""
-        return {}
+    def written(self, place: Place) -> list[Written]:  # noqa: ARG002 - no method of a saver tells it
+        """Return where the pending writes of a checkpoint stand, in LangGraph's order; none where it is not known."""
+        return []
 
     def flush(self) -> None:
         """Return when all that was written would survive a power cut."""
@@ -96,6 +105,11 @@ class Endpoint:
 class _StoreEndpoint(Endpoint):
     store: Store
 
+    def written(self, place: Place) -> list[Written]:
+        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+        with self.store.snapshot() as snapshot:
+            return written(read_writes(writes_state(Lineage(snapshot, place.thread_id)), named))
+
     def flush(self) -> None:
         self.store.flush()
 
@@ -104,13 +118,16 @@ class _StoreEndpoint(Endpoint):
 class _SqliteEndpoint(Endpoint):
     connection: sqlite3.Connection
 
+    KEEPS_WHOLE: ClassVar = True
+
     def places(self) -> Iterable[tuple[Place, str | None]]:
         for *place, parent in self.connection.execute(_PLACES):
             yield Place(*place), parent
 
-    def task_paths(self, place: Place) -> dict[str, str]:
+    def written(self, place: Place) -> list[Written]:
         named = (place.thread_id, place.namespace, place.checkpoint_id)
-        return dict(self.connection.execute(_PATHS.format("writes", "?", "?", "?"), named))
+        rows = self.connection.execute(_WRITTEN.format("writes", "?", "?", "?"), named)
+        return _in_order(Written(*row) for row in rows)
 
 
 @dataclass(slots=True)
@@ -121,10 +138,14 @@ class _PostgresEndpoint(Endpoint):
         for row in self.connection.execute(_PLACES).fetchall():
             yield Place(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]), row["parent_checkpoint_id"]
 
-    def task_paths(self, place: Place) -> dict[str, str]:
+    def written(self, place: Place) -> list[Written]:
         named = (place.thread_id, place.namespace, place.checkpoint_id)
-        rows = self.connection.execute(_PATHS.format("checkpoint_writes", "%s", "%s", "%s"), named).fetchall()
-        return {row["task_id"]: row["task_path"] for row in rows}
+        rows = self.connection.execute(_WRITTEN.format("checkpoint_writes", "%s", "%s", "%s"), named).fetchall()
+        return _in_order(Written(row["task_id"], row["idx"], row["channel"], row["task_path"]) for row in rows)
+
+
+def _in_order(rows: Iterable[Written]) -> list[Written]:
+    return sorted(rows, key=lambda row: writes_sort_key(row.path, row.task_id, row.number))
 
 
 @contextmanager

@@ -7,16 +7,14 @@ at the end, and keeps no other from being copied.
 
 from __future__ import annotations
 
-import itertools
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP
-
 from statelog.adapters.langgraph.ancestors import contributions, put_stand_in
-from statelog.adapters.langgraph.checked import check_names, find, read
+from statelog.adapters.langgraph.checked import check_kinds, check_names, find, read, taken
 from statelog.adapters.langgraph.endpoints import Place
+from statelog.adapters.langgraph.moved_writes import copy_writes, digests, is_part
 from statelog.adapters.langgraph.untouched import UntouchedSerializer
 from statelog.errors import (
     AccessError,
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointTuple, PendingWrite
+    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointTuple
 
     from statelog.adapters.langgraph.endpoints import Endpoint
 
@@ -95,6 +93,8 @@ class _Thread:
     id: str
     parents: dict[Place, str | None]
     order: dict[Place, Place | None]
+    written: dict[Place, list[bytes]] = field(default_factory=dict)
+    """What `digests` tells of the pending writes that were copied."""
     there: int = 0
     copied: int = 0
     writes: int = 0
@@ -136,7 +136,8 @@ def migrate(
     A thread with which something is wrong is copied up to there, and is in the report with the error, which is a
     UsageError or LimitError: the target takes no thread, checkpoint or value of that name or size.
     CorruptionError: a row of the source is damaged; or what was read back is not what was written (facts: fields).
-    FormatError: a checkpoint is pickled or encrypted as a whole.
+    FormatError: a checkpoint is pickled or encrypted as a whole, or a value of it is and the target keeps all as one;
+    or the target takes no such value.
     ConflictError: the target has one of the checkpoints with other content, or lost a race.
     ThreadDeletedError: the thread was deleted in the target: it does not come back.
     Facts: thread, and where known namespace and checkpoint.
@@ -234,20 +235,23 @@ def _copy_one(
 ) -> CheckpointTuple:
     """Copy what the target has not of a checkpoint; return the checkpoint."""
     found = read(source, place, before)
+    check_kinds(target, place, found.checkpoint["channel_values"])
     hidden = _hidden_parent(place, thread.parents)
     if hidden and target.saver.get_tuple(hidden.config()) is None:
-        put_stand_in(source, target, found, hidden.config())
+        put_stand_in(source, target, found, hidden)
     there = find(target, place, before)
-    different = _differences(found, there) if there else None
-    has_all = there is not None and _is_part(found, there)
-    if different is None:
+    writes, there_writes = digests(found), digests(there)
+    has_all = is_part(writes, there_writes)
+    if there is None:
         versions = _new_versions(found, _checkpoint_of(before, last, source))
-        target.saver.put(_parent_config(place, thread.parents[place]), found.checkpoint, found.metadata, versions)
+        with taken(target, place):
+            target.saver.put(_parent_config(place, thread.parents[place]), found.checkpoint, found.metadata, versions)
         thread.copied += 1
-    elif different - {"pending_writes"} or not (has_all or (there and _is_part(there, found))):
+    elif _differences(found, there) or not (has_all or is_part(there_writes, writes)):
         raise _conflict(place, target)
-    if found.pending_writes and not has_all:  # none are there, or copying was cut off
-        _copy_writes(source, target, place, found.pending_writes)
+    if not has_all:  # none are there, or copying was cut off, or the source has gone on
+        copy_writes(source, target, place, found, there)
+    thread.written[place] = writes
     return found
 
 
@@ -283,27 +287,6 @@ def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelV
     }
 
 
-def _is_part(one: CheckpointTuple, other: CheckpointTuple) -> bool:
-    """Whether the pending writes of one are among those of the other, in the same order."""
-    others = iter(_writes(other))
-    return all(write in others for write in _writes(one))
-
-
-def _copy_writes(source: Endpoint, target: Endpoint, place: Place, writes: list[PendingWrite]) -> None:
-    """Put the writes of each task; channels with a fixed number apart, so that others keep theirs.
-
-    A task's path orders its writes among the others'. Where the source does not tell it, numbers keep the order.
-    """
-    paths = source.task_paths(place)
-    grouped = itertools.groupby(writes, key=lambda write: (write[0], write[1] in WRITES_IDX_MAP))
-    numbers: dict[str, int] = {}
-    for (task_id, _), group in grouped:
-        path = paths.get(task_id)
-        if path is None:
-            path = f"{numbers.setdefault(task_id, len(numbers)):08d}"
-        target.saver.put_writes(place.config(), [(channel, value) for _, channel, value in group], task_id, path)
-
-
 def _conflict(place: Place, target: Endpoint) -> ConflictError:
     message = (
         f"{target.name} has a checkpoint {place.checkpoint_id} of thread {place.thread_id!r} with other content:"
@@ -316,20 +299,23 @@ def _conflict(place: Place, target: Endpoint) -> ConflictError:
 
 
 def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
-    """Read every checkpoint of a thread back, and count its pending writes."""
+    """Read every checkpoint of a thread back, with the pending writes that were copied, and count these.
+
+    Both sides may have gone on: the source may have writes that were not there, and the target some of its own.
+    """
     thread.there = 0
     for place, before in thread.order.items():
         found, there = read(source, place, before), find(target, place, before)
         different = _differences(found, there) if there else {"checkpoint"}
-        if there and "pending_writes" in different and _is_part(found, there):  # it has gone on
-            different -= {"pending_writes"}
+        if not is_part(thread.written[place], digests(there)):
+            different.add("pending_writes")
         hidden = _hidden_parent(place, thread.parents)
         if hidden and there and contributions(source, found) != contributions(target, there):
-            different = different | {"ancestors"}
+            different.add("ancestors")
         if different:
             raise _not_as_written(place, target, sorted(different))
         thread.there += 1
-        thread.writes += len(found.pending_writes or ())
+        thread.writes += len(thread.written[place])
         advance()
 
 
@@ -352,7 +338,7 @@ def _not_as_written(place: Place, target: Endpoint, fields: list[str]) -> Corrup
 
 
 def _differences(found: CheckpointTuple, there: CheckpointTuple) -> set[str]:
-    """Return the fields in which two tuples differ."""
+    """Return the fields in which two tuples differ, besides their pending writes."""
     ours, theirs = _fields(found), _fields(there)
     return {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 
@@ -367,11 +353,4 @@ def _fields(found: CheckpointTuple) -> dict[str, Any]:
         },
         "metadata": found.metadata,
         "parent": parent["configurable"]["checkpoint_id"] if parent else None,
-        "pending_writes": _writes(found),
     }
-
-
-def _writes(found: CheckpointTuple) -> list[tuple[str, str, Any]]:
-    return [
-        (task_id, channel, _SERIALIZER.dumps_typed(value)) for task_id, channel, value in found.pending_writes or ()
-    ]

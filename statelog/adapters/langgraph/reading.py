@@ -25,6 +25,7 @@ from statelog.adapters.langgraph.names import (
     writes_prefix,
     writes_range,
 )
+from statelog.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values import Codec, Parts, Read
     from statelog.lineage import Lineage
     from statelog.views import MapView
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
 
 _OWN_PARTS = 4
 
@@ -152,6 +156,10 @@ def decode_row(
     own = decode_own(codec, row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
+    if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
+        thread_id = row.place.thread_id
+        message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
+        raise FormatError(message, thread=thread_id, checkpoint=own.id)
     checkpoint["id"] = own.id
     checkpoint["channel_values"] = {
         channel: codec.decode(row.channels[name], decoded)
@@ -184,6 +192,22 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
     return codec.decode_metadata(row.metadata, row.channels.get(METADATA_CHANNEL))
 
 
+class Written(NamedTuple):
+    """Where a pending write stands."""
+
+    task_id: str
+    number: int
+    channel: str
+    path: str
+    """Of its task, which orders it among others'. A task may have several: `update_state` of what waits for an answer
+    writes for the task that asked, by a path of its own."""
+
+
+def written(rows: Sequence[WriteRow]) -> list[Written]:
+    """Return where pending writes stand, in LangGraph's order; nothing is decoded."""
+    return [each for each, _write in _sorted(rows)]
+
+
 def decode_writes(
     codec: Codec,
     rows: Sequence[WriteRow],
@@ -191,15 +215,19 @@ def decode_writes(
     decoded: DecodedBy | None = None,
 ) -> list[PendingWrite]:
     """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
-    found: dict[tuple[str, int], tuple[Any, BundledWrite]] = {}
+    return [
+        (each.task_id, each.channel, decode_write(codec, write, decoded))
+        for each, write in _sorted(rows)
+        if channels is None or each.channel in channels
+    ]
+
+
+def _sorted(rows: Sequence[WriteRow]) -> list[tuple[Written, BundledWrite]]:
+    found: dict[tuple[str, int], tuple[Written, BundledWrite]] = {}
     for task_id, path, writes in _in_order(rows):
         for number, write in writes.items():
-            found.setdefault((task_id, number), (writes_sort_key(path, task_id, number), write))
-    return [
-        (task_id, write.channel, decode_write(codec, write, decoded))
-        for (task_id, _number), (_key, write) in sorted(found.items(), key=_sort_key)
-        if channels is None or write.channel in channels
-    ]
+            found.setdefault((task_id, number), (_new(Written, (task_id, number, write.channel, path)), write))
+    return sorted(found.values(), key=_sort_key)
 
 
 def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
@@ -214,5 +242,6 @@ def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     yield from reversed(groups)
 
 
-def _sort_key(pair: tuple[Any, tuple[Any, BundledWrite]]) -> Any:
-    return pair[1][0]
+def _sort_key(pair: tuple[Written, BundledWrite]) -> Any:
+    task_id, number, _channel, path = pair[0]
+    return writes_sort_key(path, task_id, number)
