@@ -52,14 +52,23 @@ def _encode(value: Any, path: str) -> bytes:
     if type(value) is list and Encoded in map(type, value):
         items = [_encode_inside(member, f"{path}[{index}]") for index, member in enumerate(value)]
         return b"".join([container_head(kernels.KIND_LIST, len(items)), *items])
-    return cbor.encode(plain(value), path=path)
+    return cbor.encode(_plain_at(path, value), path=path)
+
+
+def _plain_at(path: str, value: Any) -> Any:
+    """Return `plain(value)`; of an error, with the path."""
+    try:
+        return plain(value)
+    except LimitError as error:
+        message = f"{path}: {error.message}"
+        raise LimitError(message, path=path, **error.facts) from None
 
 
 def _encode_inside(value: Any, path: str) -> bytes:
     """Return the item of a value that may stand inside a list or dict: it nests a level less than others may."""
     if type(value) is Encoded:
         return value.item
-    item = cbor.encode(plain(value), path=path)
+    item = cbor.encode(_plain_at(path, value), path=path)
     if container_kind(item) >= 0:
         try:
             kernels.cbor_check(container_head(kernels.KIND_LIST, 1) + item)

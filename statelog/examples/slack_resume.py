@@ -30,6 +30,7 @@ import json
 import os
 import re
 import sys
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -59,6 +60,7 @@ TRY_AGAIN: Final = 75
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 EVENT_SIZE_BYTES_MAX: Final = 1 << 20
 POST_TIMEOUT_S: Final = 10.0
+"""For the whole of it."""
 
 
 class EventError(ValueError):
@@ -168,9 +170,32 @@ def post(state: State, config: RunnableConfig) -> dict[str, Any]:
     key = hashlib.sha256(f"{channel}:{thread_ts}:{answer.id}".encode()).hexdigest()
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = urllib.request.Request(os.environ["REPLY_URL"], body, headers)  # noqa: S310 - http(s): see main
-    with urllib.request.build_opener(_NoRedirect).open(request, timeout=POST_TIMEOUT_S) as response:
-        response.read()
+    _send(request)
     return {"posted": answer.id}
+
+
+def _send(request: urllib.request.Request) -> None:
+    """Send a request and see that it was accepted, in `POST_TIMEOUT_S` altogether.
+
+    The time that a socket is given is for each call of it: a server that answers byte by byte would take for ever. So a
+    thread does it, which goes with the process.
+    """
+    outcome: list[Exception | None] = []
+
+    def send() -> None:
+        try:
+            urllib.request.build_opener(_NoRedirect).open(request, timeout=POST_TIMEOUT_S).close()
+        except Exception as error:  # noqa: BLE001 - raised below, where it is waited for
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    sender.join(POST_TIMEOUT_S)
+    error = outcome[0] if outcome else TimeoutError(f"no answer in {POST_TIMEOUT_S:g} s")
+    if error is not None:
+        raise error
 
 
 def build(saver: StatelogSaver) -> CompiledStateGraph[Any, Any, Any, Any]:
@@ -214,6 +239,10 @@ def alone(file: Path, thread_id: str) -> Iterator[None]:
         yield
 
 
+_NO_PLACE: Final = (PermissionError, NotADirectoryError, FileNotFoundError, IsADirectoryError)
+"""What opening a file raises where none can be."""
+
+
 def _is_url(text: str) -> bool:
     """Whether a text can be posted to: with a host, any port a number, nothing in it that no URL holds."""
     try:
@@ -239,10 +268,10 @@ def main() -> int:
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         print(f"slack_resume: the reply was not posted: {error}", file=sys.stderr)
         return TRY_AGAIN
-    except (AccessError, FormatError, PermissionError, NotADirectoryError, FileNotFoundError) as error:
+    except (AccessError, FormatError, *_NO_PLACE) as error:
         print(f"slack_resume: STATELOG_FILE cannot be used: {error}", file=sys.stderr)
         return WRONG
-    except StatelogError as error:
+    except (StatelogError, OSError) as error:
         print(f"slack_resume: {error}", file=sys.stderr)
         return TRY_AGAIN
     return DONE

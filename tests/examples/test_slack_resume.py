@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ class Endpoint:
         self.may_answer.set()
         self.arrived = threading.Condition()
         self.status = 200
+        self.length = "0"
         endpoint = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -42,7 +44,7 @@ class Endpoint:
                 endpoint.may_answer.wait(WAIT_S)
                 try:
                     self.send_response(endpoint.status)
-                    self.send_header("Content-Length", "0")
+                    self.send_header("Content-Length", endpoint.length)
                     self.send_header("Location", "/elsewhere")
                     self.end_headers()
                 except OSError:
@@ -300,3 +302,42 @@ def test_a_file_that_cannot_be_used_is_no_reason_to_deliver_again(run, tmp_path)
     assert (code, said.count("\n")) == (2, 1)
     (tmp_path / "other").write_bytes(b"no store at all" * 1000)
     assert run(event(1), STATELOG_FILE=str(tmp_path / "other"), REPLY_URL="http://localhost:9")[0] == 2
+    (tmp_path / "agent.state-runs").mkdir()
+    code, said = run(event(1), STATELOG_FILE=str(tmp_path / "agent.state"), REPLY_URL="http://localhost:9")
+    assert (code, said.count("\n"), "STATELOG_FILE" in said) == (2, 1, True)
+
+
+def test_a_lock_that_cannot_be_had_is_a_reason_to_deliver_again(run, tmp_path):
+    (tmp_path / "agent.state-runs").symlink_to(tmp_path / "agent.state-runs")  # ELOOP, as other errors of a disk
+    code, said = run(event(1), STATELOG_FILE=str(tmp_path / "agent.state"), REPLY_URL="http://localhost:9")
+    assert (code, said.count("\n")) == (75, 1)
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n"])
+def test_a_server_that_answers_for_ever_holds_no_process(path, monkeypatch, head):
+    ends = threading.Event()
+
+    def trickle():
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(head)
+            while not ends.wait(0.05):
+                connection.sendall(b"a" if not head else b"A: b\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=trickle)
+        server.start()
+        monkeypatch.setenv("REPLY_URL", f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        monkeypatch.setattr(slack_resume, "POST_TIMEOUT_S", 0.5)
+        try:
+            with pytest.raises(TimeoutError, match=r"0\.5 s"):
+                slack_resume.answer(slack_resume.read_event(io.BytesIO(json.dumps(event(1)).encode())), path)
+        finally:
+            ends.set()
+            server.join()
+
+
+def test_an_answer_without_an_end_is_an_answer(run, endpoint):
+    endpoint.length = "1000000000"
+    assert run(event(1)) == (0, "")
+    assert endpoint.texts == ["1: you said 'm1'"]

@@ -16,11 +16,12 @@ from statelog.adapters.langgraph.items.asking import (
     check_entry,
     check_full_key,
     check_several,
+    check_stored,
     ttl_us,
 )
 from statelog.adapters.langgraph.names import CACHE_THREAD_ID
 from statelog.adapters.langgraph.values import Codec
-from statelog.errors import UsageError
+from statelog.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     import os
@@ -89,7 +90,12 @@ class StatelogCache(Holder, BaseCache[ValueT]):
     # --- the cache ------------------------------------------------------------------
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
-        """Return the values that are there, by (namespace, key)."""
+        """Return the values that are there, by (namespace, key).
+
+        Raises:
+            statelog.FormatError: the serialiser cannot read one, as with another key. Facts: namespace, key.
+
+        """
         found: dict[FullKey, _Entry] = {}
         check_several("keys", keys)
         if not keys:
@@ -105,7 +111,19 @@ class StatelogCache(Holder, BaseCache[ValueT]):
                     entry = _Entry(*row)
                     if entry.expires_us is None or now_us < entry.expires_us:
                         found[tuple(namespace), key] = entry
-        return {full_key: self.serde.loads_typed((entry.encoding, entry.data)) for full_key, entry in found.items()}
+        return {full_key: self._load(full_key, entry) for full_key, entry in found.items()}
+
+    def _load(self, full_key: FullKey, entry: _Entry) -> ValueT:
+        try:
+            value: ValueT = self.serde.loads_typed((entry.encoding, entry.data))
+        except Exception as error:
+            namespace, key = full_key
+            message = (
+                f"entry {key!r} of namespace {namespace!r} cannot be read by this serialiser"
+                f" ({type(error).__name__}: {error}): set it anew, or clear the namespace"
+            )
+            raise FormatError(message, namespace=namespace, key=key) from error
+        return value
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
         """As `get`, without keeping the event loop waiting."""
@@ -131,6 +149,7 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             check_entry(entry)
             (namespace, key), (value, ttl) = full_key, entry
             expires_in_us = ttl_us(ttl, "seconds")
+            check_stored(_text(namespace), key, "entry")
             path = f"{'.'.join(namespace)}.{key}"
             encoding, data = Codec(self.serde).dump(value, path)
             item = Encoded(data, path=path)

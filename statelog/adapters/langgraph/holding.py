@@ -31,6 +31,10 @@ class Holder:
     _has_policy = False
 
     def _hold(self, store: statelog.Store, clock: Callable[[], float]) -> None:
+        if not isinstance(store, statelog.Store):
+            name = type(self).__name__
+            message = f"a {name} is made of an open store (or by {name}.open), not of {store!r}"
+            raise statelog.UsageError(message, argument="store", value=store)
         self._store = store
         self._thread = store.thread(self._THREAD_ID)
         self._clock = clock

@@ -21,8 +21,16 @@ from langgraph.store.base import (
 
 import statelog
 from statelog import Encoded
+from statelog.adapters.langgraph.asking import check_open
 from statelog.adapters.langgraph.holding import Holder
-from statelog.adapters.langgraph.items.asking import check_op, ttl_us
+from statelog.adapters.langgraph.items.asking import (
+    check_config,
+    check_op,
+    check_ops,
+    check_stored,
+    sweep_interval_s,
+    ttl_us,
+)
 from statelog.adapters.langgraph.items.changes import Put, change_items, refresh, sweep
 from statelog.adapters.langgraph.items.filters import compile_filter
 from statelog.adapters.langgraph.items.namespaces import from_text, to_text
@@ -87,6 +95,7 @@ class StatelogStore(Holder, BaseStore):
         """
         super().__init__()
         self._hold(store, clock)
+        check_config("ttl", "default_ttl, refresh_on_read and sweep_interval_minutes", ttl)
         self.index_config = index
         self.ttl_config = ttl
         if ttl is not None:
@@ -121,7 +130,7 @@ class StatelogStore(Holder, BaseStore):
             statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
 
         """
-        work = _Work(list(ops))
+        work = _Work(ops)
         if self._index is None:
             work.check_queries()
             return self._run(work, {}, [])
@@ -130,7 +139,7 @@ class StatelogStore(Holder, BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Do operations together, as `batch`, without keeping the event loop waiting."""
-        work = _Work(list(ops))
+        work = _Work(ops)
         if self._index is None:
             work.check_queries()
             return await self._pool.run(self._run, work, {}, [])
@@ -217,10 +226,13 @@ class StatelogStore(Holder, BaseStore):
         Args:
             sweep_interval_minutes: the interval; `sweep_interval_minutes` of `ttl`, or 5, if left out.
 
+        Raises:
+            ValueError: that is no interval. statelog.ClosedError: the store was closed.
+
         """
+        check_open(self._store)
         configured = None if self.ttl_config is None else self.ttl_config.get("sweep_interval_minutes")
-        minutes = sweep_interval_minutes or configured or _SWEEP_MINUTES
-        interval_s = (ttl_us(minutes, "minutes") or 0) / 1_000_000
+        interval_s = sweep_interval_s(sweep_interval_minutes, configured, _SWEEP_MINUTES)
         with self._sweeping:
             if self._sweeper is None or not self._sweeper.is_alive():
                 self._sweeper_ends = Event()
@@ -258,12 +270,13 @@ class StatelogStore(Holder, BaseStore):
 class _Work:
     """The operations of a batch, looked at before anything is done."""
 
-    def __init__(self, ops: list[Op]) -> None:
-        self.ops = ops
+    def __init__(self, ops: Iterable[Op]) -> None:
+        check_ops(ops)
+        self.ops = [*ops]
         self.reads: list[tuple[int, GetOp | SearchOp | ListNamespacesOp]] = []
         self.matches: dict[int, Callable[[Any], bool]] = {}
         self._puts: dict[tuple[str, str], PutOp] = {}
-        for at, op in enumerate(ops):
+        for at, op in enumerate(self.ops):
             check_op(op)
             if isinstance(op, PutOp):
                 place = to_text(op.namespace), op.key
@@ -297,6 +310,7 @@ def _prepare(ops: Sequence[PutOp], vectors: Sequence[Vectors]) -> dict[tuple[str
         if op.value is None:
             changes[namespace, op.key] = None
             continue
+        check_stored(namespace, op.key, "item")
         value = _encode_value(op.value, path=f"{namespace}.{op.key}")
         changes[namespace, op.key] = Put(value, ttl_us(op.ttl, "minutes"), vectors[at] if vectors else {})
     return changes

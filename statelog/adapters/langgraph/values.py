@@ -174,18 +174,22 @@ class Codec:
         """Serialise. `what` names the value.
 
         Raises:
-            ValueTypeError: the serialiser refuses it. Facts: path, type.
+            ValueTypeError: the serialiser refuses it, or gives no text and bytes. Facts: path, type.
 
         """
         try:
             kind, data = self.serde.dumps_typed(value)
-            return kind, data if type(data) is bytes else bytes(memoryview(data))
+            data = data if type(data) is bytes else bytes(memoryview(data))
         except StatelogError:
             raise
         except Exception as error:
             what, value = self._refused(value, what)
             message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
+        if type(kind) is not str:
+            message = f"{what}: the serialiser gives {kind!r} for the name of a type, which is a text"
+            raise ValueTypeError(message, path=what, type=type(kind).__name__)
+        return kind, data
 
     def _refused(self, value: Any, what: str) -> tuple[str, Any]:
         """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""

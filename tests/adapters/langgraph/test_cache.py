@@ -22,7 +22,7 @@ from langgraph.types import CachePolicy
 
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
 from statelog.adapters.langgraph.cache import CACHE_THREAD_ID
-from statelog.errors import ValueTypeError
+from statelog.errors import FormatError, ValueTypeError
 
 
 @pytest.fixture
@@ -148,3 +148,21 @@ def test_tasks_share_it(path):
     found, store = asyncio.run(main())
     assert list(found.values()) == list(range(50))
     assert store.closed
+
+
+def test_an_entry_of_another_serialiser_is_named(store, cache):
+    """As of an EncryptedSerializer with another key."""
+    cache.set({(("a",), "k"): (1, None)})
+    other = StatelogCache(
+        store, serde=SimpleNamespace(dumps_typed=lambda _: ("own", b"x"), loads_typed=lambda _: 1 / 0)
+    )
+    with pytest.raises(
+        FormatError, match=r"^entry 'k' of namespace \('a',\) cannot be read by this serialiser"
+    ) as caught:
+        other.get([(("a",), "k")])
+    assert (caught.value.facts, type(caught.value.__cause__)) == ({"namespace": ("a",), "key": "k"}, ZeroDivisionError)
+    other.set({(("a",), "k"): (2, None)})
+    with pytest.raises(FormatError):
+        cache.get([(("a",), "k")])
+    cache.clear([("a",)])
+    assert cache.get([(("a",), "k")]) == {}

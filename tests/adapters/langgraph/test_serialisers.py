@@ -150,3 +150,20 @@ def test_what_is_no_bytes_is_refused(tmp_path):
         with pytest.raises(ValueTypeError, match="channel 'x' of thread 't'"):
             Line(saver).put(x="a")
         assert list(saver.list(config("t"))) == []
+
+
+@pytest.mark.parametrize("kind", [None, 5, b"p"])
+def test_a_serialiser_that_names_no_type_is_refused_before_anything_is_stored(tmp_path, kind):
+    plain = JsonPlusSerializer()
+    serde = types.SimpleNamespace(dumps_typed=lambda value: (kind, plain.dumps_typed(value)[1]), loads_typed=None)
+    with StatelogSaver.open(tmp_path / "s") as saver:
+        at = Line(saver)
+        at.put(x=1)
+        (before,) = saver.list(config("t"))
+        saver.serde = serde
+        with pytest.raises(ValueTypeError, match="for the name of a type, which is a text"):
+            at.put(x=2)
+        with pytest.raises(ValueTypeError, match="write to 'x' of task 'a'"):
+            saver.put_writes(before.config, [("x", 1)], "a")
+        saver.serde = plain
+        assert [(each.checkpoint, each.pending_writes) for each in saver.list(config("t"))] == [(before.checkpoint, [])]

@@ -1,13 +1,16 @@
 """Arguments of the store and of the cache that cannot be: refused by name, before anything is done."""
 
+import sys
+
 import pytest
 
 pytest.importorskip("langgraph")
 
-from langgraph.store.base import GetOp, InvalidNamespaceError, PutOp
+from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, PutOp
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
+from statelog.errors import ClosedError, LimitError, ValueTypeError
 
 
 @pytest.fixture
@@ -35,6 +38,14 @@ def cache(store):
         ("query", lambda store: store.search((), query=5)),
         ("limit", lambda store: store.list_namespaces(limit="1")),
         ("max_depth", lambda store: store.list_namespaces(max_depth=1.5)),
+        ("ops", lambda store: store.batch(5)),
+        ("ops", lambda store: store.batch("get")),
+        ("match_conditions", lambda store: store.batch([ListNamespacesOp(5)])),
+        ("match_conditions", lambda store: store.batch([ListNamespacesOp((("prefix", ("a",)),))])),
+        ("index", lambda store: store.put(("b",), "x", {}, index=5)),
+        ("index", lambda store: store.put(("b",), "x", {}, index=True)),
+        ("index", lambda store: store.put(("b",), "x", {}, index="text")),
+        ("index", lambda store: store.put(("b",), "x", {}, index=[None])),
         ("key", lambda store: store.batch([PutOp(("b",), "x", {}), GetOp(("a",), 5)])),
         ("key", lambda store: store.batch([PutOp(("b",), "x", {}), PutOp(("a",), None, {})])),
     ],
@@ -64,11 +75,78 @@ def test_a_text_is_no_namespace(store, call):
     assert store.list_namespaces() == [("a",)]
 
 
-@pytest.mark.parametrize("minutes", ["x", -1, float("nan"), True])
+@pytest.mark.parametrize("bound", [sys.maxsize, 1 << 64])
+def test_bounds_of_any_size_are_bounds(store, bound):
+    assert [item.key for item in store.search((), limit=bound)] == ["k"]
+    assert store.search((), limit=bound, offset=1) == []
+    assert store.search((), offset=bound) == []
+    assert store.list_namespaces(limit=bound) == [("a",)]
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = {"x": value}
+    return value
+
+
+def test_a_filter_without_an_end_is_refused(store):
+    with pytest.raises(LimitError, match=r"^filter: nested deeper"):
+        store.search((), filter=nested(5000))
+    assert store.search((), filter=nested(100)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "namespace", "key", "value"),
+    [
+        (LimitError, "key of item 'kkk", ("b",), "k" * 5000, {}),
+        (LimitError, "namespace of item 'x' in 'bbb", ("b" * 5000,), "x", {}),
+        (ValueTypeError, "key of item '.ud800' in 'b'", ("b",), "\ud800", {}),
+        (ValueTypeError, "namespace of item 'x' in '.ud800'", ("\ud800",), "x", {}),
+        (LimitError, "b.x: nested deeper than 128", ("b",), "x", nested(200)),
+        (LimitError, "b.x: a key of 5003 bytes", ("b",), "x", {"k" * 5000: 1}),
+    ],
+)
+def test_an_item_that_cannot_be_kept_is_named(store, kind, says, namespace, key, value):
+    with pytest.raises(kind, match=f"^{says}"):
+        store.batch([PutOp(("b",), "good", {}), PutOp(namespace, key, value)])
+    assert [item.key for item in store.search(())] == ["k"]
+    assert store.get(namespace, key) is None
+
+
+@pytest.mark.parametrize("minutes", ["x", -1, 0, float("nan"), float("inf"), True])
 def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
-    with pytest.raises(ValueError, match="minutes"):
+    with pytest.raises(ValueError, match=r"^sweep_interval_minutes is a number of minutes above 0"):
         store.start_ttl_sweeper(minutes)
+    configured = StatelogStore(store.store, ttl={"sweep_interval_minutes": minutes})
+    with pytest.raises(ValueError, match=r"^sweep_interval_minutes"):
+        configured.start_ttl_sweeper()
     assert store.stop_ttl_sweeper(0)
+
+
+def test_the_longest_interval_is_waited_for(store):
+    store.start_ttl_sweeper(1e300)
+    assert not store.stop_ttl_sweeper(0) or store.stop_ttl_sweeper()
+
+
+def test_a_closed_store_starts_no_sweeper(store):
+    store.close()
+    with pytest.raises(ClosedError):
+        store.start_ttl_sweeper()
+
+
+@pytest.mark.parametrize("kind", [StatelogStore, StatelogCache])
+@pytest.mark.parametrize("given", ["agent.state", None, 5])
+def test_what_is_no_store_holds_nothing(kind, given):
+    with pytest.raises(UsageError, match=f"^a {kind.__name__} is made of an open store") as caught:
+        kind(given)
+    assert caught.value.facts["argument"] == "store"
+
+
+@pytest.mark.parametrize("ttl", [5, "x", [1]])
+def test_a_configuration_of_times_that_is_none_is_refused(store, ttl):
+    with pytest.raises(ValueError, match=r"^ttl is a dict"):
+        StatelogStore(store.store, ttl=ttl)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +171,21 @@ def test_a_cache_refuses_by_name_and_changes_nothing(cache, argument, call):
         call(cache)
     assert caught.value.facts["argument"] == argument
     assert cache.get([(("a",), "k"), (("b",), "k")]) == {(("a",), "k"): 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "namespace", "key"),
+    [
+        (LimitError, "key of entry 'kkk", ("b",), "k" * 5000),
+        (LimitError, "namespace of entry 'x'", ("b" * 5000,), "x"),
+        (ValueTypeError, "key of entry '.ud800'", ("b",), "\ud800"),
+        (ValueTypeError, "namespace of entry 'x'", ("\ud800",), "x"),
+    ],
+)
+def test_an_entry_that_cannot_be_kept_is_named(cache, kind, says, namespace, key):
+    with pytest.raises(kind, match=f"^{says}"):
+        cache.set({(("b",), "k"): (1, None), (namespace, key): (2, None)})
+    assert cache.get([(("a",), "k"), (("b",), "k"), (namespace, key)]) == {(("a",), "k"): 1}
 
 
 @pytest.mark.parametrize("seconds", ["x", -1, float("inf"), True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import random
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from langgraph.store.memory import InMemoryStore
 import statelog
 from statelog.adapters.langgraph import StatelogStore
 from statelog.adapters.langgraph.store import STORE_THREAD_ID
+from statelog.errors import ValueTypeError
 
 DIMS = 8
 SPACE = ("docs",)
@@ -244,7 +246,7 @@ def test_vectors_of_another_length_are_refused(store):
     with pytest.raises(ValueError, match="dims=3"):
         memory.search(SPACE, query="a")
     StatelogStore(store, index=index()).put(SPACE, "a", {"x": "a"})
-    with pytest.raises(ValueError, match="8 numbers is stored"):
+    with pytest.raises(ValueError, match="vector of 8 numbers, index says dims=2"):
         StatelogStore(store, index={"dims": 2, "embed": lambda texts: [[1.0, 2.0] for _ in texts]}).search(
             SPACE, query="a"
         )
@@ -261,6 +263,65 @@ def test_without_numpy_the_error_says_what_to_install():
     )
     done = subprocess.run([sys.executable, "-c", code, "/dev/null/none"], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    code = code.replace("StatelogStore.open(sys.argv[1], ", "from unittest.mock import Mock\nStatelogStore(Mock(), ")
+    made = "from unittest.mock import Mock\nStatelogStore(Mock(statelog.Store), "
+    code = code.replace("StatelogStore.open(sys.argv[1], ", made)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ModuleNotFoundError: semantic search (index=) needs numpy: pip install 'statelog[vectors]'" in done.stderr
+
+
+@pytest.mark.parametrize("value", [b"x", {1, 2}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), object()])
+def test_what_has_no_text_is_named(store, value):
+    memory = StatelogStore(store, index=index())
+    with pytest.raises(ValueTypeError, match=r"^docs\.k: '\$' of it has no text to be embedded"):
+        memory.batch([PutOp(SPACE, "good", {"x": 1}), PutOp(SPACE, "k", {"a": value})])
+    assert memory.search(()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([float("nan")] * DIMS, "NaN"),
+        ([float("inf")] * DIMS, "NaN or more"),
+        ([1e300] * DIMS, "more than float32"),
+        ([None] * DIMS, "for the text 'soup'"),
+        (["a"] * DIMS, "no vector of numbers"),
+        ([1.0] * (DIMS - 1), "shape"),
+    ],
+)
+def test_a_vector_that_is_none_is_neither_stored_nor_asked_with(store, given, says):
+    vectors = {"good": [1.0] * DIMS, "soup": given}
+    memory = StatelogStore(store, index=index(embed=lambda texts: [vectors[text] for text in texts], fields=["t"]))
+    memory.put(SPACE, "good", {"t": "good"})
+    for call in (lambda: memory.put(SPACE, "k", {"t": "soup"}), lambda: memory.search(SPACE, query="soup")):
+        with pytest.raises(ValueError, match=says):
+            call()
+    assert keys(memory.search(SPACE, query="good")) == ["good"]
+
+
+def test_no_list_of_vectors_is_none(store):
+    memory = StatelogStore(store, index=index(embed=lambda _texts: None))
+    with pytest.raises(ValueError, match="embed gave None for 1 texts"):
+        memory.put(SPACE, "k", {"t": "soup"})
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e20, 3e38])
+def test_vectors_of_any_length_are_as_similar(store, size):
+    memory = StatelogStore(store, index=index(embed=lambda texts: [[size, size] + [0.0] * (DIMS - 2) for _ in texts]))
+    memory.put(SPACE, "k", {"t": "soup"})
+    assert [item.score for item in memory.search(SPACE, query="q")] == [pytest.approx(1)]
+
+
+def test_an_item_of_other_dims_is_named(store):
+    StatelogStore(store, index=index()).put(SPACE, "old", {"t": "soup"})
+    memory = StatelogStore(store, index={"dims": 2, "embed": lambda texts: [[1.0, 0.0] for _ in texts]})
+    memory.put(SPACE, "new", {"t": "soup"})
+    with pytest.raises(ValueError, match="item 'old' of namespace 'docs' has a vector of 8 numbers, index says dims=2"):
+        memory.search(SPACE, query="soup")
+    memory.put(SPACE, "old", {"t": "soup"})
+    assert keys(memory.search(SPACE, query="soup")) == ["old", "new"]
+
+
+@pytest.mark.parametrize("given", [5, "x", [], {"dims": 8, "embed": 5}, {"dims": 8, "embed": embed, "fields": 5}])
+def test_an_index_that_is_none_is_refused(store, given):
+    with pytest.raises(ValueError, match=r"^index"):
+        StatelogStore(store, index=given)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from threading import TIMEOUT_MAX
 from typing import Any, Literal
 
 from langgraph.store.base import (
     GetOp,
     InvalidNamespaceError,
     ListNamespacesOp,
+    MatchCondition,
     Op,
     PutOp,
     SearchOp,
     validate_op_namespace,
 )
 
-from statelog.errors import UsageError
+from statelog.errors import LimitError, UsageError
+from statelog.format import cbor
+from statelog.limits import KEY_SIZE_BYTES_MAX
 
 
 def check_op(op: Op) -> None:
@@ -30,6 +34,8 @@ def check_op(op: Op) -> None:
     if isinstance(op, GetOp | PutOp):
         _check_namespace(op.namespace)
         _check("key", "a text", op.key, is_one=isinstance(op.key, str))
+        if isinstance(op, PutOp):
+            _check_index(op.index)
     elif isinstance(op, SearchOp | ListNamespacesOp):
         _check_count("limit", op.limit)
         _check_count("offset", op.offset)
@@ -38,8 +44,7 @@ def check_op(op: Op) -> None:
             _check("query", "a text", op.query, is_one=isinstance(op.query, str | None))
             _check("filter", "a dict of conditions", op.filter, is_one=isinstance(op.filter, Mapping | None))
         else:
-            for condition in op.match_conditions or ():
-                _check_namespace(condition.path)
+            _check_conditions(op.match_conditions)
             if op.max_depth is not None:
                 _check_count("max_depth", op.max_depth)
     else:
@@ -47,6 +52,28 @@ def check_op(op: Op) -> None:
         raise ValueError(message)  # noqa: TRY004 - as LangGraph's stores
     validate_op_namespace(op)
 
+
+def check_ops(ops: Any) -> None:
+    """Refuse what is no batch of operations."""
+    _check("ops", "several operations", ops, is_one=isinstance(ops, Iterable) and not isinstance(ops, str | bytes))
+
+
+def check_stored(namespace: str, key: str, what: str) -> None:
+    """Refuse names of what is put that a store cannot keep.
+
+    Raises:
+        ValueTypeError: half a character. LimitError: over 4,096 bytes. Facts: path, which names the item.
+
+    """
+    for part, text in (("namespace", namespace), ("key", key)):
+        path = f"{part} of {what} {key[:_NAMED_MAX]!r} in {namespace[:_NAMED_MAX]!r}"
+        size_bytes = len(cbor.encode(text, path=path))
+        if size_bytes > KEY_SIZE_BYTES_MAX:
+            message = f"{path}: {size_bytes} bytes as CBOR, at most {KEY_SIZE_BYTES_MAX} are allowed"
+            raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
+
+
+_NAMED_MAX = 40
 
 _UNITS_US = {"minutes": 60_000_000, "seconds": 1_000_000}
 
@@ -69,6 +96,33 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
         message = f"a time to live is a number of {unit} from 0 to {most}, not {ttl!r}"
         raise ValueError(message)
     return round(ttl * _UNITS_US[unit])
+
+
+def sweep_interval_s(*minutes: Any) -> float:
+    """Return the first interval that is given, in seconds.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    given = next(each for each in minutes if each is not None)
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not is_number or not 0 < given < math.inf:
+        message = f"sweep_interval_minutes is a number of minutes above 0, not {given!r}"
+        raise ValueError(message)
+    return float(min(given * 60, TIMEOUT_MAX))
+
+
+def check_config(name: str, parts: str, config: Any) -> None:
+    """Refuse what is no configuration of LangGraph's.
+
+    Raises:
+        ValueError: it is no dict.
+
+    """
+    if config is not None and not isinstance(config, Mapping):
+        message = f"{name} is a dict of {parts}, not {config!r}"
+        raise ValueError(message)
 
 
 def check_several(argument: str, values: Any) -> None:
@@ -105,6 +159,21 @@ def _check_namespace(namespace: Any) -> None:
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
         message = f"a namespace is a tuple of texts, not {namespace!r}"
         raise InvalidNamespaceError(message)
+
+
+def _check_index(index: Any) -> None:
+    """Refuse a text, each of whose letters would be a path, and what holds no paths."""
+    is_list = isinstance(index, Collection) and not isinstance(index, str | bytes)
+    is_one = index is None or index is False or (is_list and all(isinstance(path, str) for path in index))
+    _check("index", "False, or a list of paths", index, is_one=is_one)
+
+
+def _check_conditions(conditions: Any) -> None:
+    is_list = conditions is None or (isinstance(conditions, Iterable) and not isinstance(conditions, str | bytes))
+    is_one = is_list and all(isinstance(each, MatchCondition) for each in conditions or ())
+    _check("match_conditions", "several of MatchCondition", conditions, is_one=is_one)
+    for condition in conditions or ():
+        _check_namespace(condition.path)
 
 
 def _check_count(argument: str, value: Any) -> None:

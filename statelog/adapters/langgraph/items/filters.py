@@ -8,6 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from statelog.errors import LimitError
+
 Matches = Callable[[Any], bool]
 """Whether a value, or a view of one, is what a filter asks for."""
 
@@ -29,9 +31,14 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
 
     Raises:
         ValueError: an operator there is not, or one of order with something that has none.
+        LimitError: nested deeper than any value is, or a cycle.
 
     """
-    return _compile_members(conditions)
+    try:
+        return _compile_members(conditions)
+    except RecursionError:
+        message = "filter: nested deeper than can be followed, or a cycle"
+        raise LimitError(message, path="filter") from None
 
 
 def _compile_members(conditions: Mapping[str, Any]) -> Matches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -210,4 +211,4 @@ def take(found: Iterator[Found], offset: int, limit: int) -> list[Found]:
     """Return a slice `[offset : offset + limit]`, drawing no more than it takes; negative bounds count from the end."""
     if offset < 0 or limit < 0:
         return list(found)[offset : offset + limit]
-    return list(islice(found, offset, offset + limit))
+    return list(islice(found, min(offset, sys.maxsize), min(offset + limit, sys.maxsize)))

@@ -7,15 +7,20 @@ since: the numbers of puts tell which items those are, whichever process made th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import ensure_embeddings, get_text_at_path, tokenize_path
 
+from statelog.adapters.langgraph.items.asking import check_config
 from statelog.adapters.langgraph.items.changes import recent_key
+from statelog.adapters.langgraph.items.namespaces import to_text
+from statelog.errors import ValueTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from langgraph.store.base import IndexConfig, PutOp
 
@@ -29,6 +34,9 @@ CACHE_SIZE_BYTES_MAX = 512 * 1024 * 1024
 """Matrices in memory, of one object: 80,000 vectors of 1,536 numbers. Those not searched for longest go first."""
 
 _ROWS_MIN = 64
+
+_NAMED_MAX = 40
+"""So much of a text stands in an error."""
 
 _BEST = 256
 """So many rows are sorted at first: most searches ask for fewer."""
@@ -50,17 +58,23 @@ class VectorIndex:
         except ModuleNotFoundError as error:
             message = "semantic search (index=) needs numpy: pip install 'statelog[vectors]'"
             raise ModuleNotFoundError(message, name="numpy") from error
+        check_config("index", "dims, embed and fields", config)
         dims = config.get("dims")
         if isinstance(dims, bool) or not isinstance(dims, int) or dims < 1:
             message = f"index: dims is the length of the vectors that embed gives, not {dims!r}"
             raise ValueError(message)
         fields = config.get("fields")
-        if isinstance(fields, str) or not all(isinstance(field, str) for field in fields or ()):
+        is_several = fields is None or (isinstance(fields, Iterable) and not isinstance(fields, str | bytes))
+        if not is_several or not all(isinstance(field, str) for field in fields or ()):
             message = f"index: fields is a list of paths, not {fields!r}"
             raise ValueError(message)
+        embed = config.get("embed")
+        if not (callable(embed) or isinstance(embed, str | Embeddings)):
+            message = f"index: embed is a function of texts, an Embeddings, or the name of one, not {embed!r}"
+            raise ValueError(message)  # noqa: TRY004 - as for dims and fields
         self._np = np
         self.dims = dims
-        self._embeddings = ensure_embeddings(config.get("embed"))
+        self._embeddings = ensure_embeddings(embed)
         self._fields = [(field, _tokens(field)) for field in fields or ["$"]]
         self._matrices: dict[str, _Matrix] = {}
         self._lock = Lock()
@@ -69,12 +83,12 @@ class VectorIndex:
 
     def embed_queries(self, queries: Sequence[str]) -> dict[str, Any]:
         """Return the vector of each query, of length 1."""
-        return {query: self._unit(self._embeddings.embed_query(query)) for query in queries}
+        return {query: self._unit(self._embeddings.embed_query(query), query) for query in queries}
 
     async def aembed_queries(self, queries: Sequence[str]) -> dict[str, Any]:
         """Return the vector of each query, of length 1."""
         vectors = await asyncio.gather(*[self._embeddings.aembed_query(query) for query in queries])
-        return {query: self._unit(vector) for query, vector in zip(queries, vectors, strict=True)}
+        return {query: self._unit(vector, query) for query, vector in zip(queries, vectors, strict=True)}
 
     def embed_puts(self, ops: Sequence[PutOp]) -> list[Vectors]:
         """Return the vectors of each put, none for a deletion."""
@@ -89,35 +103,52 @@ class VectorIndex:
         return self._assigned(texts, unique, await self._embeddings.aembed_documents(unique) if unique else [])
 
     def _texts(self, op: PutOp) -> dict[str, str]:
-        if op.value is None or op.index is False:
+        if op.index is False or not isinstance(op.value, Mapping):  # a deletion, or what is refused when it is encoded
             return {}
         fields = self._fields if op.index is None else [(field, _tokens(field)) for field in op.index]
         found: dict[str, str] = {}
         for field, tokens in fields:
-            texts = get_text_at_path(op.value, tokens)
+            try:
+                texts = get_text_at_path(op.value, tokens)
+            except (TypeError, ValueError, RecursionError) as error:
+                path = f"{to_text(op.namespace)}.{op.key}"
+                message = f"{path}: {field!r} of it has no text to be embedded: {error}"
+                raise ValueTypeError(message, path=path, type=type(op.value).__name__) from error
             found.update({f"{field}.{at}" if len(texts) > 1 else field: text for at, text in enumerate(texts)})
         return found
 
     def _assigned(
-        self, texts: Sequence[Mapping[str, str]], unique: Sequence[str], vectors: Sequence[Sequence[float]]
+        self, texts: Sequence[Mapping[str, str]], unique: Sequence[str], vectors: Iterable[Sequence[float]]
     ) -> list[Vectors]:
+        if not isinstance(vectors, Iterable):
+            message = f"embed gave {vectors!r} for {len(unique)} texts, not a list of vectors"
+            raise ValueError(message)  # noqa: TRY004 - as for any other number of them
+        vectors = list(vectors)
         if len(vectors) != len(unique):
             message = f"embed gave {len(vectors)} vectors for {len(unique)} texts"
             raise ValueError(message)
-        stored = {text: self._array(vector).tobytes() for text, vector in zip(unique, vectors, strict=True)}
+        stored = {text: self._array(vector, text).tobytes() for text, vector in zip(unique, vectors, strict=True)}
         return [{field: stored[text] for field, text in each.items()} for each in texts]
 
-    def _array(self, vector: Sequence[float]) -> Any:
-        array = self._np.asarray(vector, dtype="<f4")
+    def _array(self, vector: Sequence[float], text: str) -> Any:
+        np = self._np
+        of = f"for the text {text if len(text) <= _NAMED_MAX else text[:_NAMED_MAX] + '...'!r}"
+        try:
+            with np.errstate(over="ignore"):
+                array = np.asarray(vector, dtype="<f4")
+        except (TypeError, ValueError, OverflowError) as error:
+            message = f"embed gave no vector of numbers {of}: {error}"
+            raise ValueError(message) from error
         if array.shape != (self.dims,):
-            message = f"embed gave a vector of shape {array.shape}, index says dims={self.dims}"
+            message = f"embed gave a vector of shape {array.shape} {of}, index says dims={self.dims}"
+            raise ValueError(message)
+        if not np.isfinite(array).all():
+            message = f"embed gave a vector with NaN or more than float32 holds {of}"
             raise ValueError(message)
         return array
 
-    def _unit(self, vector: Sequence[float]) -> Any:
-        array = self._array(vector)
-        norm = self._np.linalg.norm(array)
-        return array / norm if norm else array
+    def _unit(self, vector: Sequence[float], text: str) -> Any:
+        return _of_length_1(self._np, self._array(vector, text))
 
     # --- ranking --------------------------------------------------------------------
 
@@ -180,7 +211,7 @@ class VectorIndex:
             return None
         line = reader.line
         if held is None or held.line != line or held.number > reader.last_number or held.is_mostly_dead(len(stored)):
-            held = _Matrix(self._np, self.dims)
+            held = _Matrix(self._np, self.dims, namespace)
             held.line = line
             numbers = {key: entry["number"] for key, entry in reader.of("items", namespace).items()}
             for key, vectors in stored.items():
@@ -212,8 +243,9 @@ class VectorIndex:
 class _Matrix:
     """The vectors of one namespace, of length 1, and whose they are; also of items deleted since, as callers find."""
 
-    def __init__(self, np: Any, dims: int) -> None:
+    def __init__(self, np: Any, dims: int, namespace: str) -> None:
         self._np = np
+        self._namespace = namespace
         self._rows = np.zeros((_ROWS_MIN, dims), dtype=np.float32)
         self._keys: list[str] = []
         self._numbers = np.zeros(_ROWS_MIN, dtype=np.int64)
@@ -248,10 +280,12 @@ class _Matrix:
             vector = np.frombuffer(stored, dtype="<f4")
             if vector.shape != self._rows.shape[1:]:
                 dims = self._rows.shape[1]
-                message = f"a vector of {len(vector)} numbers is stored, index says dims={dims}: put the items anew"
+                message = (
+                    f"item {key!r} of namespace {self._namespace!r} has a vector of {len(vector)} numbers, index says"
+                    f" dims={dims}: put it anew"
+                )
                 raise ValueError(message)
-            norm = np.linalg.norm(vector)
-            self._rows[row] = vector / norm if norm else vector
+            self._rows[row] = _of_length_1(np, vector)
             self._keys.append(key)
             self._numbers[row] = number
             self._rows_of.setdefault(key, []).append(row)
@@ -263,6 +297,13 @@ class _Matrix:
         """
         count = len(self._keys)  # `@` adds up some rows in another order: equal vectors would not be equally similar
         return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self._keys
+
+
+def _of_length_1(np: Any, vector: Any) -> Any:
+    """Return a vector of float32 in its direction; zeros have none."""
+    wide = vector.astype("<f8")  # in which the squares of no float32 are too large, or too small
+    norm = np.linalg.norm(wide)
+    return (wide / norm).astype("<f4") if norm else vector
 
 
 def _tokens(field: str) -> Any:
