@@ -7,10 +7,9 @@ one is its parent, and on a new branch if its parent has a successor already.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog import items, kernels
+from statelog import kernels
 from statelog.branches import no_branch
 from statelog.checkpoint import Checkpoint, read_head
 from statelog.errors import CheckpointNotFoundError, ConflictError
@@ -24,9 +23,7 @@ from statelog.log.retention import POLICY_STEP_VERSIONS
 from statelog.log.step import NO_ROOT
 from statelog.snapshot import Snapshot
 from statelog.targets import find_named, head_at
-from statelog.tree.node import ROOT
-from statelog.tree.tree import Tree
-from statelog.views import MapView
+from statelog.twins import held_leaves, leaves, of_successors, state_of
 from statelog.writes import check_thread_id, encode_metadata, written_item
 
 if TYPE_CHECKING:
@@ -35,8 +32,10 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.writer import Write
     from statelog.session import Outcome, Session
+    from statelog.twins import Twins
+    from statelog.views import MapView
 
-__all__ = ["LineHead", "Lineage", "Twins"]
+__all__ = ["LineHead", "Lineage"]
 
 _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
@@ -45,16 +44,6 @@ _PARENTS_MAX = 64
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
-
-
-class Twins(NamedTuple):
-    """Where items may lie already that a commit writes: in lists of a branch's head, and of earlier checkpoints."""
-
-    branch: str
-    ranges: Sequence[tuple[str, str]]
-    """Of the branch's channels, downwards."""
-    held: Sequence[tuple[Checkpoint, str]] = ()
-    """Checkpoints that may be there still, and channels of them."""
 
 
 class LineHead(NamedTuple):
@@ -147,7 +136,7 @@ class Lineage:
                 written=written,
                 expected_version=None,
                 checkpoint_id=None if is_taken else id,
-                known=() if twins is None else _leaves(batch, thread, twins),
+                known=() if twins is None else leaves(batch, thread, twins),
             )
             if is_taken:
                 writer.tag(batch, thread, id, head.event.lsn)
@@ -205,7 +194,7 @@ class Lineage:
                 written=written_item(made),
                 expected_version=None,
                 checkpoint_id=None,
-                known=[*_of_successors(batch, followed), *_held_leaves(batch, thread, held)],
+                known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
             )
 
         made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
@@ -309,7 +298,7 @@ class Lineage:
         if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
             return number
         if refused is not None and any(
-            (last := _last_commit(batch, thread, each, version)) is not None and refused(_state(batch, last))
+            (last := _last_commit(batch, thread, each, version)) is not None and refused(state_of(batch, last))
             for each in (head, *_heads_from(batch, thread, place))
         ):
             actual = head.event.version
@@ -415,34 +404,6 @@ def _thread_at_head(batch: Batch, parent: Checkpoint) -> int | None:
     return parent.place[0] if head is not None and head.event.lsn == parent.lsn else None
 
 
-def _leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
-    number = batch.view.branch_number(thread, twins.branch)
-    head = None if number is None else batch.head(thread, number)
-    found: list[tuple[bytes, int, int]] = []
-    if head is not None:
-        state = _state(batch, head)
-        between = partial(items.keys_between, state) if len(twins.ranges) == 1 else items.Ranges(state).between
-        for first, last in twins.ranges:
-            for stored in between(first, last).values():
-                found += items.leaves(stored)
-    return found + _held_leaves(batch, thread, twins.held)
-
-
-def _held_leaves(batch: Batch, thread: int, held: Sequence[tuple[Checkpoint, str]]) -> list[tuple[bytes, int, int]]:
-    found: list[tuple[bytes, int, int]] = []
-    for checkpoint, channel in held:
-        head = head_at(batch.view, thread, checkpoint.lsn)
-        value = None if head is None else items.get(_state(batch, head), channel)
-        found += () if value is None else items.leaves(value)
-    return found
-
-
-def _state(batch: Batch, head: Head) -> MapView:
-    event = head.event
-    workspace = batch.reader()
-    return MapView(Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)))
-
-
 def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:
     """Return the heads of the branches that begin at a branch's version."""
     rows = [row for row in batch.view.branches(thread) if (row.parent, row.base_version) == place]
@@ -456,20 +417,6 @@ def _last_commit(batch: Batch, thread: int, head: Head, above: int) -> Head | No
         branch, version = found.event.branch, found.event.version
         found = read_head(batch.view, thread, branch, batch.view.previous_version(thread, branch, version - 1))
     return None if found is None or found.event.version <= above else found
-
-
-def _of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of what the heads have stored that come right after some checkpoints."""
-    found: list[tuple[bytes, int, int]] = []
-    for parent in followed:
-        head = batch.memory.heads.get(parent.place)
-        event = None if head is None else head.event
-        if event is None or (event.parent_branch, event.parent_version) != (parent.place[1], parent.version):
-            continue
-        record = batch.get_log(event.lsn)
-        rows = {} if record is None else kernels.record_rows(record)
-        found += [(row[1], event.lsn, number) for number, row in rows.items()]
-    return found
 
 
 def _free_name(batch: Batch, thread: int, name: str) -> str:

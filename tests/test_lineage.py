@@ -13,7 +13,8 @@ import statelog
 from statelog import items
 from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError, UsageError
 from statelog.format import cbor
-from statelog.lineage import Lineage, Twins
+from statelog.lineage import Lineage
+from statelog.twins import Twins
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from statelog.adapters.langgraph.reading import decode_checkpoint, decode_own, f
 from statelog.adapters.langgraph.still import begins, freeze_all, joined, still
 from statelog.adapters.langgraph.unchanged import common_ends
 from statelog.adapters.langgraph.values import is_snapshot, pack
-from statelog.lineage import Twins
+from statelog.twins import Twins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
