@@ -7,6 +7,7 @@ one is its parent, and on a new branch if its parent has a successor already.
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
@@ -381,6 +382,41 @@ class Lineage:
                 page.append(head)
                 version -= 1
         return [self._wrap(head) for head in page]
+
+    def has_lines(self, prefix: str, count: int) -> bool:
+        """Whether there are so many branches, or more, whose names begin with `prefix`."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return False
+            found = view.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
+            return sum(1 for _row in islice(found, count)) == count
+
+    def ids_below(self, prefix: str, below: str, limit: int) -> list[tuple[str, int]]:
+        """Return at most `limit` ids that checkpoints were given first, greatest first, with their LSNs.
+
+        Args:
+            prefix: what they begin with.
+            below: only those below it, if it is not empty; it begins with the prefix, and is ASCII.
+            limit: how many.
+
+        """
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return []
+            all_ids = keys.encode_checkpoint_id_key(thread, "")
+            start = keys.encode_checkpoint_id_key(thread, below) if below else b""
+            found = view.transaction.scan_index(all_ids + prefix.encode(), start=start, reverse=True)
+            pairs = islice((pair for pair in found if pair[0] != start), limit)
+            return [(key[len(all_ids) :].decode(), keys.decode_lsn(payload)) for key, payload in pairs]
+
+    def at(self, lsn: int) -> Checkpoint | None:
+        """Return the checkpoint in a record; None if it is another thread's, or has expired."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            head = None if thread is None else head_at(view, thread, lsn)
+        return None if head is None else self._wrap(head)
 
     def superseded(self) -> dict[str, int]:
         """Return the LSN of the checkpoint that counts, by each id that was committed more than once."""

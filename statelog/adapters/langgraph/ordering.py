@@ -2,6 +2,7 @@
 
 A line is read from its end. What is still to be read of it has no greater id than `Own.latest` of what was read last:
 so a checkpoint may be given out once no line has more to come above it. Ids mostly ascend, and then that is at once.
+A namespace of many lines is drawn by the index of ids (`by_ids.py`), where that has its order.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog.adapters.langgraph.by_ids import ByIds, OutOfOrderError
 from statelog.adapters.langgraph.names import WRITES_BRANCH, Place, checkpoint_name, is_of_line, line_name
 from statelog.adapters.langgraph.reading import decode_own, is_hidden, kept_item, writes_state
 from statelog.errors import BranchNotFoundError
@@ -53,37 +55,61 @@ class Ordered:
 
     def __init__(self, codec: Codec, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._codec = codec
-        line = None if namespace is None else line_name(namespace)
+        self._namespace = namespace
+        self._before = before
+        self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
+        self._moment = lineage
+        self._pending = writes_state(lineage)
+        self._lines: list[_Line] = []
+        self._by_ids: ByIds | None = None
+        if namespace is not None and ByIds.serves(lineage, namespace, before):
+            self._by_ids = ByIds(namespace, before)
+        else:
+            self._begin_lines(lineage)
+
+    def _begin_lines(self, lineage: Lineage) -> None:
+        line = None if self._namespace is None else line_name(self._namespace)
         self._lines = [
             _Line(head.branch, head.checkpoint)
             for head in lineage.heads(line or "")
             if head.branch != WRITES_BRANCH and (line is None or is_of_line(head.branch, line))
         ]
-        self._before = before
-        self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
-        self._moment = lineage
-        self._pending = writes_state(lineage)
 
     def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[Found]:
         """Yield at most `count` more; `hidden`: also those that were removed."""
-        superseded = lineage.superseded()
         if lineage is not self._moment:
             self._moment, self._pending = lineage, writes_state(lineage)
             for line in self._lines:
                 line.page = []
-        while count > 0:
+        for own, checkpoint in self._draw_all(lineage, count) if count > 0 else ():
+            place = Place(lineage.id, own.namespace, own.id)
+            if hidden or not is_hidden(self._pending, place):
+                yield Found(place, checkpoint, own, self._pending)
+                count -= 1
+                if count <= 0:
+                    return
+
+    def _draw_all(self, lineage: Lineage, count: int) -> Iterator[tuple[Own, Checkpoint]]:
+        if self._by_ids is not None:
+            try:
+                for own, checkpoint in self._by_ids.draw(self._codec, lineage):
+                    self._before = own.id
+                    yield own, checkpoint
+            except OutOfOrderError:
+                self._by_ids = None
+                self._begin_lines(lineage)
+            else:
+                return
+        superseded = lineage.superseded()
+        while True:
             self._read_on(lineage, superseded, count)
             if not self._heap:
                 return
-            id, _lsn, branch, own, read, moment = heapq.heappop(self._heap)
-            place = Place(lineage.id, own.namespace, id.text)
-            if not hidden and is_hidden(self._pending, place):
-                continue
+            _id, _lsn, branch, own, read, moment = heapq.heappop(self._heap)
             stays = moment is lineage and lineage.is_of_one_moment
-            checkpoint = read if stays else _still_there(lineage, branch, read)
-            if checkpoint is not None:
-                yield Found(place, checkpoint, own, self._pending)
-                count -= 1
+            found = read if stays else _still_there(lineage, branch, read)
+            if found is not None:
+                yield own, found
 
     def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
         """Read lines until the greatest id on the heap is the next."""

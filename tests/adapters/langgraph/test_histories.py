@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
-from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph import StatelogSaver, by_ids
 
 
 class Patient(InMemorySaver):
@@ -32,9 +33,10 @@ class Patient(InMemorySaver):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(puts | puts | put_writes, max_size=14), filters)
-def test_answers_are_those_of_an_in_memory_saver(history, wanted):
+@given(st.lists(puts | puts | put_writes, max_size=14), filters, st.sampled_from([0, by_ids.FEW_LINES]))
+def test_answers_are_those_of_an_in_memory_saver(history, wanted, few_lines):
     with (
+        patch.object(by_ids, "FEW_LINES", few_lines),
         tempfile.TemporaryDirectory() as folder,
         StatelogSaver.open(Path(folder) / "s", durability="interval") as saver,
     ):
