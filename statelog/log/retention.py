@@ -119,6 +119,8 @@ class Collector:
         """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
         self._branches = 0
         self._pins: frozenset[int] = frozenset()
+        self._keeps_made: tuple[int, Policy, _Keeps] | None = None
+        """What is kept when a certain record is the store's last."""
 
     @property
     def marked(self) -> int:
@@ -140,9 +142,23 @@ class Collector:
             else:
                 return
 
+    def _keeps(self, view: View) -> _Keeps:
+        """Return what is kept now.
+
+        It follows from what was committed, and from the time: while nothing is, a version that was kept stays so.
+        """
+        lsn = view.transaction.last_lsn()
+        made = self._keeps_made
+        if made is None or made[0] != lsn or made[1] is not self.policy:
+            made = self._keeps_made = (lsn, self.policy, _Keeps(view, self._thread, self.policy, self._pinned))
+        return made[2]
+
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
         """Yield what is to be marked besides what was: of later versions, and of those that are kept only now."""
-        keeps = _Keeps(view, self._thread, self.policy, self._pinned)
+        keeps = self._keeps(view)
+        yield from _borrowed_nodes(view, self._thread)
+        if self._seen == view.transaction.last_lsn():
+            return
         # A branch keeps versions behind the one it leaves at: then all are looked at again.
         after = self._seen if len(keeps.branches) == self._branches else 0
         for row in keeps.branches:
@@ -153,7 +169,6 @@ class Collector:
         for lsn in keeps.pins - self._pins:
             if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
                 yield _root(view, lsn)
-        yield from _borrowed_nodes(view, self._thread)
         self._seen = view.transaction.last_lsn()
         self._branches = len(keeps.branches)
         self._pins = frozenset(keeps.pins)
@@ -214,7 +229,7 @@ class Collector:
 
     def _still_to_go(self, view: View, versions: Sequence[_Version]) -> Iterator[_Version]:
         """Yield those of some versions that nobody has expired, tagged or forked from meanwhile."""
-        keeps = _Keeps(view, self._thread, self.policy, self._pinned)
+        keeps = self._keeps(view)
         for version in versions:
             entry = view.entry(self._thread, version.branch, version.version)
             if entry is not None and entry.lsn == version.lsn and not keeps(version, entry.time_us):
