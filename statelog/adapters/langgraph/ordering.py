@@ -49,6 +49,12 @@ class _Line:
         """None is equal either."""
         self.page = [head]
 
+    def __lt__(self, other: _Line) -> bool:
+        """Whether it is to be read before another: nothing is known of what it has yet, or something greater."""
+        if self.bound != other.bound:
+            return not self.bound or (self.bound > other.bound and other.bound != "")
+        return other.is_below_bound and not self.is_below_bound
+
 
 class Ordered:
     """Draws checkpoints in order, some at a time, each time from the store as it is then."""
@@ -61,6 +67,7 @@ class Ordered:
         self._moment = lineage
         self._pending = writes_state(lineage)
         self._lines: list[_Line] = []
+        """A heap, of those that have not been read to their beginnings."""
         self._by_ids: ByIds | None = None
         if namespace is not None and ByIds.serves(lineage, namespace, before):
             self._by_ids = ByIds(namespace, before)
@@ -113,13 +120,13 @@ class Ordered:
 
     def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
         """Read lines until the greatest id on the heap is the next."""
-        while True:
-            top = self._heap[0][0].text if self._heap else None
-            behind = [line for line in self._lines if not line.is_done and _may_exceed(line, top)]
-            if not behind:
-                return
-            for line in behind:
-                self._step(lineage, line, superseded, count)
+        lines = self._lines
+        while lines and _may_exceed(lines[0], self._heap[0][0].text if self._heap else None):
+            self._step(lineage, lines[0], superseded, count)
+            if lines[0].is_done:
+                heapq.heappop(lines)
+            else:
+                heapq.heapreplace(lines, lines[0])
 
     def _step(self, lineage: Lineage, line: _Line, superseded: dict[str, int], count: int) -> None:
         """Read one version of a line."""
