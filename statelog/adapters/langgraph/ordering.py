@@ -155,7 +155,10 @@ class Ordered:
 
 def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint | None:
     """Return a checkpoint that was read at an earlier moment as it is now, None if it is gone."""
-    found = lineage.versions(branch, read.version + 1, 1)
+    try:
+        found = lineage.versions(branch, read.version + 1, 1)
+    except BranchNotFoundError:  # the thread was deleted
+        return None
     return found[0] if found and found[0].version == read.version else None
 
 

@@ -166,3 +166,16 @@ def test_lines_are_read_where_a_name_comes_between_that_has_no_order(saver):
     assert ids == sorted({*ids}, reverse=True)
     assert (len(ids), "1eff0050-odd~id" in ids) == (102, True)
     assert [each.metadata["run_id"] for each in found if "1eff0040" in each.checkpoint["id"]] == ["again"]
+
+
+@pytest.mark.parametrize("few_lines", [0, 1 << 30])
+@pytest.mark.parametrize("drawn", [0, 1, 9])
+def test_a_list_ends_where_its_thread_is_deleted_meanwhile(saver, few_lines, drawn):
+    fork(saver, 40)
+    with patch.object(by_ids, "FEW_LINES", few_lines):
+        listed = saver.list(config("t", ""))
+        found = [next(listed) for _ in range(drawn)]
+        saver.delete_thread("t")
+        found += listed
+    assert len(found) <= 16  # those of a page that was read before
+    assert [each.checkpoint["id"] for each in found] == sorted((each.checkpoint["id"] for each in found), reverse=True)

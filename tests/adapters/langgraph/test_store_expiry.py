@@ -176,13 +176,13 @@ def test_a_policy_that_was_chosen_is_left(store, clock):
 
 def test_the_sweeper_sweeps_until_it_is_stopped(path):
     with StatelogStore.open(path, ttl={"sweep_interval_minutes": 0.001}) as memory:
-        memory.put(SPACE, "a", {"n": 1}, ttl=0)
+        memory.put(SPACE, "a", {"n": 1}, ttl=0.0001)
+        before = memory.store.last_lsn
         memory.start_ttl_sweeper()
         memory.start_ttl_sweeper()
         assert sum(thread.name == "statelog-ttl" for thread in threading.enumerate()) == 1
-        for record in memory.store.log(after=memory.store.last_lsn, follow=True, timeout_s=20):
-            assert record.thread_id == STORE_THREAD_ID
-            break
+        swept = next(memory.store.log(after=before, follow=True, timeout_s=20))
+        assert swept.thread_id == STORE_THREAD_ID
         assert memory.stop_ttl_sweeper()
         assert state_of(memory)["items"] == {}
         assert memory.stop_ttl_sweeper(timeout=1)
