@@ -102,8 +102,8 @@ def id_before(before: RunnableConfig | None) -> str:
     if before is None:
         return ""
     configurable = before.get("configurable") if hasattr(before, "get") else None
-    id = (configurable or {}).get("checkpoint_id") or ""
-    if configurable is None or not isinstance(id, str):
+    id = configurable.get("checkpoint_id") or "" if isinstance(configurable, Mapping) else None
+    if not isinstance(id, str):
         message = f"before is a config, whose configurable.checkpoint_id is a text, not {before!r}"
         raise UsageError(message, argument="before", value=before)
     return id

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog.errors import UsageError
 from statelog.kernels.objects import spell_digest, uuid_time
 from statelog.limits import NAME_SIZE_BYTES_MAX
+from statelog.writes import check_thread_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,8 @@ def thread_id_of(thread_id: Any) -> str:
     """Return the id a thread has in the store.
 
     Raises:
-        UsageError: it is one of those kept for items and the cache, or nothing that names a thread.
+        UsageError: it is one of those kept for items and the cache, or nothing that names a thread. LimitError: it is
+            too long.
 
     """
     if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
@@ -115,7 +117,9 @@ def thread_id_of(thread_id: Any) -> str:
     if thread_id in _KEPT_THREADS:
         message = f"thread_id {thread_id!r} is kept for StatelogStore and StatelogCache"
         raise UsageError(message, argument="thread_id", value=thread_id)
-    return str(thread_id)
+    text = str(thread_id)
+    check_thread_id(text)
+    return text
 
 
 def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:

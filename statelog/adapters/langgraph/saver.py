@@ -431,8 +431,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
-        decoded = self._decoded.by(self._codec)
-        wanted = asking.several("channels", channels)
+        wanted, decoded = asking.several("channels", channels), self._decoded.by(self._codec)
+        asking.check_open(self.store)
         return delta_history(self.store, decoded, self._parts, place_of(config), wanted) if wanted else {}
 
     # --- async: the same, on OS threads of the saver's own ------------------------------

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.errors import ClosedError, ValueTypeError
+from statelog.errors import ClosedError, LimitError, ValueTypeError
 
 NAMED = {"configurable": {"thread_id": "n", "checkpoint_ns": ""}}
 FOLLOWED = {"configurable": {"thread_id": "n", "checkpoint_ns": "", "checkpoint_id": "c"}}
@@ -47,6 +47,8 @@ def saver(tmp_path):
         ("limit", lambda saver: list(saver.list(NAMED, limit="3"))),
         ("limit", lambda saver: list(saver.list(NAMED, limit=1.5))),
         ("before", lambda saver: list(saver.list(NAMED, before="x"))),
+        ("before", lambda saver: list(saver.list(NAMED, before={"configurable": 5}))),
+        ("before", lambda saver: list(saver.list(NAMED, before={"configurable": "x"}))),
         ("before", lambda saver: list(saver.list(NAMED, before={"configurable": {"checkpoint_id": 5}}))),
         ("thread_id", lambda saver: list(saver.list("x"))),
         ("thread_id", lambda saver: list(saver.list(5))),
@@ -119,13 +121,22 @@ def test_of_a_value_that_the_serialiser_refuses_it_is_said_which_part(saver, pat
     "call",
     [
         lambda saver: saver.prune([]),
+        lambda saver: saver.get_delta_channel_history(config=NAMED, channels=[]),
         lambda saver: saver.prune([], strategy="delete"),
         lambda saver: saver.delete_for_runs([]),
         lambda saver: saver.put_writes(FOLLOWED, [], "t"),
     ],
 )
 def test_a_closed_saver_refuses_also_to_do_nothing(saver, call):
-    assert call(saver) is None
+    assert not call(saver)
     saver.store.close()
     with pytest.raises(ClosedError, match="closed"):
         call(saver)
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 500, "\ud800", None])
+@pytest.mark.parametrize("strategy", ["keep_latest", "delete"])
+def test_threads_are_pruned_together_or_not_at_all(saver, bad, strategy):
+    with pytest.raises((UsageError, LimitError)):
+        saver.prune(["n", bad], strategy=strategy)
+    assert len(list(saver.list(None))) == 3
