@@ -33,7 +33,6 @@ class ByIds:
 
     def __init__(self, namespace: str, before: str) -> None:
         """Draw those of a namespace, below an id if one is given."""
-        self._namespace = namespace
         self._prefix = checkpoint_name(namespace, "-")[:-1]
         self._below = f"{self._prefix}{before}" if before else ""
 

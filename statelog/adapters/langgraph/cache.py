@@ -149,11 +149,12 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             check_entry(entry)
             (namespace, key), (value, ttl) = full_key, entry
             expires_in_us = ttl_us(ttl, "seconds")
-            check_stored(_text(namespace), key, "entry")
+            text = _text(namespace)
+            check_stored(text, key, "entry")
             path = f"{'.'.join(namespace)}.{key}"
             encoding, data = Codec(self.serde).dump(value, path)
             item = Encoded(data, path=path)
-            rows[_text(namespace), key] = encoding, item, None if expires_in_us is None else now_us + expires_in_us
+            rows[text, key] = encoding, item, None if expires_in_us is None else now_us + expires_in_us
 
         def change(state: State) -> None:
             for (namespace, key), row in rows.items():

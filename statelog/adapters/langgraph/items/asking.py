@@ -18,9 +18,8 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from statelog.errors import LimitError, UsageError
+from statelog.errors import UsageError
 from statelog.format import cbor
-from statelog.limits import KEY_SIZE_BYTES_MAX
 
 
 def check_op(op: Op) -> None:
@@ -66,11 +65,7 @@ def check_stored(namespace: str, key: str, what: str) -> None:
 
     """
     for part, text in (("namespace", namespace), ("key", key)):
-        path = f"{part} of {what} {key[:_NAMED_MAX]!r} in {namespace[:_NAMED_MAX]!r}"
-        size_bytes = len(cbor.encode(text, path=path))
-        if size_bytes > KEY_SIZE_BYTES_MAX:
-            message = f"{path}: {size_bytes} bytes as CBOR, at most {KEY_SIZE_BYTES_MAX} are allowed"
-            raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
+        cbor.encode({text: None}, path=f"{part} of {what} {key[:_NAMED_MAX]!r} in {namespace[:_NAMED_MAX]!r}")
 
 
 _NAMED_MAX = 40
