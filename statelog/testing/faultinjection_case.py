@@ -28,7 +28,7 @@ from statelog.testing.powerloss.oracle import AFTER, Expectation, Lane, remove_a
 from statelog.testing.powerloss.recorder import Recording, log_directory
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, mark
 from statelog.testing.powerloss.trace import Mark, read_trace
-from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, STORE_NAME, Session, thread_ids
+from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, STORE_NAME, Session, gradual_steps, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -328,7 +328,8 @@ class _Run:
         start = next((at for at, event in enumerate(trace.events, 1) if event in told), len(trace.events))
         steps = tuple(contents for contents in self._contents if contents is not None)
         workload = self._case.workload
-        lane = Lane(None, steps, refused=frozenset(self._failed))
+        gradual = gradual_steps(workload.lanes[0][: len(steps) - 1])
+        lane = Lane(None, steps, gradual, refused=frozenset(self._failed))
         expectation = Expectation((lane,), None, ignored=_MINE)
         task = Task(Path(), start, len(trace.events) + 1, 0, 3, self._case.rounds, 0, None)
         tally = Examiner(Recording(workload, trace, expectation), depth=1).run(task)

@@ -72,6 +72,13 @@ def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(r
     assert not result.closed
 
 
+def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_begun(run_case):
+    result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=2), rounds=2)
+    assert result.problem == ""
+    assert result.strikes == 1
+    assert result.images > 0
+
+
 @pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
 def test_after_a_failed_flush_of_a_steady_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
     """What the page cache holds is not to be believed then; the workload opens the store again before its last step."""

@@ -36,6 +36,7 @@ from statelog.testing.powerloss.workloads import (
     Refused,
     Session,
     Workload,
+    gradual_steps,
     thread_ids,
 )
 
@@ -217,9 +218,8 @@ def _do_lane(
             model = _do_to_model(step, model, workload)
         if model is not None:
             assert_matches(session.store, model)
-    gradual = frozenset(position for position, step in enumerate(steps, 1) if isinstance(step, GRADUAL))
     refused_steps = frozenset(position for position, step in enumerate(steps, 1) if isinstance(step, Refused))
-    return Lane(threads, tuple(contents), gradual, refused_steps)
+    return Lane(threads, tuple(contents), gradual_steps(steps), refused_steps)
 
 
 def _do_waiting(session: Session, workload: Workload, path: Path) -> Lane:

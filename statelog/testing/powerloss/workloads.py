@@ -30,7 +30,7 @@ from statelog.testing.history import (
 from statelog.testing.powerloss import openings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statelog.store import Store
     from statelog.testing.history import Target
@@ -125,6 +125,12 @@ Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Imp
 
 GRADUAL = (Retain, Import)
 """Steps in several transactions; cut short, they are done again, and then there whole."""
+
+
+def gradual_steps(steps: Iterable[Step]) -> frozenset[int]:
+    """Return the numbers, from one, of those that may be found half done."""
+    return frozenset(number for number, step in enumerate(steps, 1) if isinstance(step, GRADUAL))
+
 
 FLUSHED = (Flush, Reopen, Compact)
 """Steps after which all that was committed before is durable, whatever the durability."""
