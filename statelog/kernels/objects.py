@@ -51,10 +51,17 @@ pack_array: Callable[[bytes, list[str | bytes | None]], bytes | None] = objects.
 """Returns the item of a codec's value (its prefix) whose payload is a msgpack array: of texts, None as nil, and bytes
 that are msgpack already. None of texts that are no UTF-8, of other types, and of more than some 100 KB."""
 
-plain_writes: Callable[[str, str, list[Any], dict[str, int]], list[str | bytes | None] | None] = objects.plain_writes
+plain_item: Callable[[bytes, object, int], bytes | None] = objects.plain_item
+"""Returns the item of a codec's value whose payload is a value in msgpack: (prefix, value, how many bytes on average
+the items of a list have that is split). Of a text, a bool, a number of 64 bits, of a list or a dict with texts for keys
+of such and None, up to some depth and 16 KB; None of anything else, and of a list to be split, as an empty one is."""
+
+plain_writes: Callable[
+    [str, str, list[Any], dict[str, int], tuple[str, bytes], int], list[str | bytes | None] | None
+] = objects.plain_writes
 """Returns the header of what a task has written (`adapters.langgraph.bundles`): (its id, its path, pairs of a channel
-and a value, channels with numbers of their own). None where there is one of these, or a value that is no text or number
-of 64 bits."""
+and a value, channels with numbers of their own, what stands for None, the last argument of `plain_item`). None where
+there is one of these channels, or a value that `plain_item` does not take."""
 
 spell_digest: Callable[[bytes, bytes, tuple[str, ...]], str | None] = objects.spell_digest
 """Returns bytes, and 64 bits of a digest of texts, in digits that sort: (16 bytes that set the digest apart, bytes,

@@ -11,6 +11,7 @@ from statelog import items
 from statelog.adapters.langgraph.asking import pair_of, several
 from statelog.adapters.langgraph.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.names import WRITES_BRANCH, channel_name, checkpoint_prefix, group_name, write_name
+from statelog.adapters.langgraph.values import NONE_WRITE, SPLIT_SIZE_BYTES_MIN
 from statelog.errors import UsageError
 from statelog.kernels.objects import plain_writes
 
@@ -66,14 +67,15 @@ def pending(
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = checkpoint_prefix(place.namespace, place.id)
-    if codec.proves and type(writes) is list:
-        header = plain_writes(task_id, task_path, writes, WRITES_IDX_MAP)
+    given = writes if type(writes) is list else several("writes", writes)  # of LangGraph's it is a deque
+    if codec.proves:
+        header = plain_writes(task_id, task_path, given, WRITES_IDX_MAP, NONE_WRITE, SPLIT_SIZE_BYTES_MIN)
         if header is not None:
             return _new(Pending, (prefix, _new(Encoded, (header, [])), [], followed, ()))
     what = f"task {task_id!r}"
     together, made = [], []
     held: list[tuple[Checkpoint, str]] = []
-    for number, write in enumerate(writes if type(writes) is list else several("writes", writes)):
+    for number, write in enumerate(given):
         is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
         channel, value = write if is_pair else pair_of(write)
         index = WRITES_IDX_MAP.get(channel, number)

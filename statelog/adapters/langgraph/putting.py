@@ -18,7 +18,7 @@ from statelog.adapters.langgraph.ordering import Ordered
 from statelog.adapters.langgraph.reading import decode_checkpoint, decode_own, find_place, kept_item
 from statelog.adapters.langgraph.still import begins, freeze_all, joined, still
 from statelog.adapters.langgraph.unchanged import common_ends
-from statelog.adapters.langgraph.values import is_snapshot, pack
+from statelog.adapters.langgraph.values import is_snapshot
 from statelog.twins import Twins
 
 if TYPE_CHECKING:
@@ -231,9 +231,8 @@ def value_writes(
             if channel in values:
                 left.discard(name)
                 value = values[channel]
-                plain = codec.pack_plain(value)
-                if plain is not None:
-                    item = pack(plain)
+                item = codec.plain_item(value)
+                if item is not None:
                     if channels.get(name) != item:
                         writes.append(items.put(name, item))
                     continue

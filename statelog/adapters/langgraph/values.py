@@ -13,7 +13,7 @@ from statelog.adapters.packed import MSGPACK, SNAPSHOT, Packed, Serialised
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
-from statelog.kernels.objects import pack_array
+from statelog.kernels.objects import pack_array, plain_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ _PREFIX = items.codec_prefix(MSGPACK)
 _SHORT_PREFIXES_NUMBER = 256
 _SHORT_PREFIXES = tuple(items.wrap(_PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
 """By the size of what follows."""
-_SPLIT_SIZE_BYTES_MIN = 32
+SPLIT_SIZE_BYTES_MIN = 32
 """A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
 
 _ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
@@ -106,7 +106,7 @@ def is_packed(item: bytes) -> bool:
 def split_list(data: bytes) -> list[bytes] | None:
     """Return the items of a list that is worth splitting, None of anything else."""
     parts = split_array(data) if data and data[0] in _ARRAYS else None
-    return None if parts is None or len(data) < _SPLIT_SIZE_BYTES_MIN * len(parts) else parts
+    return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
 
 def _snapshot_head(size: int) -> bytes:
@@ -160,6 +160,12 @@ class Codec:
         if type(serde) is not JsonPlusSerializer or not _METHODS.isdisjoint(serde.__dict__):
             return False
         return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
+
+    def plain_item(self, value: Any) -> bytes | None:
+        """Return the item of what needs no serialiser, as `encode` does; None of any other value."""
+        if not self.proves:
+            return None
+        return _NONE_ITEM if value is None else plain_item(_PREFIX, value, SPLIT_SIZE_BYTES_MIN)
 
     def pack_plain(self, value: Any) -> bytes | None:
         """Return in msgpack what needs no serialiser; None of any other value."""
@@ -378,6 +384,15 @@ def unpack_text(item: bytes) -> str | None:
 def pack_bytes(data: bytes) -> bytes:
     """Return bytes in msgpack."""
     return b"\xc6" + len(data).to_bytes(4, "big") + data
+
+
+def _none() -> tuple[bytes, tuple[str, bytes]]:
+    kind, data = JsonPlusSerializer().dumps_typed(None)
+    return cbor.encode(Serialised(kind, data)), (kind, pack_bytes(data))
+
+
+_NONE_ITEM, NONE_WRITE = _none()
+"""What LangGraph's serialiser makes of None: as an item, and as form and data of a task's write."""
 
 
 def unpack_bytes(item: bytes) -> bytes:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections import deque
+from typing import Annotated, TypedDict
+
 import pytest
 
 pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
@@ -13,6 +17,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import END, START, StateGraph
 
 from statelog import items
 from statelog.adapters.langgraph import StatelogSaver
@@ -25,7 +30,8 @@ from statelog.adapters.langgraph.bundles import (
     join_bundles,
     read_bundle,
 )
-from statelog.adapters.langgraph.names import WRITES_BRANCH, place_of, write_name, writes_prefix
+from statelog.adapters.langgraph.names import WRITES_BRANCH, Place, place_of, write_name, writes_prefix
+from statelog.adapters.langgraph.pending import pending
 from statelog.adapters.langgraph.reading import decode_writes
 from statelog.adapters.langgraph.values import Codec, pack, pack_bytes, pack_parts, pack_text
 from statelog.kernels.msgpack import join_array
@@ -128,6 +134,51 @@ def test_what_is_stored_by_itself_comes_back(found, task, path):
     item = encode_alone(encoded(*found, task=task, path=path))
     assert decode(item) == expected((task, path, found))
     assert decode_bundles(read_bundle(item))[1]
+
+
+nested_values = st.recursive(
+    values, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner), max_leaves=12
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "__error__"]), nested_values), min_size=1, max_size=6))
+def test_plain_writes_are_encoded_as_the_serialiser_s_are(found):
+    made = pending(CODEC, Place("t", "", "id"), deque(found), "task", "path", None, None)
+    together = [(number, *write) for number, write in enumerate(found) if write[0] != "__error__"]
+    assert made.together == (encoded(*together) if together else None)
+    assert len(made.others) == len(found) - len(together)
+
+
+@given(nested_values)
+def test_a_plain_item_is_what_the_serialiser_s_is(value):
+    assert CODEC.plain_item(value) in (None, CODEC.encode(value, "x"))
+
+
+def test_plain_values_of_a_graph_go_past_the_serialiser(tmp_path, monkeypatch):
+    class State(TypedDict):
+        count: int
+        note: str
+        found: Annotated[list[int], operator.add]
+
+    builder = StateGraph(State)
+    builder.add_node("work", lambda state: {"count": state["count"] + 1, "note": "x", "found": [state["count"]]})
+    builder.add_edge(START, "work")
+    builder.add_conditional_edges("work", lambda state: END if state["count"] == 3 else "work")
+    seen = []
+    dumps = JsonPlusSerializer.dumps_typed
+
+    def dumps_typed(serde, value):
+        seen.append(value)
+        return dumps(serde, value)
+
+    with StatelogSaver.open(tmp_path / "x.state") as saver:
+        graph = builder.compile(checkpointer=saver)
+        monkeypatch.setattr(Codec, "is_plain", lambda _codec: True)
+        monkeypatch.setattr(JsonPlusSerializer, "dumps_typed", dumps_typed)
+        assert graph.invoke({"count": 0, "note": "", "found": [7]}, config("t")) == {
+            "count": 3, "note": "x", "found": [7, 0, 1, 2],
+        }  # fmt: skip
+        assert [value for value in seen if not (type(value) is dict and "channel_versions" in value)] == []
 
 
 @given(st.lists(writes, min_size=1, max_size=4), st.booleans())
