@@ -26,7 +26,7 @@ static bool put_text(sl_writer *out, PyObject *text)
     return is_text;
 }
 
-/* A text, nil for None, or what is msgpack already; false of anything else. */
+/* A text, nil for None, a plain dict, or what is msgpack already; false of anything else. */
 static bool put_part(sl_writer *out, PyObject *part)
 {
     view data;
@@ -36,6 +36,9 @@ static bool put_part(sl_writer *out, PyObject *part)
     }
     if (PyUnicode_CheckExact(part)) {
         return put_text(out, part);
+    }
+    if (PyDict_CheckExact(part)) {
+        return sl_put_plain(out, part);
     }
     if (!PyBytes_CheckExact(part) || !read_bytes(part, &data)) {
         PyErr_Clear();

@@ -47,9 +47,10 @@ check_item: Callable[[bytes], int | None] = objects.check_item
 split_small: Callable[[bytes], list[bytes] | bool | None] = objects.split_small
 """Returns what `msgpack.split_array` does; False where there are too many items for this."""
 
-pack_array: Callable[[bytes, list[str | bytes | None]], bytes | None] = objects.pack_array
-"""Returns the item of a codec's value (its prefix) whose payload is a msgpack array: of texts, None as nil, and bytes
-that are msgpack already. None of texts that are no UTF-8, of other types, and of more than some 100 KB."""
+pack_array: Callable[[bytes, list[Any]], bytes | None] = objects.pack_array
+"""Returns the item of a codec's value (its prefix) whose payload is a msgpack array: of texts, None as nil, bytes that
+are msgpack already, and dicts as of `plain_item`. None of texts that are no UTF-8, of other types, and of more than
+some 100 KB."""
 
 plain_item: Callable[[bytes, object, int], bytes | None] = objects.plain_item
 """Returns the item of a codec's value whose payload is a value in msgpack: (prefix, value, how many bytes on average

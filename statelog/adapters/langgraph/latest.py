@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _KNOWN_MAX = 256
 
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
 
 class _Known(NamedTuple):
     """The latest checkpoint of a namespace."""
@@ -52,12 +55,14 @@ class Latest:
 
     def put(self, place: Place, base: Base, lineage: Lineage) -> None:
         """Note what was put."""
-        known, made = self._known.get(place[:2]), base.checkpoint
+        of = place[:2]
+        known, made = self._known.get(of), base.checkpoint
         if known is None or made is None:
             return
         lsn, pending = _go_on(known, lineage)
-        if lsn + 1 == made.lsn and place.id > known.id:
-            self._keep(place, _Known(made.lsn, place.id, base, pending))
+        made_lsn, id = made.event.lsn, place[2]
+        if lsn + 1 == made_lsn and id > known.id:
+            self._known[of] = _new(_Known, (made_lsn, id, base, pending))  # in place of another
 
     def _keep(self, place: Place, known: _Known) -> None:
         if len(self._known) >= _KNOWN_MAX:

@@ -11,7 +11,6 @@ from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
     CheckpointTuple,
     DeltaChannelHistory,
-    get_checkpoint_metadata,
 )
 
 import statelog
@@ -21,6 +20,7 @@ from statelog.adapters.langgraph.copying import Decoded
 from statelog.adapters.langgraph.filtering import fits
 from statelog.adapters.langgraph.gathering import Gatherer
 from statelog.adapters.langgraph.latest import Latest
+from statelog.adapters.langgraph.metadata import metadata_of
 from statelog.adapters.langgraph.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -323,8 +323,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         lineage = self._lineage(place.thread_id)
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
-        rest = {key: value for key, value in checkpoint.items() if key not in _KEPT_APART}
-        small, whole = codec.encode_metadata(get_checkpoint_metadata(config, metadata))
+        rest = {**checkpoint}
+        for key in _KEPT_APART:
+            rest.pop(key, None)
+        small, whole = codec.encode_metadata(metadata_of(config, metadata))
         writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, rest))]
         if whole is not None:
             writes.append(items.put(METADATA_CHANNEL, whole))

@@ -280,6 +280,10 @@ class Codec:
 
     def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
         """Return one item of some texts and a value."""
+        if self.proves and type(value) is dict:
+            item = pack_array(_PREFIX, [*parts, value])
+            if item is not None:
+                return item
         kind, data = self.dump(value, what)
         return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
 

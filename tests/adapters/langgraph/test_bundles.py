@@ -47,6 +47,9 @@ values = st.one_of(
     st.lists(st.text(min_size=30, max_size=50), max_size=4),
     st.lists(st.integers(0, 9), max_size=4),
 )
+nested_values = st.recursive(
+    values, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner), max_leaves=12
+)
 writes = st.lists(
     st.tuples(st.integers(0, 40), st.text(max_size=4), values), unique_by=lambda write: write[0], min_size=1
 )
@@ -94,6 +97,17 @@ def test_many_parts_are_packed_too(count):
     assert pack_parts([None] * count) == pack(join_array([pack_text(None)] * count))
 
 
+@given(st.lists(st.none() | st.text(max_size=40), max_size=4), st.dictionaries(st.text(max_size=3), nested_values))
+def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
+    """Where one is no plain value, the serialiser is asked."""
+    item = CODEC.encode_parts(texts, value, "x")
+    kind, data = CODEC.dump(value, "x")
+    assert item == pack_parts([*texts, data])
+    assert kind == "msgpack"
+    assert CODEC.decode_value(item, len(texts)) == value
+    assert CODEC.decode_texts(item, len(texts)) == texts
+
+
 @pytest.mark.parametrize("wrong", [3, ["x"], bytearray(b"x")], ids=str)
 def test_what_is_no_part_is_refused(wrong):
     with pytest.raises((AttributeError, TypeError)):
@@ -134,11 +148,6 @@ def test_what_is_stored_by_itself_comes_back(found, task, path):
     item = encode_alone(encoded(*found, task=task, path=path))
     assert decode(item) == expected((task, path, found))
     assert decode_bundles(read_bundle(item))[1]
-
-
-nested_values = st.recursive(
-    values, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner), max_leaves=12
-)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "__error__"]), nested_values), min_size=1, max_size=6))

@@ -1,0 +1,69 @@
+"""What LangGraph adds to a checkpoint's metadata, without asking it where it adds nothing.
+
+`get_checkpoint_metadata` takes from a config what an application has put there. Mostly that is nothing: a config names
+the thread, and holds what LangGraph needs itself, under keys that are left out. Which these are is learned of it.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.base import get_checkpoint_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointMetadata
+
+_KEYS_MAX = 1024
+_ANY_VALUES = ("x", 1, 1.5, True, None, {"x": 1}, ["x"])
+
+_left_out: set[str] = set()
+"""Keys of which nothing is taken, whatever stands there."""
+_taken: set[str] = set()
+"""Other keys."""
+
+
+def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
+    """Return what `get_checkpoint_metadata` returns, or what was given if that is equal."""
+    given: Any = config
+    if (
+        _is_left_out(given.get("configurable"))
+        and _is_left_out(given.get("metadata"))
+        and _is_as_given(metadata.values())
+    ):
+        return metadata
+    return get_checkpoint_metadata(config, metadata)
+
+
+def _is_as_given(values: Iterable[object]) -> bool:
+    return all("\0" not in value if type(value) is str else not isinstance(value, str) for value in values)
+
+
+def _is_left_out(part: Any) -> bool:
+    """Tell whether nothing is taken of a part of a config."""
+    if not part:
+        return True
+    if type(part) is ChainMap:
+        return all(map(_is_left_out, part.maps))
+    if type(part) is not dict:
+        return False
+    return part.keys() <= _left_out or _learn(part)
+
+
+def _learn(part: dict[Any, Any]) -> bool:
+    for key in part.keys() - _left_out - _taken:
+        if type(key) is not str:
+            return False
+        if len(_left_out) + len(_taken) >= _KEYS_MAX:
+            _left_out.clear()
+            _taken.clear()
+        (_left_out if all(_is_nothing(key, value) for value in _ANY_VALUES) else _taken).add(key)
+    return part.keys() <= _left_out
+
+
+def _is_nothing(key: str, value: object) -> bool:
+    named: Any = ({"configurable": {key: value}}, {"metadata": {key: value}})
+    return not any(get_checkpoint_metadata(config, {}) for config in named)
