@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from os import getpid
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 T = TypeVar("T")
+
+_FLUSHES_MAX = 4
+"""For so many a commit without a flush of its own waits: others may begin one before it is there."""
 
 _new_request = Request.__new__
 """Without a call of Python's: what each begins with stands in the class."""
@@ -154,11 +158,13 @@ class Engine:
         if isinstance(direct, (DirectCommit, DirectRollback)) and not armed:
             is_flushed_here = is_flushed and self._is_flushed
             made = self._try_kernel(direct, is_flushed=is_flushed_here)
-            if made is None and not is_flushed_here and self._committer.leader is not None and self._may_wait():
+            for _ in range(0 if is_flushed_here else _FLUSHES_MAX):
+                if made is not None or self._committer.leader is None or not self._may_wait():
+                    break
                 with self.environment.write_lock:
                     pass
                 made = self._try_kernel(direct, is_flushed=False)
-            if made is None and self._take_up():
+            if made is None and self._take_up(is_flushed=is_flushed_here):
                 made = self._try_kernel(direct, is_flushed=is_flushed_here)
         if isinstance(made, Head):
             return made
@@ -179,17 +185,20 @@ class Engine:
             made = commit_alone(self._parts, self, direct)
         return made
 
-    def _take_up(self) -> bool:
+    def _take_up(self, *, is_flushed: bool) -> bool:
         """Have one more commit wait, behind what LMDB has got or gets; False if somebody is in the way."""
         committer, caller, deferred = self._committer, get_ident(), self.environment.deferred
         last = self.last
         if last is None or last.transaction is not (deferred.waiting.last or deferred.applied):
             return False
-        if (deferred.is_on and deferred.has_room) or committer.leader is not None or not self._may_wait():
+        if committer.leader is not None or not self._may_wait():
             return False
+        if deferred.is_on and deferred.has_room:
+            wake = self.environment.wake
+            return monotonic() >= wake.look_at_s and wake.is_unheard()  # nothing else was in the way
         try:
             committer.inside.add(caller)  # what interrupts it must not commit: who takes up holds the lock
-            return deferred.take_up()
+            return deferred.take_up(is_flushed=is_flushed)
         finally:
             committer.inside.discard(caller)
 

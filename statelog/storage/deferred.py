@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 from os import getpid
 from threading import get_ident
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -113,7 +112,9 @@ class Deferred(DeferredMarks):
             environment.active_transactions.add(transaction)  # from here on the map stays where it is
             environment.writer_thread = get_ident()
             self.transaction = transaction
-            if environment.is_shut or not (self._can_go_on() if self.is_on else self._turn_on()):
+            if environment.is_shut or not (
+                self._can_go_on() if self.is_on else self._turn_on(is_flushed=transaction.is_flushed and is_flushed)
+            ):
                 transaction.abort()
                 return None
             with self.lock:
@@ -174,14 +175,14 @@ class Deferred(DeferredMarks):
         self._size_bytes_max = min(DEFERRED_SIZE_BYTES_MAX, size_bytes)
         self._look_for_room()
 
-    def _turn_on(self) -> bool:
+    def _turn_on(self, *, is_flushed: bool) -> bool:
         """Take the writer lock for longer than a commit, if nobody else has the store open (D2)."""
         environment = self._environment
         locks, steady = environment.locks, environment.steady
         if steady.is_due():  # the commit made at once begins with an advance
             return False
         self.apart = _COMMITS_APART
-        if not (locks.supported and environment.keeper.is_at_work and steady.is_at_hand()):
+        if not (locks.supported and steady.is_at_hand() and environment.keeper.looks_after(is_flushed=is_flushed)):
             return False
         call_if_free(environment.gate, self._turn_on_alone)  # else it is being shut, and waits for this to end
         return self.is_on
@@ -192,7 +193,7 @@ class Deferred(DeferredMarks):
         if environment.is_shut or not locks.try_writer():
             return
         try:
-            if not locks.is_open_elsewhere() and steady.is_at_hand():
+            if not locks.is_open_elsewhere() and steady.is_at_hand() and steady.pin_again():
                 info = environment.handles.raw.info()
                 self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
                 if self._lengthen():
@@ -205,21 +206,20 @@ class Deferred(DeferredMarks):
             if not self.is_on:
                 locks.release_writer()
 
-    def take_up(self) -> bool:
+    def take_up(self, *, is_flushed: bool) -> bool:
         """Have commits wait again, behind the last one that LMDB got, or gets now; tell whether there is room for one.
 
         The caller holds nothing, and sees to it that nothing in this thread commits meanwhile.
         """
         environment = self._environment
-        if monotonic() >= environment.wake.look_at_s:
-            environment.wake.notify()  # who waits for commits looks, and finds none: but whether one waits is known
+        environment.wake.is_unheard()  # so that it is known
         with environment.write_lock:
             try:
                 if self.transaction is None and not environment.is_shut:
                     if self.is_on and not self.has_room:
                         self._make_room()
                     elif not (self.is_on or self.apart):
-                        self._turn_on()
+                        self._turn_on(is_flushed=is_flushed)
             except BaseException as error:
                 if not self.is_on:
                     environment.locks.release_writer()  # an interrupt may come as it is taken

@@ -1,7 +1,7 @@
 """The thread that flushes what commits have left to it, and rests a store that is idle.
 
 Nothing depends on it: without it what is left is flushed when the store is closed, and one that is
-idle stays unsteady. It lives while there is something to do.
+idle stays unsteady. It lives while there is something to do, and then waits a minute for more.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 IDLE_S = 1.0
 """So long without a commit, and everything is flushed where it lies, and no page is held any more."""
 
+_WAIT_S = 60.0
+"""So long a thread with nothing to do is there: to begin another takes a commit as long as all the rest of it."""
+
 _SETTLE_S = 0.02
 """So long without a commit, and nothing waits for LMDB's transaction any more: see `deferred`."""
 
@@ -37,34 +40,61 @@ class Keeper(KeeperMarks):
         self.flushes = self._is_interval
         """Whether commits have left flushes to it: then it looks often."""
         self.is_at_work = False
-        """Whether it has a thread."""
+        """Whether it has a thread that looks."""
+        self._has_thread = False
+        """Whether it has one, which may wait."""
         self._alarm = threading.Event()
-        """Of the thread that is at work; another's has ended."""
+        """Of that thread; another's has ended."""
         self.commits = 0
         """Counted by who commits, and holds `write_lock`."""
 
-    def start(self, *, is_flushed: bool) -> None:
-        """Have what is committed looked after. The caller holds `write_lock`."""
+    def looks_after(self, *, is_flushed: bool) -> bool:
+        """Have what is committed looked after; tell whether it is. The caller holds `write_lock`."""
         if not (is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
         if not self.is_at_work:
-            self._alarm = threading.Event()
-            name = f"statelog {self._environment.path.name}"
-            thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
-            self.is_at_work = True
-            try:
-                thread.start()
-            except RuntimeError:  # no thread can be had, or the interpreter is ending: closing flushes
-                self.is_at_work = False
+            self._start()
+        return self.is_at_work
+
+    def _start(self) -> None:
+        self.is_at_work = True
+        if self._has_thread:
+            self._alarm.set()
+            return
+        self._alarm = threading.Event()
+        name = f"statelog {self._environment.path.name}"
+        thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
+        self._has_thread = True
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be had, or the interpreter is ending: closing flushes
+            self.is_at_work = self._has_thread = False
 
     def stop(self) -> None:
         """End soon. The caller holds `write_lock`."""
         alarm, self._alarm = self._alarm, threading.Event()
         alarm.set()
-        self.is_at_work = False
+        self.is_at_work = self._has_thread = False
 
     def _run(self, alarm: threading.Event) -> None:
+        self._look(alarm)
+        while self._waits(alarm):
+            self._look(alarm)
+
+    def _waits(self, alarm: threading.Event) -> bool:
+        """Wait for something to do; tell whether there is."""
+        if self._alarm is alarm:
+            alarm.wait(_WAIT_S)
+        with self._environment.write_lock:
+            if self._alarm is not alarm:
+                return False
+            alarm.clear()
+            self._has_thread = self.is_at_work
+            return self.is_at_work
+
+    def _look(self, alarm: threading.Event) -> None:
+        """Look after what is committed, until the store is at rest, or this is to end."""
         environment = self._environment
         seen, busy_s = -1, time.monotonic()
         flushed_s = busy_s

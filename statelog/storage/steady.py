@@ -103,6 +103,8 @@ class Steady(SteadyMarks):
         self._size_bytes = 0
         self._pin: lmdb.Transaction | None = None
         self._pin_epoch = 0
+        self._rested = 0
+        """Id of the last transaction, where the pin was given back at rest, on the steady snapshot."""
         self.is_unsteady = False
         self._flushing = threading.RLock()
         """Held during a flush: who comes meanwhile waits, and knows what it was for."""
@@ -135,12 +137,12 @@ class Steady(SteadyMarks):
         epoch = odd if odd > even else even  # noqa: FURB136 - max takes five times as long
         if epoch != self._epoch:
             self._follow(epoch)
-        if epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self.is_due():
+        if epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self.is_due() or not self.pin_again():
             self.advance()
 
     def is_due(self) -> bool:
         """Tell whether an advance is."""
-        return self._pin is None or self.held.left() < 0 or min(self.left()) < 0
+        return (self._pin is None and not self._rested) or self.held.left() < 0 or min(self.left()) < 0
 
     def left(self) -> tuple[int, int]:
         """Return how many records, and how many bytes, the journal takes before an advance is due."""
@@ -187,8 +189,7 @@ class Steady(SteadyMarks):
         """
         is_flushed = transaction.is_flushed
         keeper = self._environment.keeper
-        if not keeper.is_at_work or not (is_flushed or keeper.flushes):
-            keeper.start(is_flushed=is_flushed)
+        keeper.looks_after(is_flushed=is_flushed)
         self.is_unsteady = True
         keeper.commits += 1
         lsn, size_bytes = transaction.first_lsn, transaction.size_bytes
@@ -335,15 +336,46 @@ class Steady(SteadyMarks):
                 self.is_broken = self.is_gone = True
 
     def rest(self) -> None:
-        """Make everything steady, and give the pin back; the next commit takes a new one."""
+        """Make everything steady, and give the pin back; the next commit takes it again, or a new one."""
         if self._slots is None or self.is_broken or is_broken(self._slots):
             return
-        if self.is_unsteady and newest_epoch(self._slots) == self._epoch:  # else another process goes on, and advances
+        if newest_epoch(self._slots) != self._epoch:  # another process goes on, and advances
+            self.unpin()
+            return
+        if self.is_unsteady:
             self.advance()
+        rested = self._pin.id() if self._pin is not None and self._pin_epoch == self._epoch else self._rested
         self.unpin()
+        self._rested = rested
+
+    def pin_again(self) -> bool:
+        """Have a pin: if need be the one that `rest` gave back. False if it would be newer than the steady snapshot.
+
+        It is not (J2) where LMDB's last transaction is what it was then: nobody has written.
+
+        Raises:
+            lmdb.Error: no read transaction can be had.
+        """
+        if self._pin is not None:
+            return True
+        rested, self._rested = self._rested, 0
+        if not rested or self._slots is None or newest_epoch(self._slots) != self._epoch:
+            return False
+        self.look_for_journal()
+        if self.is_broken:
+            return False
+        pin = self._environment.handles.begin(None, None, False, False)
+        if pin.id() != rested:
+            pin.abort()
+            return False
+        self.pins += 1
+        self._pin, self._pin_epoch = pin, self._epoch
+        self.is_unsteady = True  # a commit is to come
+        return True
 
     def unpin(self) -> None:
         """Give the pin back: this process then advances before it writes (J2)."""
+        self._rested = 0
         pin, self._pin = self._pin, None
         if pin is not None:
             pin.abort()

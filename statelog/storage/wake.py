@@ -53,13 +53,20 @@ def remove_wake_file(store_id: bytes) -> None:
 class Wake(LookMarks):
     """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
 
-    __slots__ = ("_environment", "_word")
+    __slots__ = ("_environment", "_path", "_word")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        self._path = ""
         self._word: mmap.mmap | None = None
         self.look_at_s = 0.0
         """When to look again for a word; long past where there is one."""
+
+    def is_unheard(self) -> bool:
+        """Tell whether nobody has made a word to wait on: known for a while."""
+        if self._word is None and time.monotonic() >= self.look_at_s:
+            self.notify()
+        return self._word is None
 
     def notify(self) -> None:
         """Tell all who wait, in any process, that there was a commit. Never raises for lack of a word."""
@@ -69,7 +76,9 @@ class Wake(LookMarks):
             if now_s < self.look_at_s:
                 return
             self.look_at_s = now_s + _SLICE_S
-            word = self._map(create=False)
+            self._path = self._path or str(wake_path(self._environment.store_id))
+            if os.access(self._path, os.F_OK):  # mostly it is not, which an exception tells in ten times the time
+                word = self._map(create=False)
         if word is not None:
             kernels.wake_notify(word)
 

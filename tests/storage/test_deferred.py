@@ -138,7 +138,7 @@ def test_after_a_read_the_next_commit_waits_at_once_and_is_read(store, monkeypat
     environment = store._engine.environment
     turned_on = []
     turn_on = deferred.Deferred._turn_on
-    monkeypatch.setattr(deferred.Deferred, "_turn_on", lambda self: turned_on.append(1) or turn_on(self))
+    monkeypatch.setattr(deferred.Deferred, "_turn_on", lambda self, **how: turned_on.append(1) or turn_on(self, **how))
     before = environment.deferred.commits
     for _ in range(20):
         for _ in range(12):

@@ -57,6 +57,10 @@ class _NoPin:
     def abort(self) -> None:
         """Do nothing: what this stands for is gone."""
 
+    def id(self) -> int:
+        """Return that of no transaction."""
+        return 0
+
 
 def open_without_pin(path: Path, **options: Any) -> Store:
     """Open a store that lets LMDB reuse the pages of the steady snapshot."""

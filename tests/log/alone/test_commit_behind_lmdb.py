@@ -13,6 +13,7 @@ from kernel_ways import changed, commit_until_made, put_off_looks
 
 import statelog
 from statelog.errors import StorageError, UsageError
+from statelog.log.engine import Engine
 from statelog.storage.deferred import Deferred
 from statelog.storage.steady import Steady
 
@@ -198,12 +199,12 @@ def test_who_interrupts_it_cannot_commit_and_does_no_harm(store, thread, rest, m
 
     turn_on = Deferred._turn_on
 
-    def interrupted(self):
+    def interrupted(self, *, is_flushed):
         os.kill(os.getpid(), signal.SIGALRM)
         for _ in range(1000):
             if refused:
                 break
-        return turn_on(self)
+        return turn_on(self, is_flushed=is_flushed)
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
@@ -229,8 +230,8 @@ class Interrupt(BaseException):
 def test_an_interrupt_leaves_the_locks_free(environment, path, thread, monkeypatch, where):
     original = getattr(Deferred, where)
 
-    def interrupted(self):
-        original(self)
+    def interrupted(self, **arguments):
+        original(self, **arguments)
         raise Interrupt
 
     monkeypatch.setattr(Deferred, where, interrupted)
@@ -291,3 +292,20 @@ def test_no_few_are_left_over_before_an_advance(thread, monkeypatch):
     large = sorted(count for count in batches if count)
     assert large[2] >= 10
     assert 2000 / len(large) > 22
+
+
+@pytest.mark.parametrize("kernel", ["commit_alone"], indirect=True)
+def test_a_commit_without_a_flush_waits_for_those_of_others_one_after_another(environment, thread, way, monkeypatch):
+    """Who comes after the first flush may begin another before this one is there."""
+    committer, tried, made = environment.committer, [], way.made
+    plain = Engine._try_kernel
+
+    def behind(self, direct, *, is_flushed):
+        tried.append(direct)
+        committer.leader = object() if len(tried) < 4 else None
+        return plain(self, direct, is_flushed=is_flushed)
+
+    monkeypatch.setattr(Engine, "_try_kernel", behind)
+    thread.commit({"x": "behind three"}, durable=False)
+    assert len(tried) == 4
+    assert way.made == made + 1

@@ -1,0 +1,201 @@
+"""A store that has come to rest, and goes on: with the pin that it gave back, and the thread that waits."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from deferring import commit_until_waiting
+
+import statelog
+from statelog.errors import JournalMissingError
+from statelog.log.engine import Engine
+from statelog.storage import keeper
+from statelog.storage.journal import journal_path
+
+COMMIT = """
+import statelog, sys
+with statelog.open(sys.argv[1]) as store:
+    store.thread("other").commit({"y": 1})
+"""
+KILLED = """
+import os, signal, statelog, sys, time
+from statelog.storage import keeper
+keeper.IDLE_S = 0.02
+store = statelog.open(sys.argv[1])
+thread = store.thread("t")
+for number in range(10):
+    thread.commit({"x": number})
+    while store._engine.environment.steady.is_pinned:
+        time.sleep(0.001)
+thread.commit({"x": "after a rest"})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _rests_soon(monkeypatch):
+    monkeypatch.setattr(keeper, "IDLE_S", 0.05)
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path) as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+@pytest.fixture
+def environment(store):
+    return store._engine.environment
+
+
+@pytest.fixture
+def thread(store):
+    found = store.thread("t")
+    commit_until_waiting(found, store)
+    return found
+
+
+def rest(environment):
+    deadline = time.monotonic() + 20
+    while (environment.steady.is_pinned or environment.keeper.is_at_work) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not environment.steady.is_pinned
+    assert not environment.steady.is_unsteady
+
+
+def keepers():
+    return [each.ident for each in threading.enumerate() if each.name == "statelog agent.state"]
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(
+    store, environment, thread, monkeypatch, is_flushed
+):
+    made = []
+    plain = Engine._try_kernel
+    monkeypatch.setattr(
+        Engine,
+        "_try_kernel",
+        lambda self, direct, *, is_flushed: made.append(plain(self, direct, is_flushed=is_flushed)) or made[-1],
+    )
+    for number in range(3):
+        rest(environment)
+        epoch = environment.steady._epoch
+        made.clear()
+        thread.commit({"x": number}, durable=None if is_flushed else False)
+        assert made[-1] is not None, "no kernel made it"
+        assert environment.steady.is_pinned
+        assert environment.steady.is_unsteady
+        assert environment.steady.pins == 1
+        assert environment.steady._epoch == epoch, "an advance, which flushes three times"
+        assert environment.keeper.flushes is not is_flushed
+        assert environment.steady.is_dirty is not is_flushed
+    assert store.thread("t").state["x"] == 2
+
+
+def test_a_commit_of_many_threads_after_a_rest_needs_no_advance_either(store, environment, thread):
+    rest(environment)
+    epoch = environment.steady._epoch
+    with store.transaction() as together:
+        together.thread("t").commit({"x": "t"})
+        together.thread("new").commit({"x": "new"})
+    assert environment.steady._epoch == epoch
+    assert thread.state["x"] == "t"
+
+
+def test_what_another_process_has_written_meanwhile_is_in_a_steady_snapshot_first(store, environment, thread, path):
+    rest(environment)
+    epoch = environment.steady._epoch
+    subprocess.run([sys.executable, "-c", COMMIT, path], check=True)
+    thread.commit({"x": "after another"})
+    assert environment.steady._epoch > epoch
+    assert environment.steady.pins == 1
+    assert (thread.state["x"], store.thread("other").state["y"]) == ("after another", 1)
+
+
+def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(environment, thread):
+    rest(environment)
+    epoch = environment.steady._epoch
+    environment.steady._rested -= 1
+    assert not environment.steady.is_due()
+    thread.commit({"x": "after another"})
+    assert environment.steady._epoch == epoch + 1
+    assert environment.steady.pins == 1
+
+
+def test_a_pin_that_was_given_back_for_another_reason_is_not_taken_again(environment, thread):
+    rest(environment)
+    environment.steady.unpin()
+    assert environment.steady.is_due()
+    epoch = environment.steady._epoch
+    thread.commit({"x": 1})
+    assert environment.steady._epoch == epoch + 1
+
+
+def test_who_rests_twice_may_still_take_the_pin_again(environment, thread):
+    rest(environment)
+    with environment.write_lock:
+        environment.locks.acquire_writer(0.0)
+        environment.steady.rest()
+        environment.locks.release_writer()
+    epoch = environment.steady._epoch
+    thread.commit({"x": 1})
+    assert environment.steady._epoch == epoch
+
+
+def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        before = commit_until_waiting(thread, store)
+        rest(store._engine.environment)
+        journal_path(path).unlink()
+        with pytest.raises(JournalMissingError):
+            thread.commit({"x": "lost"})
+    with statelog.open(path) as store:
+        assert store.thread("t").state["x"] == before
+        assert store.verify().ok
+
+
+def test_a_process_killed_after_a_rest_loses_nothing(path):
+    child = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert child.returncode == -9
+    with statelog.open(path) as store:
+        assert store.thread("t").state["x"] == "after a rest"
+        assert store.thread("t").version == 10
+        assert store.verify().ok
+
+
+def test_one_thread_looks_after_a_store_that_rests_again_and_again(environment, thread):
+    first = keepers()
+    for number in range(5):
+        rest(environment)
+        thread.commit({"x": number})
+        assert environment.keeper.is_at_work
+    assert keepers() == first
+    assert len(first) == 1
+
+
+def test_a_thread_with_nothing_to_do_ends_and_another_begins(environment, thread, monkeypatch):
+    monkeypatch.setattr(keeper, "_WAIT_S", 0.01)
+    rest(environment)
+    deadline = time.monotonic() + 20
+    while keepers() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not keepers()
+    thread.commit({"x": 1})
+    assert len(keepers()) == 1
+    rest(environment)
+
+
+def test_closing_a_store_at_rest_ends_its_thread(path):
+    with statelog.open(path) as store:
+        commit_until_waiting(store.thread("t"), store)
+        rest(store._engine.environment)
+        assert len(keepers()) == 1
+    deadline = time.monotonic() + 20
+    while keepers() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not keepers()
