@@ -29,7 +29,7 @@ _DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
 
 
 @contextmanager
-def _one(bench: Bench) -> Iterator[dict[str, Operation]]:
+def one_each(bench: Bench) -> Iterator[dict[str, Operation]]:
     """Yield the append of a message, in statelog and in SQLite."""
     messages = Corpus().endless(_MESSAGE_BYTES, ahead=2 * bench.repeats * _COMMITS_PER_REPEAT)
     with (
@@ -44,7 +44,7 @@ def _one(bench: Bench) -> Iterator[dict[str, Operation]]:
 
 
 def _measure_one(bench: Bench) -> Result:
-    with _one(bench) as operations:
+    with one_each(bench) as operations:
         samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
     ours, theirs = samples["statelog"], samples[sqlite_peer.NAME]
     return Result(
@@ -175,5 +175,5 @@ def measure_sixteen(bench: Bench, *, target: float = 3.0) -> Result:
     )
 
 
-ONE = Workload("one-committer", "One durable committer, beside SQLite", _DURABILITY, _measure_one, _ONE_SIDES, _one)
+ONE = Workload("one-committer", "One durable committer, beside SQLite", _DURABILITY, _measure_one, _ONE_SIDES, one_each)
 SIXTEEN = Workload("sixteen-committers", "16 threads committing durably, beside SQLite", _DURABILITY, measure_sixteen)
