@@ -193,7 +193,7 @@ class Deferred(DeferredMarks):
         if environment.is_shut or not locks.try_writer():
             return
         try:
-            if not locks.is_open_elsewhere() and steady.is_at_hand() and steady.pin_again():
+            if not locks.is_open_elsewhere() and steady.is_at_hand() and steady.have_pin():
                 info = environment.handles.raw.info()
                 self.number, self._end = info["last_txnid"], info["last_pgno"] + 1
                 if self._lengthen():

@@ -254,7 +254,7 @@ class Environment(EnvironmentMarks):
             except BaseException:
                 self._set_shut(is_shut=False)
                 raise
-            self.steady.unpin()
+            self.steady.pin.give_back()
             if self.handles is not None:
                 self.handles.raw.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
@@ -360,7 +360,7 @@ class Environment(EnvironmentMarks):
             with contextlib.suppress(StatelogError):
                 self.deferred.settle()
                 self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
-                self.steady.unpin()  # else the child, closing its copy, would free the parent's slot
+                self.steady.pin.give_back()  # else the child, closing its copy, would free the parent's slot
                 self._is_at_rest = True
         finally:
             self.write_lock.release()
@@ -411,7 +411,7 @@ class Environment(EnvironmentMarks):
                 return
             try:
                 self.deferred.settle()  # D3
-                self.steady.unpin()
+                self.steady.pin.give_back()
                 self.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes)
             finally:

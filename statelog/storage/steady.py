@@ -54,6 +54,7 @@ from statelog.storage.journal import (
 )
 from statelog.storage.locks import is_owned, is_same_file
 from statelog.storage.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
+from statelog.storage.pin import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ class Steady(SteadyMarks):
     Attributes:
         is_dirty: whether something in the journal is not flushed.
         is_unsteady: whether anything was committed since the last advance.
-        pins: read transactions held: one, for a moment two, or none.
+        pin: held while it writes.
         held: the pages that are held for it.
         is_broken: whether nothing may be written: a flush failed, and what the page cache holds is not to be believed,
             or, as `is_gone` says, the journal was removed, and the page cache has everything.
@@ -83,7 +84,7 @@ class Steady(SteadyMarks):
 
     def __init__(self, environment: Environment) -> None:
         self.is_dirty = False
-        self.pins = 0
+        self.pin = Pin()
         self.held = HeldPages()
         self.is_off = not environment.options.flush
         """Nothing is journaled or flushed: for measuring, and while a journal is replayed."""
@@ -101,20 +102,11 @@ class Steady(SteadyMarks):
         self.at = self.end = RECORDS_AT
         """Where the next group goes, and where the one that is being committed ends."""
         self._size_bytes = 0
-        self._pin: lmdb.Transaction | None = None
-        self._pin_epoch = 0
-        self._rested = 0
-        """Id of the last transaction, where the pin was given back at rest, on the steady snapshot."""
         self.is_unsteady = False
         self._flushing = threading.RLock()
         """Held during a flush: who comes meanwhile waits, and knows what it was for."""
         self.is_broken = self.is_gone = self._is_marked = False
         self._reach = NO_REACH
-
-    @property
-    def is_pinned(self) -> bool:
-        """Whether a read transaction is held."""
-        return self._pin is not None
 
     # --- commits --------------------------------------------------------------------
 
@@ -137,12 +129,12 @@ class Steady(SteadyMarks):
         epoch = odd if odd > even else even  # noqa: FURB136 - max takes five times as long
         if epoch != self._epoch:
             self._follow(epoch)
-        if epoch - self._pin_epoch > _EPOCHS_BEHIND_MAX or self.is_due() or not self.pin_again():
+        if epoch - self.pin.epoch > _EPOCHS_BEHIND_MAX or self.is_due() or not self.have_pin():
             self.advance()
 
     def is_due(self) -> bool:
         """Tell whether an advance is."""
-        return (self._pin is None and not self._rested) or self.held.left() < 0 or min(self.left()) < 0
+        return not self.pin.is_near or self.held.left() < 0 or min(self.left()) < 0
 
     def left(self) -> tuple[int, int]:
         """Return how many records, and how many bytes, the journal takes before an advance is due."""
@@ -282,8 +274,7 @@ class Steady(SteadyMarks):
         self.look_for_journal()
         if self.is_gone:
             raise self._broken_error()
-        pin = handles.begin(None, None, False, False)
-        self.pins += 1
+        pin = self.pin.begin(handles)
         try:
             lsn = _last_lsn(pin, handles.log)
             epoch = self._epoch + 1
@@ -300,13 +291,11 @@ class Steady(SteadyMarks):
             if armed:
                 point("steady.after_slot")
         except BaseException as error:
-            pin.abort()
-            self.pins -= 1
+            self.pin.drop(pin)
             if not isinstance(error, OSError | lmdb.Error):
                 raise
             raise self.break_off() from error
-        self.unpin()
-        self._pin, self._pin_epoch = pin, epoch
+        self.pin.keep(pin, epoch)
         if armed:
             point("steady.after_pin")
         self._epoch, self.at, self.lsn, self._lsn_before, self.flushed = epoch, RECORDS_AT, lsn, lsn, lsn
@@ -340,53 +329,32 @@ class Steady(SteadyMarks):
         if self._slots is None or self.is_broken or is_broken(self._slots):
             return
         if newest_epoch(self._slots) != self._epoch:  # another process goes on, and advances
-            self.unpin()
+            self.pin.give_back()
             return
         if self.is_unsteady:
             self.advance()
-        rested = self._pin.id() if self._pin is not None and self._pin_epoch == self._epoch else self._rested
-        self.unpin()
-        self._rested = rested
+        self.pin.rest(self._epoch)
 
-    def pin_again(self) -> bool:
-        """Have a pin: if need be the one that `rest` gave back. False if it would be newer than the steady snapshot.
-
-        It is not (J2) where LMDB's last transaction is what it was then: nobody has written.
+    def have_pin(self) -> bool:
+        """Have a pin, if need be the one that was given back at rest; False if that is to be a new one (J2).
 
         Raises:
             lmdb.Error: no read transaction can be had.
         """
-        if self._pin is not None:
+        if self.pin.is_held:
             return True
-        rested, self._rested = self._rested, 0
-        if not rested or self._slots is None or newest_epoch(self._slots) != self._epoch:
-            return False
         self.look_for_journal()
-        if self.is_broken:
+        if self.is_broken or self._slots is None or newest_epoch(self._slots) != self._epoch:
             return False
-        pin = self._environment.handles.begin(None, None, False, False)
-        if pin.id() != rested:
-            pin.abort()
+        if not self.pin.take_again(self._environment.handles, self._epoch):
             return False
-        self.pins += 1
-        self._pin, self._pin_epoch = pin, self._epoch
         self.is_unsteady = True  # a commit is to come
         return True
 
-    def unpin(self) -> None:
-        """Give the pin back: this process then advances before it writes (J2)."""
-        self._rested = 0
-        pin, self._pin = self._pin, None
-        if pin is not None:
-            pin.abort()
-            self.pins -= 1
-
     def unpin_if_outrun(self) -> None:
         """Give the pin back, which holds more and more pages for nobody, if others have advanced: see `prepare`."""
-        if self._pin is None or self._slots is None:
-            return
-        if newest_epoch(self._slots) - self._pin_epoch > _EPOCHS_BEHIND_MAX:
-            self.unpin()
+        if self._slots is not None and newest_epoch(self._slots) - self.pin.epoch > _EPOCHS_BEHIND_MAX:
+            self.pin.give_back()
 
     # --- joining and leaving ------------------------------------------------------------
 
@@ -409,7 +377,7 @@ class Steady(SteadyMarks):
             set_marker(data, self._session, self._reach)
             self._is_marked = True
         except BaseException as error:
-            self.unpin()
+            self.pin.give_back()
             self._forget()
             if marked is not None and isinstance(error, FileNotFoundError):
                 raise missing_error(environment.path) from None
@@ -475,7 +443,7 @@ class Steady(SteadyMarks):
             raise
         if armed:
             point("steady.after_unlink")
-        self.unpin()
+        self.pin.give_back()
         self._forget()
         sync_directory(environment.path.parent)
 
@@ -491,7 +459,7 @@ class Steady(SteadyMarks):
         """Close what is open; what is committed stays in the journal."""
         with contextlib.suppress(StorageError):
             self.flush()  # nobody else would, before some commit of another process
-        self.unpin()
+        self.pin.give_back()
         self._forget()
 
     def leave_after_fork(self) -> None:

@@ -47,14 +47,16 @@ def test_the_pin_is_given_back_and_taken_again(path):
         for number in range(20):
             thread.commit({"n": number})
         environment = store._engine.environment
-        assert environment.steady.is_pinned
+        assert environment.steady.pin.is_held
         with environment.headroom.reserve():
-            assert not environment.steady.is_pinned
+            assert not environment.steady.pin.is_held
         assert environment.steady.is_due()
         assert not environment.deferred.is_on
         thread.commit({"n": -1})
-        assert environment.steady.is_pinned
-        assert environment.steady._pin.id() > 0  # which a transaction that was ended from outside has no more
+        assert environment.steady.pin.is_held
+        assert (
+            environment.steady.pin._transaction.id() > 0
+        )  # which a transaction that was ended from outside has no more
         assert thread.state["n"] == -1
         assert store.verify().ok
 

@@ -215,14 +215,14 @@ def test_a_damaged_mark_counts_as_one(open_environment, append, path):
 def test_an_idle_store_is_steady_and_holds_no_page(environment, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.keeper.IDLE_S", 0.05)
     environment.committer.submit(append)
-    assert environment.steady.is_pinned
+    assert environment.steady.pin.is_held
     deadline = time.monotonic() + 5
-    while environment.steady.is_pinned and time.monotonic() < deadline:
+    while environment.steady.pin.is_held and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not environment.steady.is_pinned
+    assert not environment.steady.pin.is_held
     assert not environment.steady.is_unsteady
     assert environment.committer.submit(append) == 2
-    assert environment.steady.is_pinned
+    assert environment.steady.pin.is_held
 
 
 def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_environment, append, check_whole):

@@ -28,7 +28,7 @@ from statelog.adapters.langgraph.names import (
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
@@ -61,10 +61,13 @@ END_OF_LINE = b"\xf6"
 """In place of an `Own`: the line was ended, so that its last checkpoint can go."""
 
 
-def encode_kept(codec: Codec, own: Own, checkpoint: dict[str, Any]) -> bytes:
-    """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it besides values."""
+def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
+    """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it but id and values."""
     latest = None if own.latest == own.id else own.latest
-    return codec.encode_parts((own.namespace, own.id, own.parent, latest), checkpoint, "checkpoint")
+    kept = {**checkpoint}
+    for part in ("id", "channel_values"):
+        kept.pop(part, None)
+    return codec.encode_parts((own.namespace, own.id, own.parent, latest), kept, "checkpoint")
 
 
 def is_in_namespace(codec: Codec, namespace: str, state: MapView) -> bool:

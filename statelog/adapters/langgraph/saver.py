@@ -69,7 +69,6 @@ if TYPE_CHECKING:
 _PAGE = 16
 """Checkpoints that `list` reads at a time."""
 
-_KEPT_APART = ("channel_values", "id")  # what is not kept with the rest of a checkpoint
 _new = tuple.__new__  # makes a named tuple without a call of Python's
 
 _LINEAGES_MAX = 1024
@@ -323,11 +322,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         lineage = self._lineage(place.thread_id)
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
-        rest = {**checkpoint}
-        for key in _KEPT_APART:
-            rest.pop(key, None)
         small, whole = codec.encode_metadata(metadata_of(config, metadata))
-        writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, rest))]
+        writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, checkpoint))]
         if whole is not None:
             writes.append(items.put(METADATA_CHANNEL, whole))
         elif base.has_metadata:

@@ -68,8 +68,8 @@ def open_without_pin(path: Path, **options: Any) -> Store:
 
     def advance_and_let_go(self: Steady) -> None:
         advance(self)
-        self.unpin()
-        self._pin = _NoPin()  # type: ignore[assignment]
+        self.pin.give_back()
+        self.pin._transaction = _NoPin()  # type: ignore[assignment]  # noqa: SLF001 - it is to be broken
 
     Steady.advance = advance_and_let_go  # type: ignore[method-assign]
     return statelog.open(path, **options)
