@@ -10,6 +10,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp,
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
+from statelog.adapters.langgraph.items import asking
 from statelog.errors import ClosedError, LimitError, ValueTypeError
 
 
@@ -114,7 +115,7 @@ def test_an_item_that_cannot_be_kept_is_named(store, kind, says, namespace, key,
     assert store.get(namespace, key) is None
 
 
-@pytest.mark.parametrize("minutes", ["x", -1, 0, float("nan"), float("inf"), True])
+@pytest.mark.parametrize("minutes", ["x", -1, float("nan"), float("inf"), True])
 def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
     with pytest.raises(ValueError, match=r"^sweep_interval_minutes is a number of minutes above 0"):
         store.start_ttl_sweeper(minutes)
@@ -122,6 +123,12 @@ def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
     with pytest.raises(ValueError, match=r"^sweep_interval_minutes"):
         configured.start_ttl_sweeper()
     assert store.stop_ttl_sweeper(0)
+
+
+def test_an_interval_of_zero_is_none_given_as_to_langgraph(store):
+    assert asking.sweep_interval_s(0, None, 5) == asking.sweep_interval_s(None, 0, 5) == 300.0
+    store.start_ttl_sweeper(0)
+    assert store.stop_ttl_sweeper()
 
 
 def test_the_longest_interval_is_waited_for(store):

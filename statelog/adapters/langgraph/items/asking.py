@@ -94,13 +94,13 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
 
 
 def sweep_interval_s(*minutes: Any) -> float:
-    """Return the first interval that is given, in seconds.
+    """Return the first interval that is given, in seconds; 0 is none, as to LangGraph.
 
     Raises:
         ValueError: it is none.
 
     """
-    given = next(each for each in minutes if each is not None)
+    given = next(each for each in minutes if each is not None and each != 0)
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not 0 < given < math.inf:
         message = f"sweep_interval_minutes is a number of minutes above 0, not {given!r}"
@@ -164,7 +164,7 @@ def _check_index(index: Any) -> None:
 
 
 def _check_conditions(conditions: Any) -> None:
-    is_list = conditions is None or (isinstance(conditions, Iterable) and not isinstance(conditions, str | bytes))
+    is_list = conditions is None or (isinstance(conditions, Collection) and not isinstance(conditions, str | bytes))
     is_one = is_list and all(isinstance(each, MatchCondition) for each in conditions or ())
     _check("match_conditions", "several of MatchCondition", conditions, is_one=is_one)
     for condition in conditions or ():

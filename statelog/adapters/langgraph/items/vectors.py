@@ -7,7 +7,7 @@ since: the numbers of puts tell which items those are, whichever process made th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ class VectorIndex:
             message = f"index: dims is the length of the vectors that embed gives, not {dims!r}"
             raise ValueError(message)
         fields = config.get("fields")
-        is_several = fields is None or (isinstance(fields, Iterable) and not isinstance(fields, str | bytes))
+        is_several = fields is None or (isinstance(fields, Collection) and not isinstance(fields, str | bytes))
         if not is_several or not all(isinstance(field, str) for field in fields or ()):
             message = f"index: fields is a list of paths, not {fields!r}"
             raise ValueError(message)
