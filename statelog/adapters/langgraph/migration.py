@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.adapters.langgraph.ancestors import contributions, put_stand_in
 from statelog.adapters.langgraph.checked import check_kinds, check_names, find, read, taken
 from statelog.adapters.langgraph.endpoints import Place
-from statelog.adapters.langgraph.moved_writes import copy_writes, digests, is_part
+from statelog.adapters.langgraph.moved_writes import copy_writes, digests, is_begun, is_part
 from statelog.adapters.langgraph.untouched import UntouchedSerializer
 from statelog.errors import (
     AccessError,
@@ -240,14 +240,14 @@ def _copy_one(
     if hidden and target.saver.get_tuple(hidden.config()) is None:
         put_stand_in(source, target, found, hidden)
     there = find(target, place, before)
-    writes, there_writes = digests(found), digests(there)
-    has_all = is_part(writes, there_writes)
+    writes = digests(found)
+    has_all = is_part(writes, digests(there))
     if there is None:
         versions = _new_versions(found, _checkpoint_of(before, last, source))
         with taken(target, place):
             target.saver.put(_parent_config(place, thread.parents[place]), found.checkpoint, found.metadata, versions)
         thread.copied += 1
-    elif _differences(found, there) or not (has_all or is_part(there_writes, writes)):
+    elif _differences(found, there) or not (has_all or is_begun(there, found)):
         raise _conflict(place, target)
     if not has_all:  # none are there, or copying was cut off, or the source has gone on
         copy_writes(source, target, place, found, there)

@@ -53,10 +53,25 @@ def is_part(some: Sequence[bytes], others: Sequence[bytes]) -> bool:
     return all(digest in rest for digest in some)
 
 
+def is_begun(some: CheckpointTuple | None, of: CheckpointTuple) -> bool:
+    """Whether the writes of one checkpoint are some of another's, errors, interrupts and answers in whatever order.
+
+    Where copying was cut off these may stand by another path, until they are put again.
+    """
+    (fixed, numbered), (fixed_of, numbered_of) = map(_parted, (some, of))
+    return fixed <= fixed_of and is_part(numbered, numbered_of)
+
+
+def _parted(found: CheckpointTuple | None) -> tuple[Counter[bytes], list[bytes]]:
+    writes = found.pending_writes or [] if found else []
+    fixed = Counter(_digest(write) for write in writes if write[1] in WRITES_IDX_MAP)
+    return fixed, [_digest(write) for write in writes if write[1] not in WRITES_IDX_MAP]
+
+
 def copy_writes(
     source: Endpoint, target: Endpoint, place: Place, found: CheckpointTuple, there: CheckpointTuple | None
 ) -> None:
-    """Put the pending writes of the tasks of which the target has not all.
+    """Put the pending writes of the tasks of which the target has not all, or may have some by another path.
 
     Args:
         source: which tells where they stand.
@@ -77,7 +92,7 @@ def copy_writes(
         task_id, channel, value = write
         tasks.setdefault(task_id, []).append(_Write(number, path, (channel, value)))
         digest = _digest(write)
-        if not have[digest]:
+        if not have[digest] or channel in WRITES_IDX_MAP:
             missing.add(task_id)
         have[digest] -= 1
     with taken(target, place):

@@ -79,6 +79,25 @@ def move(source, target):
         return migrate(reading, writing)
 
 
+class Cut(BaseException):
+    """In place of a kill."""
+
+
+def move_a_part(source, target, calls):
+    """Move until so many calls have written for tasks."""
+
+    def put_writes(*arguments):
+        nonlocal calls
+        if not calls:
+            raise Cut
+        calls -= 1
+        put(*arguments)
+
+    with opened(str(source), writing=False) as reading, opened(str(target), writing=True) as writing, suppress(Cut):
+        put, writing.saver.put_writes = writing.saver.put_writes, put_writes
+        migrate(reading, writing)
+
+
 def saver_of(place):
     name = str(place)
     if name.startswith("sqlite:"):
@@ -156,8 +175,8 @@ CALLS = st.lists(
 )
 
 
-@given(calls=CALLS, more=CALLS)
-def test_any_writes_come_and_go_as_they_are(tmp_path_factory, calls, more):
+@given(calls=CALLS, more=CALLS, cuts=st.tuples(st.integers(0, 9), st.integers(0, 9)))
+def test_any_writes_come_and_go_as_they_are_wherever_a_run_was_cut(tmp_path_factory, calls, more, cuts):
     directory = tmp_path_factory.mktemp("moved")
     first, path, second = f"sqlite:{directory / 'a.db'}", directory / "a.state", f"sqlite:{directory / 'b.db'}"
     with saver_of(first) as saver:
@@ -165,15 +184,33 @@ def test_any_writes_come_and_go_as_they_are(tmp_path_factory, calls, more):
         saver.put_writes(at, [("x", 0)], "a", "~z")
         for task_id, task_path, writes in calls:
             saver.put_writes(at, writes, task_id, task_path)
+    move_a_part(first, path, cuts[0])
     assert move(first, path).left_out == ()
     with saver_of(first) as saver:  # it goes on: writes are added, none is replaced
         for task_id, task_path, writes in more:
             if any(channel in CHANNELS for channel, _ in writes):
                 saver.put_writes(at, writes, task_id, task_path)
+    move_a_part(first, path, cuts[1])
     assert move(first, path).left_out == ()
+    move_a_part(path, second, cuts[1])
     assert move(path, second).left_out == ()
     assert rows_of(second) == rows_of(first)
     assert told(path) == told(first)
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_an_error_that_was_put_again_to_number_a_write_gets_its_path_back(path, first, second, cut):
+    """Its task's other write has number 1, and none has 0: so it is put before that, by that path."""
+    with saver_of(first) as saver:
+        at = saver.put(THREAD, empty_checkpoint(), {}, {})
+        saver.put_writes(at, [("__error__", 7)], "a", "~a")
+        saver.put_writes(at, [("__error__", 7), ("x", 1)], "a", "~z")
+        saver.put_writes(at, [("y", 2)], "m", "~m")
+    move_a_part(first, path, cut)
+    assert move(first, path).left_out == ()
+    move_a_part(path, second, cut)
+    assert move(path, second).left_out == ()
+    assert told(path) == told(first) == told(second)
 
 
 def test_writes_added_to_the_source_meanwhile_take_another_run(path, first):
