@@ -195,7 +195,7 @@ class Engine:
             return False
         if deferred.is_on and deferred.has_room:
             wake = self.environment.wake
-            return monotonic() >= wake.look_at_s and wake.is_unheard()  # nothing else was in the way
+            return monotonic() >= wake.look_at_s and wake.look()  # perhaps nothing else was in the way
         try:
             committer.inside.add(caller)  # what interrupts it must not commit: who takes up holds the lock
             return deferred.take_up(is_flushed=is_flushed)

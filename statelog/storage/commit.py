@@ -318,8 +318,10 @@ class Committer(CommitterMarks):
             if not isinstance(error, Exception):
                 raise
         else:
+            count = len(transaction.appended)
             transaction.appended.clear()  # who remembers the transaction need not keep what it put
             transaction.rows.clear()
+            transaction.first_lsn += count  # behind it a kernel may go on
         self._environment.wake.notify()
         return True
 

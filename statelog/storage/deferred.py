@@ -199,6 +199,7 @@ class Deferred(DeferredMarks):
                 if self._lengthen():
                     self.apart = 0
                     environment.gated = True
+                    steady.is_unsteady = True  # which the kernels do not say
                     self.is_on = True
         except lmdb.Error:
             return
@@ -212,7 +213,7 @@ class Deferred(DeferredMarks):
         The caller holds nothing, and sees to it that nothing in this thread commits meanwhile.
         """
         environment = self._environment
-        environment.wake.is_unheard()  # so that it is known
+        environment.wake.look()
         with environment.write_lock:
             try:
                 if self.transaction is None and not environment.is_shut:

@@ -84,8 +84,11 @@ class Keeper(KeeperMarks):
 
     def _waits(self, alarm: threading.Event) -> bool:
         """Wait for something to do; tell whether there is."""
-        if self._alarm is alarm:
-            alarm.wait(_WAIT_S)
+        if self._alarm is not alarm:
+            return False
+        if alarm.wait(_WAIT_S) and self._alarm is alarm and self.is_at_work:
+            alarm.clear()  # and without the lock: who has woken this has it, and wants it again at once
+            return True
         with self._environment.write_lock:
             if self._alarm is not alarm:
                 return False
@@ -122,7 +125,7 @@ class Keeper(KeeperMarks):
                     return
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:
-        """Make the store steady if it is idle; tell whether the thread may end."""
+        """Make the store steady if it is idle; tell whether there is nothing left to look after."""
         environment = self._environment
         with environment.write_lock:
             if self._alarm is not alarm:

@@ -346,10 +346,7 @@ class Steady(SteadyMarks):
         self.look_for_journal()
         if self.is_broken or self._slots is None or newest_epoch(self._slots) != self._epoch:
             return False
-        if not self.pin.take_again(self._environment.handles, self._epoch):
-            return False
-        self.is_unsteady = True  # a commit is to come
-        return True
+        return self.pin.take_again(self._environment.handles, self._epoch)
 
     def unpin_if_outrun(self) -> None:
         """Give the pin back, which holds more and more pages for nobody, if others have advanced: see `prepare`."""

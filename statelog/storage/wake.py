@@ -62,8 +62,8 @@ class Wake(LookMarks):
         self.look_at_s = 0.0
         """When to look again for a word; long past where there is one."""
 
-    def is_unheard(self) -> bool:
-        """Tell whether nobody has made a word to wait on: known for a while."""
+    def look(self) -> bool:
+        """Look whether somebody has made a word to wait on, if that is due; tell whether nobody has."""
         if self._word is None and time.monotonic() >= self.look_at_s:
             self.notify()
         return self._word is None
