@@ -38,7 +38,11 @@ static bool put_part(sl_writer *out, PyObject *part)
         return put_text(out, part);
     }
     if (PyDict_CheckExact(part)) {
-        return sl_put_plain(out, part);
+        size_t left = out->capacity - out->at;
+        sl_writer bounded = {out->bytes, out->at + (left < SL_PLAIN_SIZE_MAX ? left : SL_PLAIN_SIZE_MAX), out->at, out->full};
+        bool is_plain = sl_put_plain(&bounded, part);
+        out->at = bounded.at;
+        return is_plain;
     }
     if (!PyBytes_CheckExact(part) || !read_bytes(part, &data)) {
         PyErr_Clear();

@@ -4,7 +4,7 @@
 
 #include "objects.h"
 
-enum { SL_PLAIN_SIZE_MAX = 16 * 1024 }; /* what is larger is not worked on under the interpreter's lock */
+enum { SL_PLAIN_SIZE_MAX = 16 * 1024 }; /* a larger text or value is not worked on under the interpreter's lock */
 
 /* Put a text, a number, True or False, or a list or dict with texts for keys of such, and None, at its shortest; false of
  * anything else, of a text that is no UTF-8, of what nests too deep, and of what has no room. */

@@ -189,7 +189,7 @@ def commit(
     head = batch.head(thread, branch)
     if head is None and not batch.view.is_alive(thread):
         raise deleted_error(thread_id)
-    version = head.event.version if head else -1
+    version = head.event.version if head else batch.view.head_version(thread, branch)  # behind a base that has expired
     check_version(thread_id, expected_version, version)
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)

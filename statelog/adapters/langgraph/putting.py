@@ -169,7 +169,7 @@ class Bases:
 
 
 def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
-    """Return the values of channels, by version, wherever in the namespace they were stored."""
+    """Return the values of channels, by version, wherever in the namespace they are stored."""
     values: dict[str, Stored] = {}
     missing = dict(wanted)
     for found in Ordered(codec, lineage, namespace).draw(lineage, _ALL, hidden=True):
@@ -230,31 +230,33 @@ def value_writes(
         if channel in new_versions:
             if channel in values:
                 left.discard(name)
-                value = values[channel]
-                item = codec.plain_item(value)
-                if item is not None:
-                    if channels.get(name) != item:
-                        writes.append(items.put(name, item))
-                    continue
-                what = f"channel {channel!r} of thread {place.thread_id!r}"
-                writes += _value_writes(codec, memory, changes, name, channels.get(name), value, what)
+                writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
         elif known_versions.get(channel) == version:
             left.discard(name)
         else:
             missing[channel] = version
     if missing:
-        for name, stored in _find_elsewhere(codec, lineage, place.namespace, missing).items():
-            left.discard(name)
-            writes.append(items.put(name, items.whole(stored)))
+        elsewhere = _find_elsewhere(codec, lineage, place.namespace, missing)
+        writes += [items.put(name, items.whole(stored)) for name, stored in elsewhere.items()]
+        left.difference_update(elsewhere)
+        for channel in missing.keys() & values.keys():
+            name = channel_name(channel)
+            if name not in elsewhere:  # what had it was pruned, deleted or superseded meanwhile
+                left.discard(name)
+                writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
     if left:
         writes += map(items.remove, sorted(left))
     return changes
 
 
 def _value_writes(
-    codec: Codec, memory: Frozen, changes: Changes, name: str, held: Stored | None, value: Any, what: str
-) -> list[Write]:
+    codec: Codec, memory: Frozen, changes: Changes, channel: str, held: Stored | None, value: Any, place: Place
+) -> Sequence[Write]:
     """Return the writes that set a channel, none if it is what it was."""
+    name, item = channel_name(channel), codec.plain_item(value)
+    if item is not None:
+        return () if held == item else (items.put(name, item),)
+    what = f"channel {channel!r} of thread {place.thread_id!r}"
     if type(value) is not list or not codec.proves:
         alone = codec.encode(value, what)
         if type(alone) is bytes:

@@ -185,7 +185,6 @@ class Codec:
         """
         try:
             kind, data = self.serde.dumps_typed(value)
-            data = data if type(data) is bytes else bytes(memoryview(data))
         except StatelogError:
             raise
         except Exception as error:
@@ -195,7 +194,11 @@ class Codec:
         if type(kind) is not str:
             message = f"{what}: the serialiser gives {kind!r} for the name of a type, which is a text"
             raise ValueTypeError(message, path=what, type=type(kind).__name__)
-        return kind, data
+        try:
+            return kind, data if type(data) is bytes else bytes(memoryview(data))
+        except TypeError as error:
+            message = f"{what}: the serialiser gives {type(data).__name__} for {kind}, where bytes are expected"
+            raise ValueTypeError(message, path=what, type=type(data).__name__) from error
 
     def _refused(self, value: Any, what: str) -> tuple[str, Any]:
         """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""
