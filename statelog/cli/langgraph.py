@@ -70,15 +70,23 @@ def _store_of(database: str) -> Path:
     path = urlsplit(database).path if "://" in database else database.partition(":")[2]
     name = PurePath(path).stem
     if not name:
-        message = f"{database} has no name: say which STORE its threads go to"
+        message = f"{_without_password(database)} has no name: say which STORE its threads go to"
         raise UsageError(message, argument="STORE", value=None)
     return Path(f"{name}.state")
 
 
+def _without_password(name: str) -> str:
+    if "://" not in name:
+        return name
+    parts = urlsplit(name)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
 def _check_database(name: str) -> None:
     if not name.startswith(_DATABASES):
-        message = f"{name!r} names no database, as sqlite:checkpoints.db and postgresql://user@host/name do"
-        raise UsageError(message, argument="DATABASE", value=name)
+        shown = _without_password(name)
+        message = f"{shown!r} names no database, as sqlite:checkpoints.db and postgresql://user@host/name do"
+        raise UsageError(message, argument="DATABASE", value=shown)
 
 
 def _move(source: str, target: str, what: str, *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ help; 75 the reply could not be posted, or the file be written: deliver the even
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import http.client
@@ -273,7 +274,7 @@ def main() -> int:
         return WRONG
     except (StatelogError, OSError) as error:
         print(f"slack_resume: {error}", file=sys.stderr)
-        return TRY_AGAIN
+        return WRONG if getattr(error, "errno", None) == errno.ENAMETOOLONG else TRY_AGAIN
     return DONE
 
 
