@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import writes_sort_key
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver, names
-from statelog.adapters.langgraph.reading import Written, read_writes, writes_state, written
+from statelog.adapters.langgraph.reading import Written, find_place, is_hidden, read_writes, writes_state, written
 from statelog.adapters.langgraph.untouched import UntouchedSerializer
 from statelog.errors import FormatError, StorageError, StoreNotFoundError, UsageError
 from statelog.lineage import Lineage
@@ -97,6 +97,10 @@ class Endpoint:
         """Return where the pending writes of a checkpoint stand, in LangGraph's order; none where it is not known."""
         return []
 
+    def hides(self, place: Place) -> bool:  # noqa: ARG002 - no other saver does
+        """Tell whether a checkpoint was removed, but is kept out of sight for what comes after it."""
+        return False
+
     def flush(self) -> None:
         """Return when all that was written would survive a power cut."""
 
@@ -109,6 +113,12 @@ class _StoreEndpoint(Endpoint):
         named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
         with self.store.snapshot() as snapshot:
             return written(read_writes(writes_state(Lineage(snapshot, place.thread_id)), named))
+
+    def hides(self, place: Place) -> bool:
+        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+        with self.store.snapshot() as snapshot:
+            lineage = Lineage(snapshot, place.thread_id)
+            return is_hidden(writes_state(lineage), named) and find_place(lineage, named) is not None
 
     def flush(self) -> None:
         self.store.flush()
@@ -170,8 +180,9 @@ def opened(name: str, *, writing: bool) -> Iterator[Endpoint]:
         with _opened_postgres(name, writing=writing) as endpoint:
             yield endpoint
     elif "://" in name:
-        message = f"{name}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
-        raise UsageError(message, argument="name", value=name)
+        scheme = f"{name.partition('://')[0]}://..."  # no password in messages
+        message = f"{scheme}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
+        raise UsageError(message, argument="name", value=scheme)
     else:
         with _opened_store(Path(name), writing=writing) as endpoint:
             yield endpoint

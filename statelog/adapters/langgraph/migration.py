@@ -50,7 +50,8 @@ class LeftOut:
         thread: its id.
         error: why: the name is refused, the source is damaged, the target has other content or deleted it.
         checkpoints: of it in the source.
-        there: of these, what the target has: those before the error, parents first.
+        there: of these, what the target has: those before the error, parents first; if that came as all were compared,
+            those that are equal.
 
     """
 
@@ -95,6 +96,8 @@ class _Thread:
     order: dict[Place, Place | None]
     written: dict[Place, list[bytes]] = field(default_factory=dict)
     """What `digests` tells of the pending writes that were copied."""
+    hidden: set[Place] = field(default_factory=set)
+    """Those that were pruned in the target, which keeps them out of sight: they stay as they are."""
     there: int = 0
     copied: int = 0
     writes: int = 0
@@ -236,8 +239,11 @@ def _copy_one(
     """Copy what the target has not of a checkpoint; return the checkpoint."""
     found = read(source, place, before)
     check_kinds(target, place, found.checkpoint["channel_values"])
+    if target.hides(place):
+        thread.hidden.add(place)
+        return found
     hidden = _hidden_parent(place, thread.parents)
-    if hidden and target.saver.get_tuple(hidden.config()) is None:
+    if hidden and target.saver.get_tuple(hidden.config()) is None and not target.hides(hidden):
         put_stand_in(source, target, found, hidden)
     there = find(target, place, before)
     writes = digests(found)
@@ -276,15 +282,25 @@ def _parent_config(place: Place, parent_id: str | None) -> RunnableConfig:
 
 
 def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelVersions:
-    """Return the versions that a graph would have passed: of channels that are not as in the parent."""
+    """Return the versions that a graph would have passed: of channels that are not as in the parent.
+
+    Of one version a saver that keeps checkpoints whole may have two values: a node has changed it in place, or the next
+    step had changed it when it was serialised.
+    """
     checkpoint = found.checkpoint
     inherited: Mapping[str, Any] = parent["channel_versions"] if parent else {}
     had = parent["channel_values"] if parent else {}
     return {
         name: version
         for name, version in checkpoint["channel_versions"].items()
-        if inherited.get(name) != version or (name in checkpoint["channel_values"] and name not in had)
+        if inherited.get(name) != version or not _is_inherited(name, checkpoint["channel_values"], had)
     }
+
+
+def _is_inherited(name: str, values: Mapping[str, Any], had: Mapping[str, Any]) -> bool:
+    if name not in values:
+        return True
+    return name in had and _SERIALIZER.dumps_typed(values[name]) == _SERIALIZER.dumps_typed(had[name])
 
 
 def _conflict(place: Place, target: Endpoint) -> ConflictError:
@@ -305,6 +321,10 @@ def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Calla
     """
     thread.there = 0
     for place, before in thread.order.items():
+        if place in thread.hidden:
+            thread.there += 1
+            advance()
+            continue
         found, there = read(source, place, before), find(target, place, before)
         different = _differences(found, there) if there else {"checkpoint"}
         if not is_part(thread.written[place], digests(there)):

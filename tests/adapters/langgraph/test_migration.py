@@ -28,9 +28,9 @@ from langgraph.types import Command, Send, interrupt
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.endpoints import Endpoint
+from statelog.adapters.langgraph.endpoints import Endpoint, opened
 from statelog.adapters.langgraph.migration import migrate
-from statelog.errors import CorruptionError
+from statelog.errors import CorruptionError, UsageError
 
 
 def concatenated(values, writes):
@@ -247,6 +247,57 @@ def test_a_pruned_thread_of_deltas_keeps_its_state_on_the_way_back(path, tmp_pat
     with SqliteSaver.from_conn_string(str(back)) as saver:
         assert delta_graph(saver).get_state(config("delta")).values == {"items": list(range(8))}
         assert delta_graph(saver).invoke({"items": []}, config("delta"))["items"] == list(range(9))
+    answer = import_into(path, back)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    with saver_of(path) as saver:
+        assert delta_graph(saver).get_state(config("delta")).values == {"items": list(range(9))}
+
+
+def test_what_was_pruned_and_is_kept_out_of_sight_stays_so(path, tmp_path):
+    source = tmp_path / "source.db"
+    with SqliteSaver.from_conn_string(str(source)) as saver:
+        for _turn in range(4):
+            delta_graph(saver).invoke({"items": []}, config("delta"))
+    import_into(path, source)
+    with saver_of(path) as saver:
+        saver.prune(["delta"])
+        before = tuples(saver)
+    for _again in range(2):
+        answer = import_into(path, source)
+        assert (answer.returncode, answer.stderr) == (0, "")
+    with saver_of(path) as saver:
+        assert before.items() <= tuples(saver).items()
+        assert delta_graph(saver).get_state(config("delta")).values == {"items": [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_of_one_version_a_database_may_have_several_values(path, tmp_path, durability):
+    """A saver that keeps checkpoints whole stores what a node has changed in place."""
+
+    class Memo(TypedDict):
+        memo: dict
+        n: int
+
+    def remember(state):
+        state["memo"][f"{state['n']}"] = "x" * 100
+        return {"n": state["n"] + 1}
+
+    builder = StateGraph(Memo)
+    for name in "abc":
+        builder.add_node(name, remember)
+    builder.add_edge(START, "a")
+    builder.add_edge("a", "b")
+    builder.add_edge("b", "c")
+    source = tmp_path / "source.db"
+    with SqliteSaver.from_conn_string(str(source)) as saver:
+        graph = builder.compile(checkpointer=saver)
+        for _turn in range(2):
+            graph.invoke({"memo": {}, "n": 0}, config("t"), durability=durability)
+        expected = tuples(saver)
+    answer = import_into(path, source)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    with saver_of(path) as saver:
+        assert tuples(saver) == expected
 
 
 def test_values_of_classes_that_are_not_installed_come_whole(tmp_path, path, monkeypatch):
@@ -336,9 +387,17 @@ def test_what_is_no_database_of_checkpoints_is_named(tmp_path, path, content, co
 
 
 def test_a_name_of_no_database_is_refused(path):
-    answer = run("import-langgraph", "mysql://host/db", "--file", path)
+    answer = run("import-langgraph", "mysql://me:secret@host/db", "--file", path)
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "'mysql://host/db' names no database" in answer.stderr
+    answer = run("import-langgraph", "postgresql://me:secret@host")
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "postgresql://host has no name" in answer.stderr
+    with (
+        pytest.raises(UsageError, match=r"^mysql://\.\.\.: threads are moved"),
+        opened("mysql://me:secret@x", writing=True),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(("arguments", "made"), [([], "checkpoints.state"), (["x.state"], "x.state")])
