@@ -305,6 +305,7 @@ def test_a_file_that_cannot_be_used_is_no_reason_to_deliver_again(run, tmp_path)
     (tmp_path / "agent.state-runs").mkdir()
     code, said = run(event(1), STATELOG_FILE=str(tmp_path / "agent.state"), REPLY_URL="http://localhost:9")
     assert (code, said.count("\n"), "STATELOG_FILE" in said) == (2, 1, True)
+    assert run(event(1), STATELOG_FILE=str(tmp_path / ("n" * 300)), REPLY_URL="http://localhost:9")[0] == 2
 
 
 def test_a_lock_that_cannot_be_had_is_a_reason_to_deliver_again(run, tmp_path):
