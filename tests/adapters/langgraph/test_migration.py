@@ -270,36 +270,6 @@ def test_what_was_pruned_and_is_kept_out_of_sight_stays_so(path, tmp_path):
         assert delta_graph(saver).get_state(config("delta")).values == {"items": [0, 1, 2, 3]}
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_of_one_version_a_database_may_have_several_values(path, tmp_path, durability):
-    """A saver that keeps checkpoints whole stores what a node has changed in place."""
-
-    class Memo(TypedDict):
-        memo: dict
-        n: int
-
-    def remember(state):
-        state["memo"][f"{state['n']}"] = "x" * 100
-        return {"n": state["n"] + 1}
-
-    builder = StateGraph(Memo)
-    for name in "abc":
-        builder.add_node(name, remember)
-    builder.add_edge(START, "a")
-    builder.add_edge("a", "b")
-    builder.add_edge("b", "c")
-    source = tmp_path / "source.db"
-    with SqliteSaver.from_conn_string(str(source)) as saver:
-        graph = builder.compile(checkpointer=saver)
-        for _turn in range(2):
-            graph.invoke({"memo": {}, "n": 0}, config("t"), durability=durability)
-        expected = tuples(saver)
-    answer = import_into(path, source)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    with saver_of(path) as saver:
-        assert tuples(saver) == expected
-
-
 def test_values_of_classes_that_are_not_installed_come_whole(tmp_path, path, monkeypatch):
     (tmp_path / "elsewhere.py").write_text(
         "import dataclasses\n@dataclasses.dataclass\nclass Order:\n    number: int\n    lines: list\n"

@@ -324,3 +324,36 @@ def test_metadata_that_the_target_refuses_keeps_no_other_thread(path, first):
         put(saver, "bad", 1, {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)})
         put(saver, "good", 1)
     check_left_out(move(path, first), first, "does not take checkpoint")
+
+
+# --- values of one version ----------------------------------------------------------------------
+
+
+class Memo(TypedDict):
+    memo: dict
+    n: int
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_of_one_version_a_database_may_have_several_values(path, first, durability):
+    """A saver that keeps checkpoints whole stores what a node has changed in place."""
+
+    def remember(state):
+        state["memo"][f"{state['n']}"] = "x" * 100
+        return {"n": state["n"] + 1}
+
+    builder = StateGraph(Memo)
+    for name in "abc":
+        builder.add_node(name, remember)
+    builder.add_edge(START, "a")
+    builder.add_edge("a", "b")
+    builder.add_edge("b", "c")
+    with saver_of(first) as saver:
+        graph = builder.compile(checkpointer=saver)
+        for _turn in range(2):
+            graph.invoke({"memo": {}, "n": 0}, THREAD, durability=durability)
+    assert move(first, path).left_out == ()
+    with saver_of(first) as saver, saver_of(path) as moved:
+        expected = [each.checkpoint["channel_values"] for each in saver.list(THREAD)]
+        assert [each.checkpoint["channel_values"] for each in moved.list(THREAD)] == expected
+    assert len({len(values.get("memo", ())) for values in expected}) > 1
