@@ -4,8 +4,8 @@
  */
 #include "plain.h"
 
-enum { FIXARRAY = 0x90, FIXSTR = 0xA0, NIL = 0xC0, STR32 = 0xDB, ARRAY16 = 0xDC, ARRAY32 = 0xDD };
-enum { FIXSTR_SIZE_MAX = 31, FIXARRAY_COUNT_MAX = 15, WRITES_MAX = 256, TASK_PARTS = 3, WRITE_PARTS = 4 };
+enum { FIXSTR = 0xA0, NIL = 0xC0, STR32 = 0xDB };
+enum { FIXSTR_SIZE_MAX = 31, WRITES_MAX = 256, TASK_PARTS = 3, WRITE_PARTS = 4 };
 
 /* A text: of less than 32 bytes behind one, else behind five. False where it is not UTF-8. */
 static bool put_text(sl_writer *out, PyObject *text)
@@ -64,13 +64,7 @@ PyObject *sl_pack_array(PyObject *module, PyObject *const *args, Py_ssize_t coun
     }
     sl_writer out = {state->room->output, SL_ROOM_SIZE, 0, false};
     Py_ssize_t parts = PyList_Size(args[1]);
-    if (parts <= FIXARRAY_COUNT_MAX) {
-        sl_put_byte(&out, FIXARRAY | (unsigned)parts);
-    } else {
-        bool is_short = parts <= UINT16_MAX;
-        sl_put_byte(&out, is_short ? ARRAY16 : ARRAY32);
-        sl_put_be(&out, (uint64_t)parts, is_short ? 2 : 4);
-    }
+    sl_put_array_head(&out, parts);
     for (Py_ssize_t i = 0; i < parts; i++) {
         if (!put_part(&out, PyList_GetItem(args[1], i)) || out.full) {
             return shared(Py_None);

@@ -104,6 +104,8 @@ static void put_count(sl_writer *out, unsigned fixed, unsigned sized, Py_ssize_t
     }
 }
 
+void sl_put_array_head(sl_writer *out, Py_ssize_t count) { put_count(out, FIXARRAY, ARRAY16, count); }
+
 /* The next member of the innermost container, borrowed, its key put; NULL behind the last one of the outermost. False where a
  * key is no text. */
 static bool next_member(sl_writer *out, opened *stack, size_t *depth, PyObject **member)
@@ -135,8 +137,11 @@ bool sl_put_plain(sl_writer *out, PyObject *value)
             if (depth == DEPTH_MAX) {
                 return false;
             }
-            put_count(out, is_list ? FIXARRAY : FIXMAP, is_list ? ARRAY16 : MAP16,
-                      is_list ? PyList_Size(value) : PyDict_Size(value));
+            if (is_list) {
+                sl_put_array_head(out, PyList_Size(value));
+            } else {
+                put_count(out, FIXMAP, MAP16, PyDict_Size(value));
+            }
             stack[depth++] = (opened){value, 0};
         } else if (value == Py_None && depth > 0) { /* alone it is no msgpack for LangGraph's serialiser */
             sl_put_byte(out, NIL);
