@@ -42,6 +42,8 @@ _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
 _ONE_NAME = cbor.head(4, 1)
 _PARENTS_MAX = 64
+_ASIDE_MAX = 512
+"""More than a superstep of many tasks has."""
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -70,8 +72,8 @@ class Lineage:
         """Thread and number of branches that were committed on aside."""
         self._parents: dict[tuple[int, int], int] = {}
         """LSNs of the checkpoints that were gone on from last, by their places."""
-        self.made_aside: tuple[int, Checkpoint] | None = None
-        """What was committed aside last; all records from that LSN up to it were."""
+        self.made_aside: dict[int, Checkpoint] = {}
+        """What was committed aside lately, by LSN."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -230,12 +232,9 @@ class Lineage:
         return None if outcome is None else self._note_aside(self._made(outcome))
 
     def _note_aside(self, made: Checkpoint) -> Checkpoint:
-        lsn = made.event.lsn
-        first, last = self.made_aside or (lsn, made)
-        if lsn + 1 == first:  # another OS thread, whose was the next, was faster here
-            self.made_aside = (lsn, last)
-        else:
-            self.made_aside = (first if lsn == last.event.lsn + 1 else lsn, made)
+        if len(self.made_aside) >= _ASIDE_MAX:
+            self.made_aside = dict(sorted(self.made_aside.copy().items())[_ASIDE_MAX // 2 :])
+        self.made_aside[made.event.lsn] = made
         return made
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:

@@ -276,27 +276,15 @@ def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commi
             assert lineages[1].find(id).lsn == lsn
 
 
-def test_what_is_said_to_be_aside_was_committed_aside(store):
+def test_what_was_committed_aside_lately_is_remembered(store):
     """OS threads may note what they have made in another order than they made it in."""
-
-    @settings(max_examples=300, deadline=None)
-    @given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
-    def check(order, missing):
-        lineage = Lineage(store, "t")
-        noted = []
-        for lsn in order:
-            if lsn not in missing:
-                noted.append(lsn)
-                lineage._note_aside(SimpleNamespace(event=SimpleNamespace(lsn=lsn)))
-                first, last = lineage.made_aside
-                assert set(range(first, last.event.lsn + 1)) <= set(noted)
-                assert first <= lsn <= last.event.lsn
-        if order == sorted(order) and noted:
-            assert noted[-1] == last.event.lsn
-            assert first == 1 or first - 1 in missing
-
-    check()
     lineage = Lineage(store, "t")
-    for lsn in (3, 4, 6, 5):
-        lineage._note_aside(SimpleNamespace(event=SimpleNamespace(lsn=lsn)))
-    assert (lineage.made_aside[0], lineage.made_aside[1].event.lsn) == (5, 6)
+    made = [lineage.commit_aside("aside", [items.put("x", cbor.encode(number))]) for number in range(3)]
+    assert lineage.made_aside == {each.lsn: each for each in made}
+    lineage.commit([items.put("x", cbor.encode(0))], id="id", parent=None, line="main", fork="f")
+    assert len(lineage.made_aside) == 3
+    noted = [SimpleNamespace(event=SimpleNamespace(lsn=lsn)) for lsn in range(1000, 3000)]
+    for each in [*noted[::2], *noted[1::2]]:
+        lineage._note_aside(each)
+        assert lineage.made_aside[each.event.lsn] is each
+        assert len(lineage.made_aside) <= 512

@@ -23,9 +23,9 @@ def look_into(path: Path) -> Journaled:
     """Return what a recovery of the store at `path` would replay."""
     descriptor = os.open(journal_path(path), os.O_RDONLY)
     try:
-        groups = Groups(descriptor, read_slots(descriptor)[0])
-        first = groups.lsn
+        groups = Groups.of_slot(descriptor, read_slots(descriptor)[0])
+        first = groups.place.lsn
         count = sum(1 for _group in groups)
-        return Journaled(count, groups.lsn - first, groups.at - RECORDS_AT)
+        return Journaled(count, groups.place.lsn - first, groups.place.at - RECORDS_AT)
     finally:
         os.close(descriptor)

@@ -10,10 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
+from statelog.format.record import record_thread
 from statelog.kernels import commit_alone, commit_flushed
 from statelog.kernels.marks import LastMarks
 from statelog.log.batch import Batch, Head, Memory, read_log_end
 from statelog.log.direct import DirectCommit, DirectRollback
+from statelog.log.following import follow_others
 from statelog.log.names import channel_keys
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.replay import Replay
@@ -39,6 +41,9 @@ T = TypeVar("T")
 
 _FLUSHES_MAX = 4
 """For so many a commit without a flush of its own waits: others may begin one before it is there."""
+
+_LOOKED_AT_MAX = 256
+"""Behind a record: more are not looked at for whose they are."""
 
 _new_request = Request.__new__
 """Without a call of Python's: what each begins with stands in the class."""
@@ -222,6 +227,24 @@ class Engine:
         with self.read() as view:
             return view.transaction.last_lsn() == lsn
 
+    def records_of(self, thread: int, lsn: int) -> tuple[int, list[int]] | None:
+        """Return the log's last LSN, and those of a thread's records behind `lsn`.
+
+        None if there are too many behind it to look at, or one does not tell whose it is.
+        """
+        with self.read() as view:
+            last, found = view.transaction.last_lsn(), []
+            if last - lsn > _LOOKED_AT_MAX:
+                return None
+            for at in range(lsn + 1, last + 1):
+                record = view.transaction.get_log(at)
+                of = None if record is None else record_thread(record, at)
+                if of is None:
+                    return None
+                if of == thread:
+                    found.append(at)
+        return last, found
+
     def is_unruled(self, thread: int) -> bool:
         """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
         last = self.last
@@ -281,7 +304,7 @@ class Engine:
     def _run(self, work: Callable[[Batch], T], direct: Direct | None, transaction: WriteTransaction) -> T:
         last = self.last
         if last is None or not last.holds_in(transaction):
-            last = _Last(Memory(read_log_end(transaction)), transaction)
+            last = self._behind_others(last, transaction)
         memory = last.memory
         if direct is not None:
             self.last = None  # until all of it is in
@@ -304,6 +327,18 @@ class Engine:
         self.last = last
         transaction.callbacks += (batch.remember_nodes,)
         return result
+
+    def _behind_others(self, last: _Last | None, transaction: WriteTransaction) -> _Last:
+        """Return what is remembered as others have left it, in this transaction."""
+        self.last = None  # until it is up to date
+        if (
+            last is None
+            or last.changes != last.transaction.changes
+            or not follow_others(last.memory, last.transaction, transaction)
+        ):
+            return _Last(Memory(read_log_end(transaction)), transaction)
+        self.last = last = _Last(last.memory, transaction)
+        return last
 
     def _put(self, made: Made, last: _Last, transaction: WriteTransaction) -> Head:
         head, lsn, key, record, page_key, page, rows, data, entries = made

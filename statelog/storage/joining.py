@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from statelog.storage.beside import check_leftover, missing_error, open_journal
 from statelog.storage.disk import flush_file, write_zeros
 from statelog.storage.failures import DISK_FULL_ERRNOS
-from statelog.storage.journal import RECORDS_AT, fill, is_broken, read_slots
+from statelog.storage.journal import RECORDS_AT, fill, is_broken, journal_path, read_slots
+from statelog.storage.locks import is_same_file
 from statelog.storage.marker import clear_marker
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ def is_journal_broken(environment: Environment) -> bool:
         return is_broken(os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0"))
     finally:
         os.close(descriptor)
+
+
+def is_taken_away(environment: Environment, descriptor: int) -> bool:
+    """Tell whether somebody has removed, or replaced, the journal that is open."""
+    if is_same_file(journal_path(environment.path), descriptor):
+        return False
+    # Not where its directory has another name now: the store has gone along.
+    is_removed = not os.fstat(descriptor).st_nlink
+    return is_removed or is_same_file(environment.path, environment.locks.descriptor)
 
 
 def _fill_head(environment: Environment, descriptor: int) -> int:

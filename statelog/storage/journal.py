@@ -7,12 +7,15 @@ file is filled with zeros ahead of it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
+from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
+from statelog.limits import JOURNAL_SIZE_BYTES_MAX
 from statelog.storage.disk import flush_file, write_all, write_zeros
 from statelog.storage.faults import armed, point
 
@@ -41,6 +44,9 @@ disk: recovery does not ask."""
 
 STATE = struct.Struct(f">{_EPOCH_AT}xQ{_BROKEN_AT - _EPOCH_AT - 8}xB{_EPOCH_AT}xQ")
 """Epoch of the first slot, whether a flush has failed, epoch of the second slot: of both in memory, and unchecked."""
+
+_READ_SIZE_BYTES = 16 * 1024
+"""Groups are read by so much at a time, or one that is larger."""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
@@ -92,6 +98,11 @@ def read_slots(descriptor: int) -> list[Slot]:
     data = os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0")
     slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in _SLOTS_AT]
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
+
+
+def find_slot(descriptor: int, epoch: int) -> Slot | None:
+    """Return the slot of an epoch, if it is there still, and whole."""
+    return next((slot for slot in read_slots(descriptor) if slot.epoch == epoch), None)
 
 
 def is_journal_of(descriptor: int, store_id: bytes) -> bool:
@@ -152,12 +163,35 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
     """Return the records of one commit, from `lsn` on, as they stand in the journal.
 
     Up to record `flushed` all that is committed was flushed before. The checksum begins with the session, which nobody
-    knows who writes into a store: so no text in a record can pass for a group. Of one record, `kernels.group_of_one`
-    makes the same.
+    knows who writes into a store: so no text in a record can pass for a group.
     """
     rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
     rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
     return xxh3_64_digest(session + rest) + rest
+
+
+def shorten(descriptor: int, size_bytes: int) -> int:
+    """Give the room back that one long epoch has taken, and return the journal's size."""
+    if size_bytes > JOURNAL_SIZE_BYTES_MAX:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, JOURNAL_SIZE_BYTES_MAX)
+            return JOURNAL_SIZE_BYTES_MAX
+    return size_bytes
+
+
+def make_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes], *, flushed: int) -> bytes:
+    """Return what `encode_group` returns, sooner where it is one record, as it nearly always is."""
+    if len(records) == 1:
+        return group_of_one(session, epoch, lsn, flushed, records[0])
+    return encode_group(session, epoch, lsn, records, flushed=flushed)
+
+
+def write_group(descriptor: int, group: bytes, at: int) -> None:
+    """Write one into the journal. Raises OSError."""
+    is_small = len(group) <= HELD_SIZE_BYTES_MAX and not armed
+    written = write_held(descriptor, group, at) if is_small else 0
+    if written < len(group):
+        write_all(descriptor, group[written:], at + written)
 
 
 class Group(NamedTuple):
@@ -176,20 +210,41 @@ class Group(NamedTuple):
     size_bytes: int
 
 
-class Groups:
-    """Iterates over the groups of a slot's epoch, in order, up to the first that is torn, or is not the next.
+class Place(NamedTuple):
+    """Where the next group goes.
 
     Attributes:
+        epoch: of the groups before it.
         lsn: the last record so far.
-        at: where the next group stands.
+        at: its offset.
+        lsn_before: the last record before the epoch's first.
     """
 
-    def __init__(self, descriptor: int, slot: Slot) -> None:
-        self.lsn = slot.lsn
-        self.at = RECORDS_AT
+    epoch: int
+    lsn: int
+    at: int
+    lsn_before: int
+
+
+class Groups:
+    """Iterates over the groups of a session's epoch, in order, up to the first that is torn, or is not the next.
+
+    Attributes:
+        place: where the next group stands, behind those so far.
+    """
+
+    def __init__(self, descriptor: int, session: bytes, place: Place) -> None:
+        self.place = place
+        self._session = session
         self._descriptor = descriptor
-        self._slot = slot
         self._size_bytes = os.fstat(descriptor).st_size
+        self._data, self._data_at = b"", place.at
+        """What was read, and from where."""
+
+    @classmethod
+    def of_slot(cls, descriptor: int, slot: Slot) -> Groups:
+        """Begin with the first of a slot's epoch."""
+        return cls(descriptor, slot.session, Place(slot.epoch, slot.lsn, RECORDS_AT, slot.lsn))
 
     def __iter__(self) -> Groups:
         """Return itself."""
@@ -197,35 +252,78 @@ class Groups:
 
     def __next__(self) -> Group:
         """Return the next group."""
-        group = self._read()
-        if group is None or group.lsn != self.lsn + 1:
+        epoch, lsn, at, lsn_before = self.place
+        group = self._read(at)
+        if group is None or group.lsn != lsn + 1:
             raise StopIteration
-        self.lsn += len(group.records)
-        self.at += group.size_bytes
+        self.place = Place(epoch, lsn + len(group.records), at + group.size_bytes, lsn_before)
         return group
 
-    def _read(self) -> Group | None:
-        head = os.pread(self._descriptor, _GROUP.size, self.at)
-        if len(head) < _GROUP.size:
+    def _read(self, at: int) -> Group | None:
+        if not self._has(at, _GROUP.size) or not self._has(at, self._size_at(at)):
             return None
-        size_bytes = _GROUP.size + _GROUP.unpack(head)[1]
-        if self.at + size_bytes > self._size_bytes:
-            return None
-        return _decode_group(os.pread(self._descriptor, size_bytes, self.at), 0, self._slot.session, self._slot.epoch)
+        return _decode_group(self._data, at - self._data_at, self._session, self.place.epoch)
+
+    def _size_at(self, at: int) -> int:
+        rest_size: int = _GROUP.unpack_from(self._data, at - self._data_at)[1]
+        return _GROUP.size + rest_size
+
+    def _has(self, at: int, size_bytes: int) -> bool:
+        """Have so many bytes read; False if the file ends before."""
+        end = at + size_bytes
+        if end > self._size_bytes:
+            return False
+        if end > self._data_at + len(self._data):
+            self._data, self._data_at = os.pread(self._descriptor, max(size_bytes, _READ_SIZE_BYTES), at), at
+        return end <= self._data_at + len(self._data)
 
 
-def find_end(descriptor: int, epoch: int, lsn: int) -> tuple[int, int] | None:
-    """Return the last record before the groups of an epoch, and where the next goes behind record `lsn`.
+def find_end(descriptor: int, epoch: int, lsn: int) -> Place | None:
+    """Return where the next group of an epoch goes behind record `lsn`.
 
     None if `lsn` is not the last of a group, nor the one before the first.
     """
-    slot = next((slot for slot in read_slots(descriptor) if slot.epoch == epoch), None)
+    slot = find_slot(descriptor, epoch)
     if lsn < 0 or slot is None:
         return None
-    groups = Groups(descriptor, slot)
-    while groups.lsn < lsn and next(groups, None) is not None:
+    groups = Groups.of_slot(descriptor, slot)
+    while groups.place.lsn < lsn and next(groups, None) is not None:
         pass
-    return (slot.lsn, groups.at) if groups.lsn == lsn else None
+    return groups.place if groups.place.lsn == lsn else None
+
+
+def find_behind(
+    descriptor: int, session: bytes, places: tuple[Place, Place | None], lsn: int, number: int
+) -> tuple[list[bytes], Place] | None:
+    """Return the records of so many groups behind record `lsn`, and where the next goes; None if there are not so many.
+
+    Args:
+        descriptor: of the journal.
+        session: of it.
+        places: one in its present epoch, and one in an earlier epoch; behind one of them `lsn` comes last.
+        lsn: that one.
+        number: of groups. Those of the epoch before the present one are read as far as they are there still.
+
+    """
+    now, before = places
+    place = now
+    if lsn != now.lsn and before is not None and before.epoch + 1 == now.epoch:
+        place = before
+    if place.lsn != lsn or lsn < 0:
+        return None
+    groups = Groups(descriptor, session, place)
+    records: list[bytes] = []
+    while number:
+        group = next(groups, None)
+        if group is not None:
+            records += group.records
+            number -= 1
+            continue
+        slot = None if groups.place.epoch == now.epoch else find_slot(descriptor, now.epoch)
+        if slot is None or slot.lsn != groups.place.lsn:
+            return None
+        groups = Groups.of_slot(descriptor, slot)
+    return records, groups.place
 
 
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int) -> Iterator[Group]:

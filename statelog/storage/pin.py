@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import lmdb
@@ -88,3 +88,9 @@ class Pin:
             return False
         self.keep(transaction, epoch)
         return True
+
+
+def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
+    """Return the LSN of the last record of a read transaction."""
+    cursor: Any = transaction.cursor(log)
+    return int.from_bytes(cursor.key()) if cursor.last() else 0

@@ -218,11 +218,11 @@ def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[
     A group that was being written may be torn, and with "interval" any that was not flushed. But one of which the
     reach, or a later one, tells that it had been flushed was acknowledged, and is damaged.
     """
-    groups = Groups(descriptor, slot)
+    groups = Groups.of_slot(descriptor, slot)
     found = list(groups)
-    behind = find_groups(descriptor, slot.session, slot.epoch, groups.at)
-    if groups.lsn < flushed or any(group.flushed > groups.lsn for group in behind):
-        raise misfit_error(path, f"record {groups.lsn + 1} is damaged in its journal, or was cut off")
+    behind = find_groups(descriptor, slot.session, slot.epoch, groups.place.at)
+    if groups.place.lsn < flushed or any(group.flushed > groups.place.lsn for group in behind):
+        raise misfit_error(path, f"record {groups.place.lsn + 1} is damaged in its journal, or was cut off")
     return found
 
 

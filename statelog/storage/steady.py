@@ -17,12 +17,11 @@ import contextlib
 import mmap
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import lmdb
 
 from statelog.errors import JournalMissingError, StorageError
-from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
 from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.beside import (
@@ -34,27 +33,31 @@ from statelog.storage.beside import (
 )
 from statelog.storage.checks import read_live_meta_bytes
 from statelog.storage.creation import sync_directory
-from statelog.storage.disk import flush_file, write_all
+from statelog.storage.disk import flush_file
 from statelog.storage.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.faults import armed, point
 from statelog.storage.held import HeldPages
-from statelog.storage.joining import find_or_begin, is_journal_broken
+from statelog.storage.joining import find_or_begin, is_journal_broken, is_taken_away
 from statelog.storage.journal import (
     RECORDS_AT,
     STATE,
+    Place,
     Slot,
-    encode_group,
     fill,
+    find_behind,
     find_end,
     is_broken,
     journal_path,
+    make_group,
     newest_epoch,
+    shorten,
     write_broken,
+    write_group,
     write_slot,
 )
 from statelog.storage.locks import is_owned, is_same_file
 from statelog.storage.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
-from statelog.storage.pin import Pin
+from statelog.storage.pin import Pin, last_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +104,8 @@ class Steady(SteadyMarks):
         """The last record before the journal's first."""
         self.at = self.end = RECORDS_AT
         """Where the next group goes, and where the one that is being committed ends."""
+        self._place_before: Place | None = None
+        """Where the next group went when this process knew that last in an earlier epoch."""
         self._size_bytes = 0
         self.is_unsteady = False
         self._flushing = threading.RLock()
@@ -191,7 +196,7 @@ class Steady(SteadyMarks):
             return False
         return self.append(lsn, transaction.appended, is_flushed=is_flushed)
 
-    def append(self, lsn: int, records: Sequence[bytes], *, is_flushed: bool) -> bool:  # noqa: C901 - one frame
+    def append(self, lsn: int, records: Sequence[bytes], *, is_flushed: bool) -> bool:
         """Put records into the journal, `lsn` the first; False if there is no place for them.
 
         Raises:
@@ -200,12 +205,8 @@ class Steady(SteadyMarks):
         if self.lsn + 1 != lsn:
             return False
         self._environment.keeper.commits += 1
-        if len(records) == 1:  # nearly always
-            group = group_of_one(self._session, self._epoch, lsn, self.flushed, records[0])
-        else:
-            group = encode_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
-        size_bytes = len(group)
-        self.end = self.at + size_bytes
+        group = make_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
+        self.end = self.at + len(group)
         # From here on, whatever happens, there may be a group that is not committed: the next commit looks for its
         # place, and who looks at what became of this one advances first.
         self.lsn = _UNKNOWN
@@ -214,10 +215,7 @@ class Steady(SteadyMarks):
                 self._size_bytes = fill(self._descriptor, self.end, self._size_bytes)
             if armed:
                 point("journal.before_append")
-            is_small = size_bytes <= HELD_SIZE_BYTES_MAX and not armed
-            written = write_held(self._descriptor, group, self.at) if is_small else 0
-            if written < size_bytes:
-                write_all(self._descriptor, group[written:], self.at + written)
+            write_group(self._descriptor, group, self.at)
             if armed:
                 point("journal.after_append")
         except OSError as error:
@@ -276,7 +274,7 @@ class Steady(SteadyMarks):
             raise self._broken_error()
         pin = self.pin.begin(handles)
         try:
-            lsn = _last_lsn(pin, handles.log)
+            lsn = last_lsn(pin, handles.log)
             epoch = self._epoch + 1
             if armed:
                 point("steady.before_sync")
@@ -298,12 +296,10 @@ class Steady(SteadyMarks):
         self.pin.keep(pin, epoch)
         if armed:
             point("steady.after_pin")
-        self._epoch, self.at, self.lsn, self._lsn_before, self.flushed = epoch, RECORDS_AT, lsn, lsn, lsn
+        self._enter(epoch, lsn)
+        self.flushed = lsn
         self.is_unsteady = self.is_dirty = False
-        if self._size_bytes > JOURNAL_SIZE_BYTES_MAX:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, JOURNAL_SIZE_BYTES_MAX)
-                self._size_bytes = JOURNAL_SIZE_BYTES_MAX
+        self._size_bytes = shorten(self._descriptor, self._size_bytes)
         self.held.begin(environment)
 
     def note_flushed(self) -> None:
@@ -315,13 +311,8 @@ class Steady(SteadyMarks):
 
     def look_for_journal(self) -> None:
         """Write no more if somebody has taken the journal away: nobody would read it after a crash. Needs no lock."""
-        environment = self._environment
         with self._flushing:
-            if self._descriptor < 0 or self.is_broken or is_same_file(journal_path(environment.path), self._descriptor):
-                return
-            # Not where its directory has another name now: the store has gone along.
-            is_removed = not os.fstat(self._descriptor).st_nlink
-            if is_removed or is_same_file(environment.path, environment.locks.descriptor):
+            if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
                 self.is_broken = self.is_gone = True
 
     def rest(self) -> None:
@@ -391,9 +382,22 @@ class Steady(SteadyMarks):
             flush_file(self._descriptor)
         except OSError as error:
             raise self.break_off() from error
-        self._epoch, self.at, self.lsn, self._lsn_before = epoch, RECORDS_AT, _UNKNOWN, _UNKNOWN
+        self._enter(epoch, _UNKNOWN)
         self._size_bytes = os.fstat(self._descriptor).st_size
         self.is_unsteady = True
+
+    def _enter(self, epoch: int, lsn: int) -> None:
+        if self.lsn >= 0:
+            self._place_before = Place(self._epoch, self.lsn, self.at, self._lsn_before)
+        self._epoch, self.at, self.lsn, self._lsn_before = epoch, RECORDS_AT, lsn, lsn
+
+    def records_behind(self, lsn: int, transactions: int) -> list[bytes] | None:
+        """Return what others' transactions, so many, have appended, and go on there; None if not all of it is there."""
+        now = Place(self._epoch, self.lsn, self.at, self._lsn_before)
+        found = find_behind(self._descriptor, self._session, (now, self._place_before), lsn, transactions)
+        if found is not None:
+            self._go_on_at(found[1])
+        return found and found[0]
 
     def _catch_up(self, next_lsn: int) -> bool:
         """Find the place where a record comes next, after others wrote; tell whether there is one (J4).
@@ -401,12 +405,13 @@ class Steady(SteadyMarks):
         There is none for 0: a commit that appends nothing.
         """
         place = find_end(self._descriptor, self._epoch, next_lsn - 1)
-        if place is None:
-            return False
-        self._lsn_before, self.at = place
-        self.lsn = next_lsn - 1
+        if place is not None:
+            self._go_on_at(place)
+        return place is not None
+
+    def _go_on_at(self, place: Place) -> None:
+        _epoch, self.lsn, self.at, self._lsn_before = place
         self._size_bytes = os.fstat(self._descriptor).st_size
-        return True
 
     def retire(self) -> None:
         """Flush everything and remove the journal: one file is left. The caller is alone with the store.
@@ -473,6 +478,7 @@ class Steady(SteadyMarks):
             if descriptor >= 0:
                 os.close(descriptor)
         self.is_unsteady = self.is_dirty = self._is_marked = False
+        self._place_before = None
         if self.is_gone:  # another may be made, unless the mark says that there should be one
             self.is_broken = self.is_gone = False
 
@@ -490,8 +496,3 @@ class Steady(SteadyMarks):
     def _broken_error(self) -> StorageError | JournalMissingError:
         path = self._environment.path
         return removed_error(path) if self.is_gone else broken_error(path)
-
-
-def _last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
-    cursor: Any = transaction.cursor(log)
-    return int.from_bytes(cursor.key()) if cursor.last() else 0

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from statelog.storage.environment import Environment
 
+_OTHERS_MAX = 256
+"""After more transactions of others nothing is known of the store."""
+
 _NO_CHANGES: Mapping[bytes, bytes | None] = MappingProxyType({})
 
 
@@ -146,6 +149,28 @@ class WriteTransaction(ReadTransaction):
         if last.changes:
             return last.number + 1 == self.number and last.stage is COMMITTED
         return last.number == self.number
+
+    def appended_since(self, last: WriteTransaction, lsn: int) -> list[bytes] | None:
+        """Return the records that others' transactions have appended between another of this process and here.
+
+        None if they may have done anything else, or nobody can tell: then nothing holds that was known before. Each
+        transaction that does nothing else has one group in the journal.
+
+        Args:
+            last: the other one.
+            lsn: its last record.
+        """
+        if self.changes or last.stage is not COMMITTED:
+            return None
+        number = self.number - 1 - last.number + (0 if last.changes else 1)
+        if not 0 < number <= _OTHERS_MAX:
+            return None
+        records = self._environment.steady.records_behind(lsn, number)
+        if not records or self.last_lsn() != lsn + len(records):
+            return None
+        found = self.get_log(lsn + len(records))
+        # Its chain digest covers all before it: if this is in LMDB, the others are.
+        return records if found is not None and bytes(found) == records[-1] else None
 
     @property
     def may_be_committed(self) -> bool:

@@ -14,7 +14,7 @@ import statelog
 from statelog import reducers
 from statelog.errors import ConflictError, ReducerTypeError, StatelogError, StorageError, StoreFullError
 from statelog.log import engine
-from statelog.storage import commit, deferred, fast_path, keeper, requests, steady, writing
+from statelog.storage import commit, deferred, fast_path, journal, keeper, requests, steady, writing
 from statelog.storage.fast_path import FastPath
 
 SCHEMA = {
@@ -25,7 +25,7 @@ SCHEMA = {
     "notes": reducers.merge,
 }
 KERNELS = ("commit_alone", "commit_flushed")
-WATCHED = {module.__file__ for module in (fast_path, deferred, steady, commit, requests, writing)}
+WATCHED = {module.__file__ for module in (fast_path, deferred, journal, steady, commit, requests, writing)}
 
 
 @pytest.fixture(autouse=True)
@@ -312,7 +312,7 @@ def test_a_disk_that_refuses_once(path, taken, monkeypatch, call, code):
 
         with monkeypatch.context() as patch:
             patch.setattr(os, call, refuse)
-            patch.setattr(steady, "write_held", refuse if call == "pwrite" else steady.write_held)
+            patch.setattr(journal, "write_held", refuse if call == "pwrite" else journal.write_held)
             try:
                 thread.commit({"x": -1})
                 expected = -1

@@ -31,7 +31,7 @@ def descriptor(tmp_path):
 
 
 def scan(descriptor, epoch, lsn):
-    return Groups(descriptor, SLOT._replace(epoch=epoch, lsn=lsn))
+    return Groups.of_slot(descriptor, SLOT._replace(epoch=epoch, lsn=lsn))
 
 
 def write(descriptor, *groups, epoch=1, lsn=1, at=RECORDS_AT, flushed=0, session=SLOT.session):
@@ -77,7 +77,7 @@ def test_groups_come_back_in_order(tmp_path_factory, groups):
         end = write(number, *groups)
         found = scan(number, 1, 0)
         assert [list(group.records) for group in found] == groups
-        assert (found.at, found.lsn) == (end, sum(map(len, groups)))
+        assert (found.place.at, found.place.lsn) == (end, sum(map(len, groups)))
     finally:
         os.close(number)
 

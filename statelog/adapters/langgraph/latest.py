@@ -1,12 +1,13 @@
-"""The latest checkpoints of namespaces, from memory, for as long as nobody else commits.
+"""The latest checkpoints of namespaces, from memory, for as long as nobody else changes the thread.
 
 A graph asks for the latest checkpoint whenever it runs. Looking for it asks for every line of the thread; mostly it is
 the one that this saver has put last.
 
 Invariants:
     1. What is known of a namespace held when a certain record was the store's last.
-    2. It is used where that is still the last, or where all behind it are pending writes of this saver's to the same
-       thread, which it has made itself. Whatever else is committed, by whomever, ends it.
+    2. It is used where all records of the thread behind that are pending writes of this saver's, and what it has put in
+       the namespace since, each with an id above those before. Whatever else is committed to the thread, by whomever,
+       ends it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from statelog.lineage import Lineage
 
 _KNOWN_MAX = 256
+_PUTS_MAX = 64
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -33,13 +35,15 @@ class _Known(NamedTuple):
     """The latest checkpoint of a namespace."""
 
     lsn: int
-    """Of the store's last record when this was known."""
+    """Of a record up to which the thread has been looked at."""
     id: str
     """Its id, empty if there is none."""
     base: Base | None
     """What was put, if this saver did."""
     pending: Checkpoint | None
-    """The last one of pending writes, if this saver made it."""
+    """The last one of pending writes up to `lsn`, if this saver made it."""
+    puts: tuple[int, ...] = ()
+    """LSNs of what was put behind `lsn`, the last one with `id`."""
 
 
 class Latest:
@@ -59,10 +63,26 @@ class Latest:
         known, made = self._known.get(of), base.checkpoint
         if known is None or made is None:
             return
+        if place[2] <= known.id or len(known.puts) >= _PUTS_MAX:
+            return
         lsn, pending = _go_on(known, lineage)
-        made_lsn, id = made.event.lsn, place[2]
-        if lsn + 1 == made_lsn and id > known.id:
-            self._known[of] = _new(_Known, (made_lsn, id, base, pending))  # in place of another
+        puts: tuple[int, ...] = (*known.puts, made.event.lsn)
+        if puts == (lsn + 1,):
+            lsn, puts = lsn + 1, ()
+        self._known[of] = _new(_Known, (lsn, place[2], base, pending, puts))  # in place of another
+
+    def _look(self, known: _Known, thread: int, lineage: Lineage) -> _Known | None:
+        """Return what is known as of now; None if anybody else has changed the thread."""
+        lsn, pending = _go_on(known, lineage)
+        records = self._store.records_of(thread, lsn)
+        if records is None:
+            return None
+        for at in records[1]:
+            if at not in known.puts:
+                pending = lineage.made_aside.get(at)
+                if pending is None:
+                    return None
+        return _new(_Known, (records[0], known.id, known.base, pending, ()))
 
     def _keep(self, place: Place, known: _Known) -> None:
         if len(self._known) >= _KNOWN_MAX:
@@ -76,7 +96,13 @@ class Latest:
         if known is None or base is None or base.checkpoint is None:
             return None
         lsn, pending = _go_on(known, lineage)
-        if pending is None or not self._store.is_last(lsn):
+        if known.puts or not self._store.is_last(lsn):
+            looked = self._look(known, base.checkpoint.event.thread, lineage)
+            if looked is None:
+                return None
+            self._known[asked[:2]] = known = looked
+            pending = known.pending
+        if pending is None:
             return None
         place = asked._replace(id=known.id)
         try:
@@ -90,8 +116,8 @@ class Latest:
 
 
 def _go_on(known: _Known, lineage: Lineage) -> tuple[int, Checkpoint | None]:
-    """Return how far after it there are pending writes alone, and the last one of these."""
-    first, last = lineage.made_aside or (0, None)
-    if last is None or not first <= known.lsn + 1 <= last.event.lsn:
-        return known.lsn, known.pending
-    return last.event.lsn, last
+    """Return how far behind what is known there are pending writes alone, and the last one of these."""
+    lsn, pending, made = known.lsn, known.pending, lineage.made_aside
+    while (following := made.get(lsn + 1)) is not None:
+        lsn, pending = lsn + 1, following
+    return lsn, pending

@@ -188,8 +188,29 @@ def ending(saver, _begun):
     saver.prune(["t"], strategy="delete")
 
 
+def of_another_store_after_another_thread(saver, begun):
+    of_another_thread(saver, begun)
+    begun.step()
+    of_another_store(saver, begun)
+
+
+def of_more_than_is_looked_at(saver, _begun):
+    for number in range(300):
+        saver.store.thread("beside").commit({"n": number})
+
+
+def of_another_store_between_two_of_its_own_behind_another_thread(saver, begun):
+    of_another_thread(saver, begun)
+    begun.step()
+    of_another_store(saver, begun)
+    begun.number = 0xFFFFE
+    begun.step()
+
+
 CHANGES = [
-    of_another_saver, of_another_store, of_another_store_that_waits, of_another_process, of_another_thread,
+    of_another_saver, of_another_store, of_another_store_that_waits, of_another_process,
+    of_another_store_after_another_thread, of_more_than_is_looked_at,
+    of_another_store_between_two_of_its_own_behind_another_thread,
     of_another_store_before_one_of_its_own, of_a_lower_id, deletion, removal, pruning, ending,
 ]  # fmt: skip
 
@@ -203,6 +224,42 @@ def test_whatever_else_is_committed_ends_it(saver, begun, change, is_asked):
     found, was_looked_for = ask(saver)
     assert was_looked_for
     assert found == anew(saver)
+
+
+def in_another_process(saver, _begun):
+    code = f"""
+import statelog
+with statelog.open({str(saver.store.path)!r}) as store:
+    store.thread("elsewhere").commit({{"n": 1}})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def in_another_store(saver, _begun):
+    with statelog.open(saver.store.path, durability=saver.store.durability) as store:
+        for number in range(3):
+            store.thread("elsewhere").commit({"n": number}, id=f"{store.last_lsn}")
+
+
+@pytest.mark.parametrize("change", [of_another_thread, in_another_process, in_another_store])
+def test_what_is_committed_to_other_threads_leaves_it(saver, begun, change):
+    for _ in range(3):
+        change(saver, begun)
+        assert not ask(saver)[1]
+        begun.step()
+        assert not ask(saver)[1]
+        change(saver, begun)
+        begun.step()
+        change(saver, begun)
+        begun.step()
+        saver.put_writes(begun.at, [("n", begun.number)], "one")
+        change(saver, begun)
+        saver.put_writes(begun.at, [("n", begun.number)], "two")
+        found, was_looked_for = ask(saver)
+        assert not was_looked_for
+        assert found == anew(saver)
+        assert found.config == begun.at
+        assert [write[0] for write in found.pending_writes] == ["one", "two"]
 
 
 def test_other_namespaces_are_told_apart(saver, begun):

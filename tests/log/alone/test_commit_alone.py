@@ -16,7 +16,7 @@ from kernel_ways import changed, commit_until_made
 import statelog
 from statelog import kernels
 from statelog.log.direct import DirectCommit
-from statelog.storage import steady
+from statelog.storage import journal
 from statelog.storage.locks import _WAITING_SHARED, FileLocks
 
 SCHEMA = {"x": None, "log": operator.add}
@@ -371,7 +371,7 @@ def test_errors_of_the_disk_are_those_of_python(store, thread, way, monkeypatch)
     way.around = lambda: _full_disk(store._engine.environment.steady)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
-        patch.setattr(steady, "write_held", refuse)
+        patch.setattr(journal, "write_held", refuse)
         with pytest.raises(statelog.errors.StorageError):
             thread.commit({"x": "refused"})
     assert thread.version >= version

@@ -1,0 +1,324 @@
+"""What this process remembers goes on behind what others commit: as if it had been read anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import statelog
+from statelog.errors import AlreadyExistsError, StatelogError
+from statelog.format.record import record_thread, sealed
+from statelog.lineage import Lineage
+from statelog.log import engine
+from statelog.log.batch import Head, read_log_end
+from statelog.storage.steady import Steady
+
+CHILD = """
+import statelog, sys
+from statelog import items
+from statelog.errors import StatelogError
+from statelog.format import cbor
+from statelog.lineage import Lineage
+with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
+    print("there", flush=True)
+    for line in sys.stdin:
+        try:
+            exec(line)
+            print("done", flush=True)
+        except StatelogError as error:
+            print(type(error).__name__, flush=True)
+"""
+
+
+class Other:
+    """Another process with the store open, that does as it is told."""
+
+    def __init__(self, path, durability="commit"):
+        command = [sys.executable, "-c", CHILD, str(path), durability]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "there\n"
+
+    def do(self, code):
+        self.process.stdin.write(f"{code}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        assert answer, "it died"
+        return answer
+
+    def end(self):
+        self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+
+
+@contextmanager
+def another(path, durability="commit"):
+    other = Other(path, durability)
+    try:
+        yield other
+        other.end()
+    finally:
+        other.process.kill()
+        other.process.communicate()
+
+
+@pytest.fixture
+def other(store, path):
+    store.thread("a").commit({"n": 0})
+    with another(path) as process:
+        yield process
+
+
+@pytest.fixture
+def follows(monkeypatch):
+    """What came of each attempt to go on behind others."""
+    came, follow = [], engine.follow_others
+
+    def noted(*arguments):
+        came.append(follow(*arguments))
+        return came[-1]
+
+    monkeypatch.setattr(engine, "follow_others", noted)
+    return came
+
+
+def check_memory(store):
+    """What is remembered is what would be read."""
+    memory = store._engine.last.memory
+    with store._engine.read() as view:
+        assert memory.end == read_log_end(view.transaction)
+        for place, head in memory.heads.items():
+            assert head[:2] == Head(*view.head_checkpoint(*place))[:2], place
+        for (thread, branch, version), jump in memory.jumps.items():
+            found = view.checkpoint_of(thread, branch, version)
+            if found is not None:
+                event = found[0]
+                assert jump == (event.jump_branch, event.jump_version, event.jump_depth)
+        for thread in memory.unruled:
+            assert not view.thread(thread).policy
+        for thread in memory.open_threads:
+            assert not view.thread(thread).specs
+        for thread, is_one in memory.one_branch.items():
+            assert is_one == (view.thread(thread).branch_count == 1)
+        for thread, greatest in memory.greatest_ids.items():
+            prefix = statelog.log.batch.keys.encode_checkpoint_id_key(thread, "")
+            last = view.transaction.last_index(prefix)
+            assert last is None or last[0][len(prefix) :] <= greatest
+
+
+def remembers(store, thread_id, branch=0):
+    with store._engine.read() as view:
+        return (view.thread_lsn(thread_id), branch) in store._engine.last.memory.heads
+
+
+BESIDE = [
+    'store.thread("b").commit({"n": 1})',
+    'store.thread("b").commit({"n": 1}, id="z")',
+    'store.thread("b").commit({"text": "x" * 5000})',
+    'store.thread("b").commit({"n": 1}); store.thread("b").rollback(0)',
+    'store.thread("b").commit({"n": 1}); store.thread("b").fork("side").commit({"n": 2})',
+    'store.thread("b").commit({"n": 1}); store.thread("b").tag("here")',
+    'store.thread("b").commit({"n": 1}); store.retain(threads="b", keep_last=3, as_policy=True)',
+    'store.retain(threads="x*", keep_last=3, as_policy=True)',
+]
+
+ELSE = [
+    'store.thread("b").commit({"n": 1}); store.delete_thread("b")',
+    'store.thread("b", schema={"n": int}).commit({"n": 1}); store.thread("b", schema={"m": int}).commit({"m": 1})',
+    'store.thread("b").commit({"n": 1}); store.thread("b").commit({"n": 2}); store.retain(threads="b", keep_last=1)',
+    "store.rebuild_index()",
+    'store.thread("b").commit({"text": " ".join(map(str, range(500_000)))})',
+]
+
+
+@pytest.mark.parametrize("code", BESIDE)
+def test_what_others_do_in_other_threads_makes_nothing_be_forgotten(store, other, follows, code):
+    store.thread("a").commit({"n": 1})
+    for number in range(5):
+        other.do(code)
+        store.thread("a").commit({"n": number})
+        check_memory(store)
+    assert any(follows)
+    assert remembers(store, "a")
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("code", ELSE)
+def test_what_no_record_tells_of_makes_all_be_forgotten(store, other, follows, code):
+    store.thread("a").commit({"n": 1})
+    assert other.do(code) == "done"
+    store.thread("a").commit({"n": 2})
+    check_memory(store)
+    assert follows[-1:] == [False]
+    assert store.verify().ok
+
+
+def test_a_head_of_another_is_not_gone_on_from(store, other, follows):
+    thread = store.thread("a")
+    for number in range(8):
+        thread.commit({"n": number})
+        assert other.do(f'store.thread("a").commit({{"m": {number}}})') == "done"
+        assert thread.version == 2 * number + 2
+    thread.commit({"n": -1})
+    assert thread.state == {"n": -1, "m": 7}
+    assert any(follows)
+    check_memory(store)
+
+
+def test_others_are_followed_into_the_next_epoch(store, other, follows):
+    thread = store.thread("a")
+    for number in range(40):  # some epochs: each advances, and follows where the other does
+        for _ in range(number % 3):
+            other.do('store.thread("b").commit({"n": 1})')
+        thread.commit({"n": number})
+        check_memory(store)
+    assert follows.count(True) > 3 * follows.count(False)
+
+
+def test_an_id_that_another_has_given_is_taken(store, other, follows):
+    thread = store.thread("a")
+    thread.commit({"n": 1}, id="m")
+    assert other.do('store.thread("a").commit({"n": 1}, id="z")') == "done"
+    with pytest.raises(AlreadyExistsError):
+        thread.commit({"n": 2}, id="z")
+    assert follows == [True]
+
+
+def test_a_branch_that_another_has_begun_is_there(store, other, follows):
+    thread = store.thread("a")
+    for number in range(3):
+        thread.commit({"n": number})
+    memory, number = store._engine.last.memory, thread.head.event.thread
+    assert memory.one_branch[number]
+    assert other.do('store.thread("a").fork("side")') == "done"
+    thread.commit({"n": 3})
+    assert follows == [True]
+    assert not memory.one_branch.get(number)
+    check_memory(store)
+
+
+def test_a_policy_that_another_has_set_is_kept(store, other, follows):
+    thread = store.thread("a")
+    while thread.version < 64:
+        thread.commit({"n": 1})
+    number = thread.head.event.thread
+    assert number in store._engine.last.memory.unruled
+    assert other.do('store.retain(threads="a", keep_last=1000, as_policy=True)') == "done"
+    thread.commit({"n": 2})
+    assert follows == [True]
+    assert number not in store._engine.last.memory.unruled
+    assert other.do('store.retain(threads="a", keep_last=5, as_policy=True)') == "done"
+    while thread.version < 200:
+        thread.commit({"n": 3})
+    assert len(list(thread.history())) < 100
+
+
+def test_groups_that_are_not_there_are_none(store, other):
+    thread = store.thread("a")
+    thread.commit({"n": 1})
+    other.do('store.thread("b").commit({"n": 1})')
+    thread.commit({"n": 2})
+    steady = store._engine.environment.steady
+    before = steady.lsn, steady.at
+    assert steady.records_behind(steady.lsn, 1) is None
+    assert steady.records_behind(steady.lsn - 1, 1) is None
+    other.do('store.thread("b").commit({"n": 1})')
+    assert steady.records_behind(steady.lsn, 2) is None
+    assert (steady.lsn, steady.at) == before
+    assert len(steady.records_behind(steady.lsn, 1)) == 1
+
+
+def test_a_record_that_lmdb_has_not_is_not_believed(store, other, follows, monkeypatch):
+    thread = store.thread("a")
+    thread.commit({"n": 1})
+    other.do('store.thread("b").commit({"n": 1})')
+    records_behind = Steady.records_behind
+
+    def another_last(*arguments):
+        *others, last = records_behind(*arguments)
+        return [*others, sealed(last[8:24] + (int.from_bytes(last[24:32]) + 1).to_bytes(8) + last[32:])]
+
+    monkeypatch.setattr(Steady, "records_behind", another_last)
+    thread.commit({"n": 2})
+    assert follows == [False]
+    check_memory(store)
+    assert store.verify().ok
+
+
+THREADS = ("a", "b")
+CODES = [
+    *(f'store.thread("{name}").commit({{"n": %d}})' for name in THREADS),
+    *(f'store.thread("{name}").commit({{"list": ["an item of some length %d"] * 30}})' for name in THREADS),
+    *(f'store.thread("{name}").commit({{"n": %d}}, id="id-%03d")' for name in THREADS),
+    'store.thread("a").rollback(0)',
+    'store.thread("a").fork("f%d").commit({"n": 1})',
+    'store.thread("a", branch="f1").commit({"n": %d})',
+    'store.thread("a").tag("t%d")',
+    'store.retain(threads="a", keep_last=2, as_policy=True)',
+    'store.retain(threads="a", keep_last=1)',
+    'store.delete_thread("b")',
+    'store.thread("b%d").commit({"n": 1})',
+    'store.thread("b", schema={"s%d": int}).commit({"n": 1})',
+    'Lineage(store, "a").commit_aside("w", [items.put("x%d", cbor.encode(1))], is_flushed=False)',
+    'with store.transaction() as t: t.thread("a").commit({"n": 1}); t.thread("b").commit({"n": %d})',
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(CODES), st.integers(0, 3)), max_size=40))
+def test_whatever_two_processes_do_is_followed(tmp_path_factory, history):
+    from statelog import items  # noqa: F401 - for exec
+    from statelog.format import cbor  # noqa: F401
+
+    path = tmp_path_factory.mktemp("following") / "s"
+    with statelog.open(path) as store:
+        store.thread("a").commit({"n": 0})
+        with another(path) as other:
+            for is_ours, code, number in history:
+                line = code % ((number,) * code.count("%"))
+                if not is_ours:
+                    other.do(line)
+                    continue
+                before = store.last_lsn
+                with suppress(StatelogError):
+                    exec(line, {**globals(), **locals()})
+                if store._engine.last is not None and store.last_lsn > before:  # else what was remembered is older
+                    check_memory(store)
+            with suppress(StatelogError):
+                store.thread("a").commit({"n": -1})
+            check_memory(store)
+            assert store.verify().ok
+
+
+def test_the_thread_of_a_record_is_told(store):
+    store.thread("a").commit({"n": 1})
+    store.thread("b").commit({"n": 1}, id="x")
+    store.thread("b").fork("side").commit({"text": "y" * 5000})
+    for number in range(300):
+        store.thread(f"t{number}").commit({"n": 1})
+    store.thread("a").tag("here")
+    store.retain(threads="a", keep_last=2, as_policy=True)
+    store.retain(threads="zz*", keep_last=2, as_policy=True)
+    store.delete_thread("b")
+    store.copy_thread("a", "c")
+    Lineage(store, "t7").commit_aside("w", [])
+    with store._engine.read() as view:
+        for lsn in range(1, store.last_lsn + 1):
+            data = bytes(view.transaction.get_log(lsn))
+            told = record_thread(data, lsn)
+            assert told == thread_by_decoding(view, lsn) or (told is None and data[11] & 2)
+            damaged = data[:-1] + bytes([data[-1] ^ 1])
+            assert record_thread(damaged, lsn) is None
+
+
+def thread_by_decoding(view, lsn):
+    from statelog.format.record import FLAG_REDACTED, TYPE_THREAD, decode_record
+
+    record = decode_record(bytes(view.transaction.get_log(lsn)), lsn)
+    if record.type == TYPE_THREAD:
+        return lsn
+    return record.redacted().thread if record.flags & FLAG_REDACTED else record.fields()[0]
