@@ -214,18 +214,24 @@ class Engine:
     def is_last(self, lsn: int) -> bool:
         """Tell whether a record is the log's last: from memory, where nobody else can have committed."""
         self._check_open()
-        last, deferred = self.last, self.environment.deferred
-        if last is not None and deferred.is_on and getpid() == self.environment.process_id:
-            newest = deferred.waiting.last or deferred.applied
-            if (
-                newest is not None
-                and newest is last.transaction
-                and (deferred.waiting.last is not None or deferred.number == newest.number)
-                and last.changes == newest.changes
-            ):
-                return bool(last.memory.end.lsn == lsn)
+        last = self.last
+        if last is not None and getpid() == self.environment.process_id:
+            end = last.memory.end
+            if self._is_newest(last):
+                return bool(end.lsn == lsn)
         with self.read() as view:
             return view.transaction.last_lsn() == lsn
+
+    def _is_newest(self, last: _Last) -> bool:
+        """Tell whether nobody has committed behind what is remembered, if that takes a look at memory alone."""
+        deferred, newest = self.environment.deferred, last.transaction
+        if last.changes != newest.changes:
+            return False
+        if newest is deferred.waiting.last:
+            return True
+        is_kept = deferred.is_on and deferred.applied is newest  # nobody else can have written
+        is_last = deferred.number == last.transaction.number if is_kept else newest.is_lmdbs_last()
+        return is_last and deferred.waiting.last is None and last.transaction is newest
 
     def records_of(self, thread: int, lsn: int) -> tuple[int, list[int]] | None:
         """Return the log's last LSN, and those of a thread's records behind `lsn`.

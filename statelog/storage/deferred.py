@@ -44,7 +44,7 @@ _ROWS_MAX = 24
 """Entries of the index that one transaction may put."""
 
 _ROOM_ROWS = _ROWS_MAX + 16
-_ROOM_SIZE_BYTES_MIN, _ROOM_SIZE_BYTES_MAX = 64 * 1024, 256 * 1024
+_ROOM_SIZE_BYTES_MIN, _ROOM_SIZE_BYTES_MAX = 128 * 1024, 256 * 1024
 _ROOM_SHARE = 4
 """What the file is made long enough for, where it is not: one transaction at the most, after common ones that fill this
 share of it, at least so many bytes and at the most so many."""
@@ -290,11 +290,12 @@ class Deferred(DeferredMarks):
         transaction.abort()
         self.apart = _COMMITS_APART
 
-    def settle(self, *, goes_on: bool = False) -> None:
+    def settle(self, *, goes_on: bool = False, is_idle: bool = False) -> None:
         """Give LMDB what waits, and the writer lock back. Called by whoever begins a transaction (D3).
 
         While a commit is under way, the next may wait again: who only reads does not wait for its flush. With
-        `goes_on`, for who only reads, the next may wait in any case: the writer lock is kept until nobody commits.
+        `goes_on`, for who only reads, the next may wait in any case: the writer lock is kept until nobody commits. With
+        `is_idle` the file is made long enough for what comes next, which then need not.
 
         Raises:
             StorageError: LMDB refuses. What waits is in the journal: the store is to be closed, and opened again.
@@ -306,7 +307,7 @@ class Deferred(DeferredMarks):
             try:
                 self.settling_thread = get_ident()
                 if self.is_on:
-                    self._settle(goes_on=goes_on)
+                    self._settle(goes_on=goes_on, is_idle=is_idle)
             finally:
                 self.settling_thread = 0
 
@@ -320,7 +321,7 @@ class Deferred(DeferredMarks):
         message = "a store cannot be used by what interrupts it as it puts commits into LMDB"
         return UsageError(message, path=str(self._environment.path))
 
-    def _settle(self, *, goes_on: bool) -> None:
+    def _settle(self, *, goes_on: bool, is_idle: bool) -> None:
         environment = self._environment
         if goes_on and self.waiting.last is not None and self.waiting.count < _COMMITS_TO_PAY:
             self.apart = _COMMITS_APART
@@ -330,6 +331,8 @@ class Deferred(DeferredMarks):
             return
         if goes_on and not environment.locks.is_awaited():
             return
+        if is_idle and not environment.locks.is_awaited():
+            self._lengthen()
         call_if_free(environment.write_lock, self._turn_off_if_idle)
 
     def _turn_off_if_idle(self) -> None:

@@ -42,3 +42,8 @@ class HeldPages:
     def left(self) -> int:
         """Return how many more may be taken: the file would grow for others."""
         return self._taken_max - self._taken
+
+    @property
+    def is_half_taken(self) -> bool:
+        """Whether half of them are."""
+        return 2 * self._taken > self._taken_max

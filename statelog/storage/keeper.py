@@ -117,12 +117,26 @@ class Keeper(KeeperMarks):
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
                 elif now_s - busy_s >= _SETTLE_S and environment.deferred.is_on:
-                    environment.deferred.settle()
+                    environment.deferred.settle(goes_on=False, is_idle=True)
+                    call_if_free(environment.write_lock, self._advance_ahead)
                 environment.steady.note_flushed()
                 environment.steady.look_for_journal()
                 call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
                 if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
                     return
+
+    def _advance_ahead(self) -> None:
+        """Advance while nobody commits, if the next commits would have to soon."""
+        environment = self._environment
+        steady = environment.steady
+        if environment.deferred.is_on or not (steady.pin.is_held and steady.held.is_half_taken):
+            return
+        environment.locks.acquire_writer(0.0)
+        try:
+            if steady.is_at_hand():
+                steady.advance()
+        finally:
+            environment.locks.release_writer()
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:
         """Make the store steady if it is idle; tell whether there is nothing left to look after."""

@@ -150,6 +150,15 @@ class WriteTransaction(ReadTransaction):
             return last.number + 1 == self.number and last.stage is COMMITTED
         return last.number == self.number
 
+    def is_lmdbs_last(self) -> bool:
+        """Whether LMDB has this one, and none behind it; False where that takes more than a look."""
+        if self.stage is not COMMITTED or not self.changes:
+            return False
+        try:
+            return bool(self._environment.handles.raw.info()["last_txnid"] == self.number)
+        except (lmdb.Error, AttributeError):
+            return False
+
     def appended_since(self, last: WriteTransaction, lsn: int) -> list[bytes] | None:
         """Return the records that others' transactions have appended between another of this process and here.
 

@@ -14,18 +14,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.adapters.langgraph.reading import Row, is_hidden, read_writes
+from statelog.adapters.langgraph.names import Place, writes_prefix
+from statelog.adapters.langgraph.reading import Row, greatest_prefix, is_hidden, read_writes
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
     from statelog import Checkpoint, Store
-    from statelog.adapters.langgraph.names import Place
     from statelog.adapters.langgraph.putting import Base
+    from statelog.adapters.langgraph.reading import WriteRow
     from statelog.adapters.langgraph.values import Parts
     from statelog.lineage import Lineage
+    from statelog.views import MapView
 
 _KNOWN_MAX = 256
 _PUTS_MAX = 64
+_EARLY_MAX = 256
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -42,6 +45,8 @@ class _Known(NamedTuple):
     """What was put, if this saver did."""
     pending: Checkpoint | None
     """The last one of pending writes up to `lsn`, if this saver made it."""
+    greatest: str
+    """Greatest prefix of names in the branch of pending writes when the thread was looked for."""
     puts: tuple[int, ...] = ()
     """LSNs of what was put behind `lsn`, the last one with `id`."""
 
@@ -52,10 +57,20 @@ class Latest:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, str], _Known] = {}
+        self._early: dict[str, list[str]] = {}
+        """By thread, prefixes of pending writes to what is not remembered: what they are of may be put yet."""
+        self._is_early_anywhere = False
 
-    def read(self, lsn: int, asked: Place, id: str) -> None:
-        """Note what was read: the latest id of a namespace, where the store's last record was `lsn`."""
-        self._keep(asked, _Known(lsn, id, None, None))
+    def read(self, lsn: int, asked: Place, id: str, pending: MapView | None) -> None:
+        """Note what was read: the latest id of a namespace, and pending writes, where the last record was `lsn`."""
+        self._keep(asked, _Known(lsn, id, None, None, greatest_prefix(pending)))
+
+    def note_early(self, place: Place) -> None:
+        """Note that something will be written before a checkpoint that is not remembered."""
+        if len(self._early) >= _EARLY_MAX:
+            self._is_early_anywhere = True
+        else:  # in one step, and nothing goes: several OS threads may be here
+            self._early.setdefault(place.thread_id, []).append(writes_prefix(place))
 
     def put(self, place: Place, base: Base, lineage: Lineage) -> None:
         """Note what was put."""
@@ -69,7 +84,7 @@ class Latest:
         puts: tuple[int, ...] = (*known.puts, made.event.lsn)
         if puts == (lsn + 1,):
             lsn, puts = lsn + 1, ()
-        self._known[of] = _new(_Known, (lsn, place[2], base, pending, puts))  # in place of another
+        self._known[of] = _new(_Known, (lsn, place[2], base, pending, known.greatest, puts))  # in place of another
 
     def _look(self, known: _Known, thread: int, lineage: Lineage) -> _Known | None:
         """Return what is known as of now; None if anybody else has changed the thread."""
@@ -82,7 +97,7 @@ class Latest:
                 pending = lineage.made_aside.get(at)
                 if pending is None:
                     return None
-        return _new(_Known, (records[0], known.id, known.base, pending, ()))
+        return _new(_Known, (records[0], known.id, known.base, pending, known.greatest, ()))
 
     def _keep(self, place: Place, known: _Known) -> None:
         if len(self._known) >= _KNOWN_MAX:
@@ -102,17 +117,33 @@ class Latest:
                 return None
             self._known[asked[:2]] = known = looked
             pending = known.pending
-        if pending is None:
+        place = _new(Place, (asked.thread_id, asked.namespace, known.id))
+        is_bare = self._is_bare(known, place, base.checkpoint, pending)
+        if pending is None and not is_bare:
             return None
-        place = asked._replace(id=known.id)
         try:
-            state = pending.state
-            if is_hidden(state, place):
-                return None
+            writes: list[WriteRow] = []
+            if pending is not None and not is_bare:
+                state = pending.state
+                if is_hidden(state, place):
+                    return None
+                writes = read_writes(state, place)
             channels = {name: parts.read(stored) for name, stored in base.channels.items()}
-            return Row(place, base.checkpoint, base.kept, base.checkpoint.metadata, channels, read_writes(state, place))
+            return _new(Row, (place, base.checkpoint, base.kept, base.checkpoint.metadata, channels, writes, base.own))
         except StatelogError:  # gone meanwhile, or closed: who looks for it meets that, too
             return None
+
+    def _is_bare(self, known: _Known, place: Place, made: Checkpoint, pending: Checkpoint | None) -> bool:
+        """Tell whether nothing is written to a checkpoint that was put, and it is not hidden, without a look.
+
+        There was nothing when the thread was looked for, none of its name; what this saver has written since was to
+        checkpoints that it had put before, or is noted.
+        """
+        if pending is not None and pending.event.lsn > made.event.lsn:
+            return False
+        prefix = writes_prefix(place)
+        early = self._early.get(place.thread_id, ())
+        return prefix > known.greatest and not self._is_early_anywhere and all(prefix > each for each in early)
 
 
 def _go_on(known: _Known, lineage: Lineage) -> tuple[int, Checkpoint | None]:

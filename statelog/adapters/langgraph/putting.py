@@ -98,11 +98,16 @@ class Base(NamedTuple):
     checkpoint: Checkpoint | None
     versions: Mapping[str, Any]
     channels: Mapping[str, Stored]
-    latest: str
-    """See `Own.latest`."""
+    own: Own | None
+    """Where it stands, if it is one."""
     trail: Trail
     kept: bytes
     """The item of `CHECKPOINT_CHANNEL`."""
+
+    @property
+    def latest(self) -> str:
+        """See `Own.latest`."""
+        return "" if self.own is None else self.own.latest
 
     @property
     def has_metadata(self) -> bool:
@@ -116,7 +121,7 @@ class Base(NamedTuple):
         channels = items.after(self.channels, writes, made)
         kept = channels.pop(CHECKPOINT_CHANNEL)
         trail = self.trail.after(changes.snapshots, made, own)
-        return _new(Base, (made, dict(checkpoint["channel_versions"]), channels, own.latest, trail, kept))
+        return _new(Base, (made, dict(checkpoint["channel_versions"]), channels, own, trail, kept))
 
     @classmethod
     def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
@@ -126,9 +131,9 @@ class Base(NamedTuple):
         kept = channels.pop(CHECKPOINT_CHANNEL, None)
         own = decode_own(codec, kept) if isinstance(kept, bytes) else None
         if own is None or not isinstance(kept, bytes):
-            return cls(None, {}, {}, "", NO_TRAIL, b"")
+            return cls(None, {}, {}, None, NO_TRAIL, b"")
         versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
-        return cls(parent, versions, channels, own.latest, NO_TRAIL.after((), parent, own), kept)
+        return cls(parent, versions, channels, own, NO_TRAIL.after((), parent, own), kept)
 
 
 class Bases:
@@ -218,7 +223,7 @@ def value_writes(
     place: Place,
 ) -> Changes:
     """Return the writes that make a checkpoint's values of its base's."""
-    _checkpoint, known_versions, channels, _latest, _trail, _kept = base
+    _checkpoint, known_versions, channels, _own, _trail, _kept = base
     values = checkpoint["channel_values"]
     writes: list[Write] = []
     changes = _new(Changes, (writes, {}, [], []))

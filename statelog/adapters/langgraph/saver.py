@@ -187,17 +187,16 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
             if asked.id:
-                checkpoint = find_place(lineage, asked)
-                pending = writes_state(lineage)
-                place = asked
+                place, checkpoint, pending = asked, find_place(lineage, asked), writes_state(lineage)
                 if checkpoint is None or is_hidden(pending, asked):
                     return None
             else:
                 latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
-                self._latest.read(snapshot.last_lsn, asked, "" if latest is None else latest.place.id)
+                pending = writes_state(lineage) if latest is None else latest.pending
+                self._latest.read(snapshot.last_lsn, asked, "" if latest is None else latest.place.id, pending)
                 if latest is None:
                     return None
-                place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
+                place, checkpoint = latest.place, latest.checkpoint
             row = read_row(self._parts, checkpoint, place, pending)
         return None if row is None else decode_row(codec, row, config if asked.id else None, self._decoded.by(codec))
 
@@ -369,6 +368,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base = self._bases.get(place)
+        if base is None:
+            self._latest.note_early(place)
         followed = None if base is None else base.checkpoint
         part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:
