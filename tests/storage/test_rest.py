@@ -1,5 +1,7 @@
 """A store that has come to rest, and goes on: with the pin that it gave back, and the thread that waits."""
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +33,18 @@ for number in range(10):
         time.sleep(0.001)
 thread.commit({"x": "after a rest"})
 os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+PAUSING = """
+import statelog, sys, time
+store = statelog.open(sys.argv[1])
+thread = store.thread("t")
+for number in range(4000):
+    thread.commit({"x": "y" * 600, "n": number})
+    print(number, flush=True)
+    if number % 10 == 9:
+        time.sleep(0.06)
 """
 
 
@@ -204,3 +218,65 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
     while keepers() and time.monotonic() < deadline:
         time.sleep(0.005)
     assert not keepers()
+
+
+def pause(environment):
+    """Wait until LMDB has what waits, and the keeper has done what it does then."""
+    deadline = time.monotonic() + 20
+    while environment.deferred.is_on and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not environment.deferred.is_on
+    time.sleep(0.03)
+
+
+def test_a_pause_makes_room_for_what_comes_next(environment, thread):
+    for _ in range(5):
+        for number in range(20):
+            thread.commit({"x": "y" * 500, "n": number})
+        pause(environment)
+        size_bytes = environment.path.stat().st_size
+        thread.commit({"x": "behind a pause"})
+        assert environment.deferred.is_on
+        assert environment.path.stat().st_size == size_bytes
+
+
+def test_an_epoch_that_is_half_over_ends_in_a_pause(environment, thread):
+    steady = environment.steady
+    ended = 0
+    for number in range(300):
+        epoch, was_half_taken = steady._epoch, steady.held.is_half_taken
+        for _ in range(8):
+            thread.commit({"x": number})
+        pause(environment)
+        deadline = time.monotonic() + 5
+        while steady.held.is_half_taken and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert not steady.held.is_half_taken
+        assert not was_half_taken
+        ended += steady._epoch > epoch
+        if ended == 2:
+            break
+    assert ended == 2
+
+
+def test_no_epoch_ends_in_a_pause_that_others_use(environment, thread, monkeypatch):
+    thread.commit({"x": 1})
+    monkeypatch.setattr(type(environment.steady.held), "is_half_taken", True)
+    ahead = []
+    monkeypatch.setattr(type(environment.steady), "advance", lambda _self: ahead.append(1))
+    monkeypatch.setattr(type(environment.deferred), "is_on", True)
+    environment.keeper._advance_ahead()
+    assert not ahead
+
+
+@pytest.mark.parametrize("point", ["steady.before_sync", "steady.after_sync", "steady.after_slot", "steady.after_pin"])
+def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
+    command = [sys.executable, "-c", PAUSING, str(path)]
+    fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}
+    child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=100, check=False)
+    assert child.returncode == -signal.SIGKILL
+    last = int(child.stdout.split()[-1])
+    assert last % 10 == 9, "it was a commit that ended it"
+    with statelog.open(path) as store:
+        assert store.thread("t").state["n"] == last
+        assert store.verify().ok

@@ -19,10 +19,13 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import empty_checkpoint
 
 import statelog
+from statelog import items
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.names import Place
+from statelog.adapters.langgraph.names import Place, hidden_name, writes_prefix
+from statelog.adapters.langgraph.reading import greatest_prefix, writes_state
 from statelog.adapters.langgraph.still import freeze_all, still
 from statelog.errors import ClosedError
+from statelog.lineage import Lineage
 
 
 class Run:
@@ -108,6 +111,45 @@ def test_pending_writes_that_came_before_it_are_shown(saver, begun):
     assert not was_looked_for
     assert found == anew(saver)
     assert found.pending_writes == [("early", "n", "early")]
+
+
+def test_what_another_wrote_before_it_was_looked_for_is_shown(saver, begun):
+    later = f"1ef{begun.number + 2:05x}-0000-6000-8000-000000000000"
+    StatelogSaver(saver.store).put_writes(config("t", "", later), [("n", "early")], "early")
+    assert ask(saver)[1]
+    for _ in range(2):
+        begun.step()
+        found, was_looked_for = ask(saver)
+        assert not was_looked_for
+        assert found == anew(saver)
+    assert found.pending_writes == [("early", "n", "early")]
+
+
+def test_who_writes_to_what_is_not_remembered_is_not_lost_in_the_crowd(saver, begun):
+    for number in range(300):
+        saver.put_writes(config(f"t{number}", "", IDS[0]), [("n", number)], "early")
+    later = f"1ef{begun.number + 1:05x}-0000-6000-8000-000000000000"
+    saver.put_writes(config("t", "", later), [("n", "early")], "early")
+    begun.step(is_written=False)
+    found, _was_looked_for = ask(saver)
+    assert found == anew(saver)
+    assert found.pending_writes == [("early", "n", "early")]
+
+
+def test_the_greatest_name_of_pending_writes_is_told(saver, begun):
+    lineage = Lineage(saver.store, "t")
+    assert greatest_prefix(None) == ""
+    prefix = writes_prefix(Place("t", "", begun.at["configurable"]["checkpoint_id"]))
+    assert greatest_prefix(writes_state(lineage)) < prefix
+    saver.put_writes(begun.at, [("n", 1)], "one")
+    assert greatest_prefix(writes_state(lineage)) == prefix
+    above = writes_prefix(Place("t", "", "1effffff-0000-6000-8000-000000000000"))
+    lineage.commit_aside("writes", [items.put(hidden_name(above), b"\xf5")])
+    assert greatest_prefix(writes_state(lineage)) == above > prefix
+    empty = lineage.commit_aside("empty", [items.put("x", b"\xf5")])
+    assert items.last_name(empty.state) == "x"
+    assert items.last_name(empty.state, "x") == ""
+    assert items.last_name(lineage.commit_aside("empty", [items.remove("x")]).state) == ""
 
 
 def test_what_is_given_out_is_the_callers(saver, begun):
