@@ -54,6 +54,7 @@ __all__ = [
     "last_name",
     "pack_list",
     "put",
+    "put_made",
     "put_once",
     "read",
     "read_list",
@@ -77,6 +78,11 @@ Stored = bytes | Tree
 def put(channel: str, item: bytes) -> Write:
     """Return a write that sets a channel; of a list or dict that was there, what is the same is shared."""
     kernels.cbor_check(item)
+    return _new(Prepared, (channel, replace, item, False, None))
+
+
+def put_made(channel: str, item: bytes) -> Write:
+    """Return what `put` does, of an item that was made here: it is not checked again."""
     return _new(Prepared, (channel, replace, item, False, None))
 
 

@@ -89,7 +89,7 @@ class Lineage:
         id: str,
         parent: Checkpoint | None,
         line: str,
-        fork: str,
+        fork: str | Callable[[], str],
         metadata: Mapping[str, Any] | bytes | None = None,
         at_head: bool = False,
         counts: Callable[[MapView], bool] = lambda _state: True,
@@ -102,7 +102,7 @@ class Lineage:
             id: the checkpoint's id. One of the same id that is there is superseded: `find` gives the new one.
             parent: None to begin with nothing.
             line: the branch of a checkpoint without a parent, if nothing has been committed there.
-            fork: the name of a new branch, where one is needed; a number is added if it is taken.
+            fork: the name of a new branch, where one is needed, or what returns it; a number is added if it is taken.
             metadata: kept with the checkpoint; bytes are its item.
             at_head: refuse what would need a new branch (but to supersede a checkpoint).
             counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
@@ -277,7 +277,7 @@ class Lineage:
         thread: int,
         parent: Checkpoint | None,
         line: str,
-        fork: str,
+        fork: str | Callable[[], str],
         refused: Callable[[MapView], bool] | None,
     ) -> int:
         """Return the branch whose head is the parent, begun if need be; not beside a successor that is `refused`."""
@@ -305,7 +305,9 @@ class Lineage:
             what = "the beginning" if parent is None else f"checkpoint {parent.id}"
             message = f"thread {self.id!r}: {what}, version {version}, has a successor: its line is at {actual}"
             raise ConflictError(message, thread=self.id, expected_version=version, actual_version=actual)
-        return writer.fork(batch, self.id, thread, _free_name(batch, thread, fork), place)
+        return writer.fork(
+            batch, self.id, thread, _free_name(batch, thread, fork if isinstance(fork, str) else fork()), place
+        )
 
     # --- reading --------------------------------------------------------------------
 

@@ -121,6 +121,8 @@ static PyMethodDef methods[] = {
      "Return the commit of an update of plain values; None where Python must make it, or refuse it."},
     {"plain_item", (PyCFunction)(void (*)(void))sl_plain_msgpack, METH_FASTCALL,
      "Return the item of a plain value in msgpack; None where Python must make it."},
+    {"plain_values", (PyCFunction)(void (*)(void))sl_plain_values, METH_FASTCALL,
+     "Return what a checkpoint of plain values writes; None where Python must find that out."},
     {"plain_writes", (PyCFunction)(void (*)(void))sl_plain_writes, METH_FASTCALL,
      "Return what stands in the header of a task's writes; None where Python must make it, or refuse it."},
     {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,

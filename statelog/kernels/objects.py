@@ -57,6 +57,14 @@ plain_item: Callable[[bytes, object, int], bytes | None] = objects.plain_item
 the items of a list have that is split). Of a text, a bool, a number of 64 bits, of a list or a dict with texts for keys
 of such and None, up to some depth and 16 KB; None of anything else, and of a list to be split, as an empty one is."""
 
+plain_values: Callable[..., tuple[list[Any], dict[str, Any], list[str]] | None] = objects.plain_values
+"""Returns the writes of a checkpoint's values, what channels hold then, and which are held no more; None where one is
+not plain, or was changed elsewhere (`adapters.langgraph.putting.value_writes` says it for all cases).
+
+Arguments: prefix; the item of None; as the last of `plain_item`; names in the store by channel, reducer of a write;
+versions of all channels and of those that are new, values; versions and what is held of the checkpoint before, by name.
+"""
+
 plain_writes: Callable[
     [str, str, list[Any], dict[str, int], tuple[str, bytes], int], list[str | bytes | None] | None
 ] = objects.plain_writes

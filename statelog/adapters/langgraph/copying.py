@@ -183,7 +183,9 @@ class DecodedBy:
 
     def holds_for(self, codec: Codec) -> bool:
         """Whether that would decode as what has decoded this."""
-        return all(now is then for now, then in zip(_what_decodes(codec), self._of, strict=True))
+        serde, modules, hook = _what_decodes(codec)
+        its_serde, its_modules, its_hook = self._of
+        return serde is its_serde and modules is its_modules and hook is its_hook
 
     def expect(self, reads: Iterable[Read]) -> None:
         """Say what will be decoded next: what occurs in it twice is kept at once."""
@@ -232,6 +234,6 @@ class DecodedBy:
             self._size = size_bytes
 
 
-def _what_decodes(codec: Codec) -> tuple[object, ...]:
-    names = ("_allowed_msgpack_modules", "_unpack_ext_hook")
-    return codec.serde, *(getattr(codec.serde, name, None) for name in names)
+def _what_decodes(codec: Codec) -> tuple[object, object, object]:
+    serde = codec.serde
+    return serde, getattr(serde, "_allowed_msgpack_modules", None), getattr(serde, "_unpack_ext_hook", None)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _KNOWN_MAX = 256
 _PUTS_MAX = 64
-_EARLY_MAX = 256
+_EARLY_THREADS_MAX = 1024
+_EARLY_MAX, _EARLY_KEPT = 16, 4
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -57,9 +58,9 @@ class Latest:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, str], _Known] = {}
-        self._early: dict[str, list[str]] = {}
-        """By thread, prefixes of pending writes to what is not remembered: what they are of may be put yet."""
-        self._is_early_anywhere = False
+        self._early: dict[str, dict[str, None]] = {}
+        """By thread, prefixes of pending writes to what is not remembered: what they are of may be put yet. Of them the
+        greatest counts; those of threads that are too many stand together, under no name."""
 
     def read(self, lsn: int, asked: Place, id: str, pending: MapView | None) -> None:
         """Note what was read: the latest id of a namespace, and pending writes, where the last record was `lsn`."""
@@ -67,10 +68,14 @@ class Latest:
 
     def note_early(self, place: Place) -> None:
         """Note that something will be written before a checkpoint that is not remembered."""
-        if len(self._early) >= _EARLY_MAX:
-            self._is_early_anywhere = True
-        else:  # in one step, and nothing goes: several OS threads may be here
-            self._early.setdefault(place.thread_id, []).append(writes_prefix(place))
+        of = place.thread_id
+        if len(self._early) >= _EARLY_THREADS_MAX and of not in self._early:
+            of = ""
+        early = self._early.setdefault(of, {})
+        early[writes_prefix(place)] = None
+        if len(early) > _EARLY_MAX:  # one by one, below others that are there: several OS threads may be here
+            for each in sorted([*early])[:-_EARLY_KEPT]:
+                early.pop(each, None)
 
     def put(self, place: Place, base: Base, lineage: Lineage) -> None:
         """Note what was put."""
@@ -142,8 +147,10 @@ class Latest:
         if pending is not None and pending.event.lsn > made.event.lsn:
             return False
         prefix = writes_prefix(place)
-        early = self._early.get(place.thread_id, ())
-        return prefix > known.greatest and not self._is_early_anywhere and all(prefix > each for each in early)
+        for early in (self._early.get(place.thread_id), self._early.get("")):
+            if early and prefix <= max([*early]):
+                return False
+        return prefix > known.greatest
 
 
 def _go_on(known: _Known, lineage: Lineage) -> tuple[int, Checkpoint | None]:

@@ -39,18 +39,22 @@ def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> Checkpo
 
 
 def _is_as_given(values: Iterable[object]) -> bool:
-    return all("\0" not in value if type(value) is str else not isinstance(value, str) for value in values)
+    for value in values:
+        if type(value) is str:
+            if "\0" in value:
+                return False
+        elif isinstance(value, str):
+            return False
+    return True
 
 
 def _is_left_out(part: Any) -> bool:
     """Tell whether nothing is taken of a part of a config."""
-    if not part:
-        return True
+    if type(part) is dict:
+        return part.keys() <= _left_out or _learn(part)
     if type(part) is ChainMap:
         return all(map(_is_left_out, part.maps))
-    if type(part) is not dict:
-        return False
-    return part.keys() <= _left_out or _learn(part)
+    return not part
 
 
 def _learn(part: dict[Any, Any]) -> bool:

@@ -173,16 +173,30 @@ def is_of_line(branch: str, line: str) -> bool:
     return branch == line or branch.startswith(f"{line}@")
 
 
-@lru_cache(maxsize=1024, typed=True)
+channel_names: dict[str, str] = {}
+"""Of some channels, what `channel_name` returns."""
+
+_CHANNELS_MAX = 1024
+
+
 def channel_name(channel: str) -> str:
     """Return the channel in the store."""
+    name = channel_names.get(channel)
+    if name is None:
+        name = _channel_name(channel)
+        if len(channel_names) >= _CHANNELS_MAX:
+            channel_names.clear()
+        channel_names[str(channel)] = name
+    return name
+
+
+def _channel_name(channel: str) -> str:
     try:
         size = len(channel.encode())
     except UnicodeEncodeError:
         size = 0
-    return (
-        channel if 0 < size <= NAME_SIZE_BYTES_MAX and not channel.startswith(_OURS) else f"{_OURS}#{_digest(channel)}"
-    )
+    is_itself = 0 < size <= NAME_SIZE_BYTES_MAX and not channel.startswith(_OURS)
+    return str(channel) if is_itself else f"{_OURS}#{_digest(channel)}"
 
 
 # --- pending writes: names of one length, so that those of a checkpoint stand together, and short: the names of the

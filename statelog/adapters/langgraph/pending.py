@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +68,8 @@ def pending(
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = checkpoint_prefix(place.namespace, place.id)
-    given = writes if type(writes) is list else several("writes", writes)  # of LangGraph's it is a deque
+    # LangGraph hands over a deque
+    given = writes if type(writes) is list else [*writes] if type(writes) is deque else several("writes", writes)
     if codec.proves:
         header = plain_writes(task_id, task_path, given, WRITES_IDX_MAP, NONE_WRITE, SPLIT_SIZE_BYTES_MIN)
         if header is not None:
@@ -109,12 +111,14 @@ def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
     """Commit the writes of some tasks, if nobody and nothing is in the way; False, and nothing was done."""
     prefix, _together, _others, followed, _held = parts[0]
     together: list[Encoded] = []
+    has_items = False
     for part in parts:
         if part.together is None or part.others or part.held or part.prefix != prefix or part.followed is not followed:
             return False
         together.append(part.together)
+        has_items = has_items or bool(part.together.behind)
     item, name = encode_bundles(together), partial(group_name, prefix)
-    if followed is not None and not any(task.behind for task in together):
+    if not has_items:
         followed = None  # there is nothing that its successor could have stored already
     return lineage.put_aside(WRITES_BRANCH, name, item, followed=followed) is not None
 

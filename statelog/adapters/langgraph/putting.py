@@ -115,13 +115,22 @@ class Base(NamedTuple):
         return METADATA_CHANNEL in self.channels
 
     def after(
-        self, changes: Changes, writes: Sequence[Write], made: Checkpoint, checkpoint: LangGraphCheckpoint, own: Own
+        self,
+        changes: Changes,
+        writes: Sequence[Write],
+        made: Checkpoint,
+        versions: Mapping[str, Any],
+        own: Own,
+        kept: bytes,
     ) -> Base:
         """Return what a put has made of this one, for the next."""
-        channels = items.after(self.channels, writes, made)
-        kept = channels.pop(CHECKPOINT_CHANNEL)
+        if changes.after is not None and len(writes) == len(changes.writes) + 1:  # `kept` is the other one
+            channels = changes.after
+        else:
+            channels = items.after(self.channels, writes, made)
+            del channels[CHECKPOINT_CHANNEL]
         trail = self.trail.after(changes.snapshots, made, own)
-        return _new(Base, (made, dict(checkpoint["channel_versions"]), channels, own, trail, kept))
+        return _new(Base, (made, dict(versions), channels, own, trail, kept))
 
     @classmethod
     def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
@@ -200,6 +209,8 @@ class Changes(NamedTuple):
     """Channels of which items are written, which pending writes may have."""
     snapshots: list[str]
     """Channels that are DeltaChannels, and stored whole."""
+    after: dict[str, Stored] | None
+    """What the channels hold then, if that is known before."""
 
     def twins(self, base: Base, asked: Place) -> Twins | None:
         """Return where items of what is written may lie."""
@@ -224,9 +235,12 @@ def value_writes(
 ) -> Changes:
     """Return the writes that make a checkpoint's values of its base's."""
     _checkpoint, known_versions, channels, _own, _trail, _kept = base
+    plain = _plain_writes(codec, base, checkpoint, new_versions)
+    if plain is not None:
+        return plain
     values = checkpoint["channel_values"]
     writes: list[Write] = []
-    changes = _new(Changes, (writes, {}, [], []))
+    changes = _new(Changes, (writes, {}, [], [], None))
     left = set(channels)
     left.discard(METADATA_CHANNEL)
     missing = {}
@@ -252,6 +266,21 @@ def value_writes(
     if left:
         writes += map(items.remove, sorted(left))
     return changes
+
+
+def _plain_writes(
+    codec: Codec, base: Base, checkpoint: LangGraphCheckpoint, new_versions: Mapping[str, Any]
+) -> Changes | None:
+    """Return the writes where all that is new is plain; None where it has to be looked at channel by channel."""
+    if not codec.proves or METADATA_CHANNEL in base.channels:
+        return None
+    plain = codec.plain_values(checkpoint, new_versions, base.versions, base.channels)
+    if plain is None:
+        return None
+    writes, after, removed = plain
+    if removed:
+        writes += map(items.remove, sorted(removed))
+    return _new(Changes, (writes, {}, [], [], after))
 
 
 def _value_writes(

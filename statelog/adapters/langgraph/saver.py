@@ -322,7 +322,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
         small, whole = codec.encode_metadata(metadata_of(config, metadata))
-        writes = [*changes.writes, items.put(CHECKPOINT_CHANNEL, encode_kept(codec, own, checkpoint))]
+        kept = encode_kept(codec, own, checkpoint)
+        writes = [*changes.writes, items.put_made(CHECKPOINT_CHANNEL, kept)]
         if whole is not None:
             writes.append(items.put(METADATA_CHANNEL, whole))
         elif base.has_metadata:
@@ -332,13 +333,13 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             id=checkpoint_name(place.namespace, place.id),
             parent=base.checkpoint,
             line=line_name(place.namespace),
-            fork=fork_name(place.namespace, place.id),
+            fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, codec, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
         )
-        next_base = base.after(changes, writes, made, checkpoint, own)
+        next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
         self._bases.keep(place, next_base)
         self._latest.put(place, next_base, lineage)
         if changes.frozen:

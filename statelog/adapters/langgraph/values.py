@@ -9,11 +9,13 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from ormsgpack import MsgpackEncodeError, packb
 
 from statelog import items
+from statelog.adapters.langgraph.names import channel_names
 from statelog.adapters.packed import MSGPACK, SNAPSHOT, Packed, Serialised
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
-from statelog.kernels.objects import pack_array, plain_item
+from statelog.kernels.objects import pack_array, plain_item, plain_values
+from statelog.reducers import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from statelog.adapters.langgraph.copying import DecodedBy
+    from statelog.items import Write
 
 Encoded = bytes | list[bytes]
 """A value's item; of a list that is split, its items."""
@@ -166,6 +169,15 @@ class Codec:
         if not self.proves:
             return None
         return _NONE_ITEM if value is None else plain_item(_PREFIX, value, SPLIT_SIZE_BYTES_MIN)
+
+    def plain_values(
+        self, checkpoint: Any, new_versions: Any, known_versions: Any, held: Any
+    ) -> tuple[list[Write], dict[str, items.Stored], list[str]] | None:
+        """Return what `kernels.objects.plain_values` does of a checkpoint put on top of another."""
+        return plain_values(
+            _PREFIX, _NONE_ITEM, SPLIT_SIZE_BYTES_MIN, channel_names, replace, checkpoint["channel_versions"],
+            new_versions, checkpoint["channel_values"], known_versions, held,
+        )  # fmt: skip
 
     def pack_plain(self, value: Any) -> bytes | None:
         """Return in msgpack what needs no serialiser; None of any other value."""

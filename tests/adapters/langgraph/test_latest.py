@@ -136,6 +136,19 @@ def test_who_writes_to_what_is_not_remembered_is_not_lost_in_the_crowd(saver, be
     assert found.pending_writes == [("early", "n", "early")]
 
 
+def test_of_many_early_writes_the_latest_is_shown(saver, begun):
+    numbers = [begun.number + 1 + each for each in (40, 7, 39, 3, *range(8, 38))]
+    for number in numbers:
+        later = f"1ef{number:05x}-0000-6000-8000-000000000000"
+        saver.put_writes(config("t", "", later), [("n", number)], "early")
+    assert len(saver._latest._early["t"]) <= 16
+    for _ in range(41):
+        begun.step()
+        found = ask(saver)[0]
+        assert found == anew(saver)
+        assert len(found.pending_writes) == (begun.number in numbers)
+
+
 def test_the_greatest_name_of_pending_writes_is_told(saver, begun):
     lineage = Lineage(saver.store, "t")
     assert greatest_prefix(None) == ""
