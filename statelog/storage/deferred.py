@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from os import getpid
 from threading import get_ident
@@ -332,7 +333,8 @@ class Deferred(DeferredMarks):
         if goes_on and not environment.locks.is_awaited():
             return
         if is_idle and not environment.locks.is_awaited():
-            self._lengthen()
+            with contextlib.suppress(StatelogError, lmdb.Error):  # who commits next meets it, too
+                self._lengthen()
         call_if_free(environment.write_lock, self._turn_off_if_idle)
 
     def _turn_off_if_idle(self) -> None:

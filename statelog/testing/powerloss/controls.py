@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.engine import Engine
-from statelog.storage import journal, keeper, marker, recovery
+from statelog.storage import deferred, journal, keeper, marker, recovery
+from statelog.storage.held import HeldPages
 from statelog.storage.steady import Steady
 from statelog.store import Store
 from statelog.testing.powerloss import openings
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _LONG_S = 3600.0
+_ROOM_SIZE_BYTES = 32 * 1024
 
 _SHARES = {"no pin": 0.25}
 """Of the cuts of some controls: after four cuts in succession this one leaves some 75 bad images."""
@@ -63,7 +65,9 @@ class _NoPin:
 
 
 def open_without_pin(path: Path, **options: Any) -> Store:
-    """Open a store that lets LMDB reuse the pages of the steady snapshot."""
+    """Open a store that lets LMDB reuse the pages of the steady snapshot, and does nothing to prevent it."""
+    deferred._ROOM_SIZE_BYTES_MIN = _ROOM_SIZE_BYTES  # noqa: SLF001 - the sooner LMDB gets what waits
+    HeldPages.is_half_taken = False  # type: ignore[assignment, method-assign]  # no snapshot becomes steady in a pause
     advance = Steady.advance
 
     def advance_and_let_go(self: Steady) -> None:
