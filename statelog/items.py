@@ -78,7 +78,7 @@ Stored = bytes | Tree
 def put(channel: str, item: bytes) -> Write:
     """Return a write that sets a channel; of a list or dict that was there, what is the same is shared."""
     kernels.cbor_check(item)
-    return _new(Prepared, (channel, replace, item, False, None))
+    return put_made(channel, item)
 
 
 def put_made(channel: str, item: bytes) -> Write:

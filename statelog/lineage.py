@@ -42,7 +42,7 @@ _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
 _ONE_NAME = cbor.head(4, 1)
 _PARENTS_MAX = 64
-_ASIDE_MAX = 512
+_ASIDE_MAX = 256
 """More than a superstep of many tasks has."""
 
 _new = tuple.__new__
@@ -72,8 +72,10 @@ class Lineage:
         """Thread and number of branches that were committed on aside."""
         self._parents: dict[tuple[int, int], int] = {}
         """LSNs of the checkpoints that were gone on from last, by their places."""
-        self.made_aside: dict[int, Checkpoint] = {}
-        """What was committed aside lately, by LSN."""
+        self.made_aside: dict[int, None] = {}
+        """LSNs of what was committed aside lately."""
+        self.last_aside: Checkpoint | None = None
+        """The one of them that was noted last."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -233,8 +235,9 @@ class Lineage:
 
     def _note_aside(self, made: Checkpoint) -> Checkpoint:
         if len(self.made_aside) >= _ASIDE_MAX:
-            self.made_aside = dict(sorted(self.made_aside.copy().items())[_ASIDE_MAX // 2 :])
-        self.made_aside[made.event.lsn] = made
+            self.made_aside = dict.fromkeys(sorted([*self.made_aside])[_ASIDE_MAX // 2 :])
+        self.made_aside[made.event.lsn] = None
+        self.last_aside = made
         return made
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:

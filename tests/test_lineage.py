@@ -280,11 +280,13 @@ def test_what_was_committed_aside_lately_is_remembered(store):
     """OS threads may note what they have made in another order than they made it in."""
     lineage = Lineage(store, "t")
     made = [lineage.commit_aside("aside", [items.put("x", cbor.encode(number))]) for number in range(3)]
-    assert lineage.made_aside == {each.lsn: each for each in made}
+    assert [*lineage.made_aside] == [each.lsn for each in made]
+    assert lineage.last_aside is made[-1]
     lineage.commit([items.put("x", cbor.encode(0))], id="id", parent=None, line="main", fork="f")
     assert len(lineage.made_aside) == 3
     noted = [SimpleNamespace(event=SimpleNamespace(lsn=lsn)) for lsn in range(1000, 3000)]
     for each in [*noted[::2], *noted[1::2]]:
         lineage._note_aside(each)
-        assert lineage.made_aside[each.event.lsn] is each
-        assert len(lineage.made_aside) <= 512
+        assert each.event.lsn in lineage.made_aside
+        assert lineage.last_aside is each
+        assert len(lineage.made_aside) <= 256

@@ -3,7 +3,7 @@
  *
  * Trust: objects.h; values are a user's. Invariants: versions are compared only where they are texts or numbers, values looked
  * into as in plain.c, and the collector is off: so nothing here runs Python code but the comparison of a key with one that is
- * no text, and over that the channel is kept.
+ * no text, and over that what is looked at is kept.
  */
 #include "plain.h"
 
@@ -58,28 +58,35 @@ static bool is_same_version(PyObject *known, PyObject *version)
     }
     bool are_texts = known != NULL && PyUnicode_CheckExact(known) && PyUnicode_CheckExact(version);
     bool are_numbers = known != NULL && PyLong_CheckExact(known) && PyLong_CheckExact(version);
-    return (are_texts || are_numbers) && PyObject_RichCompareBool(known, version, Py_EQ) == 1;
+    return (are_texts || are_numbers) && PyObject_RichCompareBool(known, version, Py_EQ) == 1; /* of no code but Python's */
 }
 
-/* Go on with one channel; false where Python must say what becomes of it. */
-static bool save_channel(const saving *all, PyObject *channel, PyObject *version)
+/* Go on with a channel of that name, which held `before`, or NULL; false where Python must say what becomes of it. */
+static bool save_named(const saving *all, PyObject *channel, PyObject *version, PyObject *name, PyObject *before)
 {
-    PyObject *name = PyUnicode_CheckExact(channel) ? PyDict_GetItemWithError(all->args[STORE_NAMES], channel) : NULL;
-    if (name == NULL) {
-        return false;
-    }
-    PyObject *before = PyDict_GetItemWithError(all->args[HELD], name);
-    if (PyDict_Contains(all->args[NEW_VERSIONS], channel) != 1) {
+    int is_new = PyDict_Contains(all->args[NEW_VERSIONS], channel);
+    if (is_new == 0) {
         return is_same_version(PyDict_GetItemWithError(all->args[KNOWN_VERSIONS], channel), version) &&
                (before == NULL || PyDict_SetItem(all->after, name, before) == 0);
     }
-    PyObject *value = PyDict_GetItemWithError(all->args[VALUES], channel);
+    PyObject *value = is_new < 0 ? NULL : PyDict_GetItemWithError(all->args[VALUES], channel);
     if (value == NULL) {
         return !PyErr_Occurred();
     }
     PyObject *item = item_of(all, value);
     bool is_saved = item != NULL && enter_write(all, name, before, item) && PyDict_SetItem(all->after, name, item) == 0;
     Py_XDECREF(item);
+    return is_saved;
+}
+
+/* Go on with one channel; false where Python must say what becomes of it. */
+static bool save_channel(const saving *all, PyObject *channel, PyObject *version)
+{
+    PyObject *name = PyUnicode_CheckExact(channel) ? shared(PyDict_GetItemWithError(all->args[STORE_NAMES], channel)) : NULL;
+    PyObject *before = name == NULL ? NULL : shared(PyDict_GetItemWithError(all->args[HELD], name));
+    bool is_saved = name != NULL && !PyErr_Occurred() && save_named(all, channel, version, name, before) && !PyErr_Occurred();
+    Py_XDECREF(name);
+    Py_XDECREF(before);
     return is_saved;
 }
 

@@ -123,7 +123,7 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 
 
 class Memory:
-    """What a process remembers of its last commit: right as long as nobody else has committed."""
+    """What a process remembers of its last commit: right until others commit, and then where `following` says so."""
 
     __slots__ = (
         "end", "greatest_ids", "heads", "identities", "jumps", "one_branch", "open_threads", "prints", "unruled",

@@ -60,7 +60,7 @@ class _Last(LastMarks):
     """The last write transaction of this process, and what is remembered of it.
 
     It holds inside the same transaction, and in the next, as long as nobody else has changed anything: neither another
-    process, nor in that same transaction another engine on the file.
+    process, nor in that same transaction another engine on the file. Else it may be brought up to date (`following`).
     """
 
     __slots__ = ()
@@ -229,7 +229,8 @@ class Engine:
             return False
         if newest is deferred.waiting.last:
             return True
-        is_kept = deferred.is_on and deferred.applied is newest  # nobody else can have written
+        # The looks come last, and again: another OS thread may commit meanwhile.
+        is_kept = deferred.is_on and deferred.applied is newest
         is_last = deferred.number == last.transaction.number if is_kept else newest.is_lmdbs_last()
         return is_last and deferred.waiting.last is None and last.transaction is newest
 
@@ -337,13 +338,18 @@ class Engine:
     def _behind_others(self, last: _Last | None, transaction: WriteTransaction) -> _Last:
         """Return what is remembered as others have left it, in this transaction."""
         self.last = None  # until it is up to date
-        if (
-            last is None
-            or last.changes != last.transaction.changes
-            or not follow_others(last.memory, last.transaction, transaction)
-        ):
-            return _Last(Memory(read_log_end(transaction)), transaction)
-        self.last = last = _Last(last.memory, transaction)
+        try:
+            is_known = (
+                last is not None
+                and last.changes == last.transaction.changes
+                and follow_others(last.memory, last.transaction, transaction)
+            )
+        except NotDeferrableError:  # raised by a look-up: nothing was done
+            self.last = last
+            raise
+        memory = last.memory if is_known and last is not None else Memory(read_log_end(transaction))
+        last = _Last(memory, transaction)
+        self.last = last if is_known else None
         return last
 
     def _put(self, made: Made, last: _Last, transaction: WriteTransaction) -> Head:

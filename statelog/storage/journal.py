@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
@@ -171,7 +172,7 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
 
 
 def shorten(descriptor: int, size_bytes: int) -> int:
-    """Give the room back that one long epoch has taken, and return the journal's size."""
+    """After an advance, give the room back that one long epoch has taken, and return the journal's size."""
     if size_bytes > JOURNAL_SIZE_BYTES_MAX:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, JOURNAL_SIZE_BYTES_MAX)
@@ -295,7 +296,9 @@ def find_end(descriptor: int, epoch: int, lsn: int) -> Place | None:
 def find_behind(
     descriptor: int, session: bytes, places: tuple[Place, Place | None], lsn: int, number: int
 ) -> tuple[list[bytes], Place] | None:
-    """Return the records of so many groups behind record `lsn`, and where the next goes; None if there are not so many.
+    """Return the records of so many groups behind record `lsn`, and where the next goes in the present epoch.
+
+    None if there are not so many.
 
     Args:
         descriptor: of the journal.
@@ -311,19 +314,20 @@ def find_behind(
         place = before
     if place.lsn != lsn or lsn < 0:
         return None
-    groups = Groups(descriptor, session, place)
     records: list[bytes] = []
-    while number:
-        group = next(groups, None)
-        if group is not None:
+    groups = Groups(descriptor, session, place)
+    for epoch in range(place.epoch, now.epoch + 1):
+        if epoch > place.epoch:
+            slot = find_slot(descriptor, epoch)
+            if (
+                slot is None or slot.lsn != groups.place.lsn
+            ):  # there is a group that was not committed, or more was done
+                return None
+            groups = Groups.of_slot(descriptor, slot)
+        for group in islice(groups, number):
             records += group.records
             number -= 1
-            continue
-        slot = None if groups.place.epoch == now.epoch else find_slot(descriptor, now.epoch)
-        if slot is None or slot.lsn != groups.place.lsn:
-            return None
-        groups = Groups.of_slot(descriptor, slot)
-    return records, groups.place
+    return None if number else (records, groups.place)
 
 
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int) -> Iterator[Group]:

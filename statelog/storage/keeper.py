@@ -117,7 +117,7 @@ class Keeper(KeeperMarks):
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
                 elif now_s - busy_s >= _SETTLE_S and environment.deferred.is_on:
-                    environment.deferred.settle(goes_on=False, is_idle=True)
+                    environment.deferred.settle(is_idle=True)
                     call_if_free(environment.write_lock, self._advance_ahead)
                 environment.steady.note_flushed()
                 environment.steady.look_for_journal()
@@ -129,14 +129,15 @@ class Keeper(KeeperMarks):
         """Advance while nobody commits, if the next commits would have to soon."""
         environment = self._environment
         steady = environment.steady
-        if environment.deferred.is_on or not (steady.pin.is_held and steady.held.is_half_taken):
-            return
-        environment.locks.acquire_writer(0.0)
-        try:
-            if steady.is_at_hand():
-                steady.advance()
-        finally:
-            environment.locks.release_writer()
+        with environment.gate:  # LMDB's map stays where it is
+            if environment.is_shut or environment.deferred.is_on or not steady.pin.is_held:
+                return
+            if steady.held.is_half_taken and environment.locks.try_writer():
+                try:
+                    if steady.is_at_hand():
+                        steady.advance()
+                finally:
+                    environment.locks.release_writer()
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:
         """Make the store steady if it is idle; tell whether there is nothing left to look after."""

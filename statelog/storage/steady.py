@@ -171,6 +171,7 @@ class Steady(SteadyMarks):
         if not self.journal(transaction):
             raw.commit()
             self.advance()
+            self._place_before = None  # what was done since is not all in the journal
             return
         raw.commit()
         self.at, self.lsn = self.end, transaction.first_lsn + len(transaction.appended) - 1
@@ -391,13 +392,10 @@ class Steady(SteadyMarks):
             self._place_before = Place(self._epoch, self.lsn, self.at, self._lsn_before)
         self._epoch, self.at, self.lsn, self._lsn_before = epoch, RECORDS_AT, lsn, lsn
 
-    def records_behind(self, lsn: int, transactions: int) -> list[bytes] | None:
-        """Return what others' transactions, so many, have appended, and go on there; None if not all of it is there."""
+    def records_behind(self, lsn: int, transactions: int) -> tuple[list[bytes], Place] | None:
+        """Return what others have appended in so many transactions, and the place behind; None if not all is there."""
         now = Place(self._epoch, self.lsn, self.at, self._lsn_before)
-        found = find_behind(self._descriptor, self._session, (now, self._place_before), lsn, transactions)
-        if found is not None:
-            self._go_on_at(found[1])
-        return found and found[0]
+        return find_behind(self._descriptor, self._session, (now, self._place_before), lsn, transactions)
 
     def _catch_up(self, next_lsn: int) -> bool:
         """Find the place where a record comes next, after others wrote; tell whether there is one (J4).
@@ -406,10 +404,12 @@ class Steady(SteadyMarks):
         """
         place = find_end(self._descriptor, self._epoch, next_lsn - 1)
         if place is not None:
-            self._go_on_at(place)
+            self.go_on_at(place)
         return place is not None
 
-    def _go_on_at(self, place: Place) -> None:
+    def go_on_at(self, place: Place) -> None:
+        """Know where the next record goes, in this epoch (J4)."""
+        assert place.epoch == self._epoch
         _epoch, self.lsn, self.at, self._lsn_before = place
         self._size_bytes = os.fstat(self._descriptor).st_size
 

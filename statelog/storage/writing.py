@@ -169,17 +169,21 @@ class WriteTransaction(ReadTransaction):
             last: the other one.
             lsn: its last record.
         """
-        if self.changes or last.stage is not COMMITTED:
+        if self.changes or last.stage is not COMMITTED or not last.number:
             return None
+        steady = self._environment.steady
         number = self.number - 1 - last.number + (0 if last.changes else 1)
         if not 0 < number <= _OTHERS_MAX:
             return None
-        records = self._environment.steady.records_behind(lsn, number)
-        if not records or self.last_lsn() != lsn + len(records):
+        behind = steady.records_behind(lsn, number)
+        if behind is None or self.last_lsn() != behind[1].lsn:
             return None
-        found = self.get_log(lsn + len(records))
-        # Its chain digest covers all before it: if this is in LMDB, the others are.
-        return records if found is not None and bytes(found) == records[-1] else None
+        records, place = behind
+        found = self.get_log(place.lsn)
+        if found is None or bytes(found) != records[-1]:  # whose chain digest covers all before it
+            return None
+        steady.go_on_at(place)
+        return records
 
     @property
     def may_be_committed(self) -> bool:

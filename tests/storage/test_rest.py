@@ -236,7 +236,6 @@ def test_a_pause_makes_room_for_what_comes_next(environment, thread):
         pause(environment)
         size_bytes = environment.path.stat().st_size
         thread.commit({"x": "behind a pause"})
-        assert environment.deferred.is_on
         assert environment.path.stat().st_size == size_bytes
 
 
@@ -259,14 +258,28 @@ def test_an_epoch_that_is_half_over_ends_in_a_pause(environment, thread):
     assert ended == 2
 
 
-def test_no_epoch_ends_in_a_pause_that_others_use(environment, thread, monkeypatch):
-    thread.commit({"x": 1})
-    monkeypatch.setattr(type(environment.steady.held), "is_half_taken", True)
-    ahead = []
-    monkeypatch.setattr(type(environment.steady), "advance", lambda _self: ahead.append(1))
-    monkeypatch.setattr(type(environment.deferred), "is_on", True)
-    environment.keeper._advance_ahead()
-    assert not ahead
+@pytest.mark.parametrize(
+    "obstacle", ["nothing", "commits that wait", "a shut gate", "another writer", "an unknown end"]
+)
+def test_an_epoch_ends_in_a_pause_where_nobody_is_in_the_way(environment, thread, monkeypatch, obstacle):
+    pause(environment)
+    steady, ahead = environment.steady, []
+    monkeypatch.setattr(type(steady.held), "is_half_taken", True)
+    monkeypatch.setattr(type(steady), "advance", lambda _self: ahead.append(1))
+    if obstacle == "commits that wait":
+        thread.commit({"x": 1})
+        monkeypatch.setattr(type(environment.deferred), "is_on", True)
+    elif obstacle == "a shut gate":
+        monkeypatch.setattr(type(environment), "is_shut", True)
+    elif obstacle == "another writer":
+        monkeypatch.setattr(type(environment.locks), "try_writer", lambda _self: False)
+    elif obstacle == "an unknown end":
+        monkeypatch.setattr(type(steady), "is_at_hand", lambda _self: False)
+    with environment.write_lock:
+        ahead.clear()
+        environment.keeper._advance_ahead()
+        assert ahead == [1] * (obstacle == "nothing")
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("point", ["steady.before_sync", "steady.after_sync", "steady.after_slot", "steady.after_pin"])
@@ -276,7 +289,6 @@ def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
     child = subprocess.run(command, env=fault, capture_output=True, text=True, timeout=100, check=False)
     assert child.returncode == -signal.SIGKILL
     last = int(child.stdout.split()[-1])
-    assert last % 10 == 9, "it was a commit that ended it"
     with statelog.open(path) as store:
-        assert store.thread("t").state["n"] == last
+        assert store.thread("t").state["n"] in (last, last + 1)  # killed in a commit, it may be there, too
         assert store.verify().ok

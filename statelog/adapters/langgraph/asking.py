@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def id_before(before: RunnableConfig | None) -> str:
 
 def several(argument: str, ids: Iterable[Any]) -> list[Any]:
     """Return several ids, or writes. A text alone is none: each of its letters would be one."""
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+    if type(ids) is not deque and (isinstance(ids, str | bytes) or not isinstance(ids, Iterable)):
         message = f"{argument} are several, in a list, not {ids!r}"
         raise UsageError(message, argument=argument, value=ids)
     return list(ids)

@@ -4,7 +4,7 @@ A graph asks for the latest checkpoint whenever it runs. Looking for it asks for
 the one that this saver has put last.
 
 Invariants:
-    1. What is known of a namespace held when a certain record was the store's last.
+    1. What is known of a namespace held when a certain record was the last one of the thread.
     2. It is used where all records of the thread behind that are pending writes of this saver's, and what it has put in
        the namespace since, each with an id above those before. Whatever else is committed to the thread, by whomever,
        ends it.
@@ -19,7 +19,7 @@ from statelog.adapters.langgraph.reading import Row, greatest_prefix, is_hidden,
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
-    from statelog import Checkpoint, Store
+    from statelog import Store
     from statelog.adapters.langgraph.putting import Base
     from statelog.adapters.langgraph.reading import WriteRow
     from statelog.adapters.langgraph.values import Parts
@@ -44,8 +44,8 @@ class _Known(NamedTuple):
     """Its id, empty if there is none."""
     base: Base | None
     """What was put, if this saver did."""
-    pending: Checkpoint | None
-    """The last one of pending writes up to `lsn`, if this saver made it."""
+    aside: int
+    """LSN of the last pending writes up to `lsn` that this saver has made, 0 if there are none."""
     greatest: str
     """Greatest prefix of names in the branch of pending writes when the thread was looked for."""
     puts: tuple[int, ...] = ()
@@ -59,15 +59,18 @@ class Latest:
         self._store = store
         self._known: dict[tuple[str, str], _Known] = {}
         self._early: dict[str, dict[str, None]] = {}
-        """By thread, prefixes of pending writes to what is not remembered: what they are of may be put yet. Of them the
-        greatest counts; those of threads that are too many stand together, under no name."""
+        """By thread, prefixes of pending writes to what may be put yet, of which the greatest counts; those of threads
+        that are too many stand together, under no name."""
 
     def read(self, lsn: int, asked: Place, id: str, pending: MapView | None) -> None:
         """Note what was read: the latest id of a namespace, and pending writes, where the last record was `lsn`."""
-        self._keep(asked, _Known(lsn, id, None, None, greatest_prefix(pending)))
+        self._keep(asked, _Known(lsn, id, None, 0, greatest_prefix(pending)))
 
-    def note_early(self, place: Place) -> None:
-        """Note that something will be written before a checkpoint that is not remembered."""
+    def note_writes(self, place: Place, base: Base | None) -> None:
+        """Note before it is written where something will be: what this saver has not put, or may put once more."""
+        known = self._known.get(place[:2])
+        if base is not None and known is not None and place.id <= known.id:
+            return
         of = place.thread_id
         if len(self._early) >= _EARLY_THREADS_MAX and of not in self._early:
             of = ""
@@ -85,24 +88,24 @@ class Latest:
             return
         if place[2] <= known.id or len(known.puts) >= _PUTS_MAX:
             return
-        lsn, pending = _go_on(known, lineage)
+        lsn, aside = _go_on(known, lineage)
         puts: tuple[int, ...] = (*known.puts, made.event.lsn)
         if puts == (lsn + 1,):
             lsn, puts = lsn + 1, ()
-        self._known[of] = _new(_Known, (lsn, place[2], base, pending, known.greatest, puts))  # in place of another
+        self._known[of] = _new(_Known, (lsn, place[2], base, aside, known.greatest, puts))  # in place of another
 
     def _look(self, known: _Known, thread: int, lineage: Lineage) -> _Known | None:
         """Return what is known as of now; None if anybody else has changed the thread."""
-        lsn, pending = _go_on(known, lineage)
+        lsn, aside = _go_on(known, lineage)
         records = self._store.records_of(thread, lsn)
         if records is None:
             return None
         for at in records[1]:
-            if at not in known.puts:
-                pending = lineage.made_aside.get(at)
-                if pending is None:
-                    return None
-        return _new(_Known, (records[0], known.id, known.base, pending, known.greatest, ()))
+            if at in lineage.made_aside:
+                aside = at
+            elif at not in known.puts:
+                return None
+        return _new(_Known, (records[0], known.id, known.base, aside, known.greatest, ()))
 
     def _keep(self, place: Place, known: _Known) -> None:
         if len(self._known) >= _KNOWN_MAX:
@@ -115,21 +118,21 @@ class Latest:
         base = None if known is None else known.base
         if known is None or base is None or base.checkpoint is None:
             return None
-        lsn, pending = _go_on(known, lineage)
+        lsn, aside = _go_on(known, lineage)
         if known.puts or not self._store.is_last(lsn):
             looked = self._look(known, base.checkpoint.event.thread, lineage)
             if looked is None:
                 return None
             self._known[asked[:2]] = known = looked
-            pending = known.pending
+            aside = known.aside
         place = _new(Place, (asked.thread_id, asked.namespace, known.id))
-        is_bare = self._is_bare(known, place, base.checkpoint, pending)
-        if pending is None and not is_bare:
-            return None
         try:
             writes: list[WriteRow] = []
-            if pending is not None and not is_bare:
-                state = pending.state
+            if aside > base.checkpoint.event.lsn or not self._is_bare(known, place):
+                last = lineage.last_aside
+                if last is None or last.event.lsn != aside:  # another OS thread has noted one since
+                    return None
+                state = last.state
                 if is_hidden(state, place):
                     return None
                 writes = read_writes(state, place)
@@ -138,14 +141,12 @@ class Latest:
         except StatelogError:  # gone meanwhile, or closed: who looks for it meets that, too
             return None
 
-    def _is_bare(self, known: _Known, place: Place, made: Checkpoint, pending: Checkpoint | None) -> bool:
-        """Tell whether nothing is written to a checkpoint that was put, and it is not hidden, without a look.
+    def _is_bare(self, known: _Known, place: Place) -> bool:
+        """Tell whether nothing was written to a checkpoint before it was put, and it is not hidden, without a look.
 
-        There was nothing when the thread was looked for, none of its name; what this saver has written since was to
-        checkpoints that it had put before, or is noted.
+        When the thread was looked for all names of pending writes stood before its own; what this saver has written
+        since was to checkpoints up to the latest one, or is noted.
         """
-        if pending is not None and pending.event.lsn > made.event.lsn:
-            return False
         prefix = writes_prefix(place)
         for early in (self._early.get(place.thread_id), self._early.get("")):
             if early and prefix <= max([*early]):
@@ -153,9 +154,9 @@ class Latest:
         return prefix > known.greatest
 
 
-def _go_on(known: _Known, lineage: Lineage) -> tuple[int, Checkpoint | None]:
-    """Return how far behind what is known there are pending writes alone, and the last one of these."""
-    lsn, pending, made = known.lsn, known.pending, lineage.made_aside
-    while (following := made.get(lsn + 1)) is not None:
-        lsn, pending = lsn + 1, following
-    return lsn, pending
+def _go_on(known: _Known, lineage: Lineage) -> tuple[int, int]:
+    """Return how far behind what is known there are pending writes alone, and which of these is the last."""
+    lsn, made = known.lsn, lineage.made_aside
+    while lsn + 1 in made:
+        lsn += 1
+    return lsn, known.aside if lsn == known.lsn else lsn

@@ -173,7 +173,7 @@ def is_of_line(branch: str, line: str) -> bool:
     return branch == line or branch.startswith(f"{line}@")
 
 
-channel_names: dict[str, str] = {}
+store_names: dict[str, str] = {}
 """Of some channels, what `channel_name` returns."""
 
 _CHANNELS_MAX = 1024
@@ -181,12 +181,12 @@ _CHANNELS_MAX = 1024
 
 def channel_name(channel: str) -> str:
     """Return the channel in the store."""
-    name = channel_names.get(channel)
+    name = store_names.get(channel)
     if name is None:
         name = _channel_name(channel)
-        if len(channel_names) >= _CHANNELS_MAX:
-            channel_names.clear()
-        channel_names[str(channel)] = name
+        if len(store_names) >= _CHANNELS_MAX:
+            store_names.clear()
+        store_names[str(channel)] = name
     return name
 
 

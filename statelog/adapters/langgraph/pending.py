@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,8 +67,7 @@ def pending(
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = checkpoint_prefix(place.namespace, place.id)
-    # LangGraph hands over a deque
-    given = writes if type(writes) is list else [*writes] if type(writes) is deque else several("writes", writes)
+    given = writes if type(writes) is list else several("writes", writes)  # of LangGraph's it is a deque
     if codec.proves:
         header = plain_writes(task_id, task_path, given, WRITES_IDX_MAP, NONE_WRITE, SPLIT_SIZE_BYTES_MIN)
         if header is not None:

@@ -369,8 +369,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base = self._bases.get(place)
-        if base is None:
-            self._latest.note_early(place)
+        self._latest.note_writes(place, base)
         followed = None if base is None else base.checkpoint
         part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:

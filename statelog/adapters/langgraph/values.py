@@ -9,7 +9,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from ormsgpack import MsgpackEncodeError, packb
 
 from statelog import items
-from statelog.adapters.langgraph.names import channel_names
+from statelog.adapters.langgraph.names import store_names
 from statelog.adapters.packed import MSGPACK, SNAPSHOT, Packed, Serialised
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
@@ -175,7 +175,7 @@ class Codec:
     ) -> tuple[list[Write], dict[str, items.Stored], list[str]] | None:
         """Return what `kernels.objects.plain_values` does of a checkpoint put on top of another."""
         return plain_values(
-            _PREFIX, _NONE_ITEM, SPLIT_SIZE_BYTES_MIN, channel_names, replace, checkpoint["channel_versions"],
+            _PREFIX, _NONE_ITEM, SPLIT_SIZE_BYTES_MIN, store_names, replace, checkpoint["channel_versions"],
             new_versions, checkpoint["channel_values"], known_versions, held,
         )  # fmt: skip
 

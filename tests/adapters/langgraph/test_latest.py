@@ -19,13 +19,10 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import empty_checkpoint
 
 import statelog
-from statelog import items
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.names import Place, hidden_name, writes_prefix
-from statelog.adapters.langgraph.reading import greatest_prefix, writes_state
+from statelog.adapters.langgraph.names import Place
 from statelog.adapters.langgraph.still import freeze_all, still
 from statelog.errors import ClosedError
-from statelog.lineage import Lineage
 
 
 class Run:
@@ -136,6 +133,27 @@ def test_who_writes_to_what_is_not_remembered_is_not_lost_in_the_crowd(saver, be
     assert found.pending_writes == [("early", "n", "early")]
 
 
+@pytest.mark.parametrize("ids", [(1, 2, 3), (1, 2, 5), (1, 3, 2)])
+def test_what_was_written_to_a_removed_checkpoint_is_shown_when_it_is_put_again(saver, ids):
+    first, second, third = ids
+
+    def put(parent, number, run):
+        checkpoint = {**empty_checkpoint(), "id": f"1ef{number:05x}-0000-6000-8000-000000000000"}
+        at = config("t", "", parent and f"1ef{parent:05x}-0000-6000-8000-000000000000")
+        return saver.put(at, checkpoint, {"run_id": run, "step": number}, {})
+
+    saver.get_tuple(config("t"))
+    put(None, first, "r1")
+    put(first, second, "r2")
+    removed = put(first, third, "r3")
+    saver.delete_for_runs(["r3"])
+    saver.get_tuple(config("t"))
+    saver.put_writes(removed, [("a", 9)], "w")
+    put(second, third, "r4")
+    assert saver.get_tuple(config("t")) == anew(saver)
+    assert saver.get_tuple(removed).pending_writes == [("w", "a", 9)]
+
+
 def test_of_many_early_writes_the_latest_is_shown(saver, begun):
     numbers = [begun.number + 1 + each for each in (40, 7, 39, 3, *range(8, 38))]
     for number in numbers:
@@ -147,22 +165,6 @@ def test_of_many_early_writes_the_latest_is_shown(saver, begun):
         found = ask(saver)[0]
         assert found == anew(saver)
         assert len(found.pending_writes) == (begun.number in numbers)
-
-
-def test_the_greatest_name_of_pending_writes_is_told(saver, begun):
-    lineage = Lineage(saver.store, "t")
-    assert greatest_prefix(None) == ""
-    prefix = writes_prefix(Place("t", "", begun.at["configurable"]["checkpoint_id"]))
-    assert greatest_prefix(writes_state(lineage)) < prefix
-    saver.put_writes(begun.at, [("n", 1)], "one")
-    assert greatest_prefix(writes_state(lineage)) == prefix
-    above = writes_prefix(Place("t", "", "1effffff-0000-6000-8000-000000000000"))
-    lineage.commit_aside("writes", [items.put(hidden_name(above), b"\xf5")])
-    assert greatest_prefix(writes_state(lineage)) == above > prefix
-    empty = lineage.commit_aside("empty", [items.put("x", b"\xf5")])
-    assert items.last_name(empty.state) == "x"
-    assert items.last_name(empty.state, "x") == ""
-    assert items.last_name(lineage.commit_aside("empty", [items.remove("x")]).state) == ""
 
 
 def test_what_is_given_out_is_the_callers(saver, begun):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from statelog.adapters.langgraph import putting
-from statelog.adapters.langgraph.names import Place, channel_name, channel_names
+from statelog.adapters.langgraph.names import Place, channel_name, store_names
 from statelog.adapters.langgraph.putting import NO_TRAIL, Base, value_writes
 from statelog.adapters.langgraph.unchanged import Frozen
 from statelog.adapters.langgraph.values import SPLIT_SIZE_BYTES_MIN, Codec
@@ -105,7 +105,7 @@ def of(checkpoint_values, known=None, held=None, new=None):
     for channel in checkpoint_values:
         channel_name(channel)
     return objects.plain_values(
-        b"P", b"NONE", SPLIT_SIZE_BYTES_MIN, channel_names, replace, of_all, of_all if new is None else new,
+        b"P", b"NONE", SPLIT_SIZE_BYTES_MIN, store_names, replace, of_all, of_all if new is None else new,
         checkpoint_values, known or {}, held or {},
     )  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_what_is_not_plain_is_left_to_python(value):
 
 @pytest.mark.parametrize("part", [5, 6, 7])
 def test_other_mappings_are_left_to_python(part):
-    arguments = [b"P", b"N", 32, channel_names, replace, {"a": "1"}, {"a": "1"}, {"a": 1}, {}, {}]
+    arguments = [b"P", b"N", 32, store_names, replace, {"a": "1"}, {"a": "1"}, {"a": 1}, {}, {}]
     channel_name("a")
     assert objects.plain_values(*arguments) is not None
     arguments[part] = Text("x")
@@ -144,7 +144,7 @@ def test_other_mappings_are_left_to_python(part):
 
 @pytest.mark.parametrize("part", [0, 1, 2, 3, 8, 9])
 def test_wrong_arguments_are_refused(part):
-    arguments = [b"P", b"N", 32, channel_names, replace, {}, {}, {}, {}, {}]
+    arguments = [b"P", b"N", 32, store_names, replace, {}, {}, {}, {}, {}]
     arguments[part] = None
     with pytest.raises(TypeError, match="plain_values"):
         objects.plain_values(*arguments)
@@ -152,15 +152,64 @@ def test_wrong_arguments_are_refused(part):
         objects.plain_values(*arguments[:-1])
 
 
+class Odd:
+    """A key that is none of a channel's, of the same hash."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def __hash__(self):
+        return hash("a")
+
+    def __eq__(self, _other):
+        return self.action()
+
+
+def test_a_key_that_cannot_be_compared_is_left_to_python():
+    def refuse():
+        raise LookupError
+
+    arguments = [b"P", b"N", 32, store_names, replace, {"a": "1"}, {Odd(refuse): "1"}, {"a": 1}, {"a": "1"}, {}]
+    assert objects.plain_values(*arguments) is None
+    arguments[6], arguments[7] = {"a": "1"}, {Odd(refuse): 1}
+    assert objects.plain_values(*arguments) is None
+
+
+def test_a_comparison_that_names_other_channels_takes_nothing_away():
+    def name_others():
+        for number in range(3000):
+            channel_name(f"another {number}")
+        gc.collect()
+        return False
+
+    for _ in range(20):
+        name = "a"
+        channel_name(name)
+        arguments = [
+            b"P",
+            b"N",
+            32,
+            store_names,
+            replace,
+            {name: "1"},
+            {Odd(name_others): "1", name: "1"},
+            {"a": 1},
+            {},
+            {},
+        ]
+        found = objects.plain_values(*arguments)
+        assert found is None or [each.channel for each in found[0]] == ["a"]
+
+
 def test_a_channel_is_named_once():
-    channel_names.clear()
+    store_names.clear()
     text = Text("named")
     assert type(channel_name(text)) is str
     assert channel_name("named") == channel_name(text) == "named"
-    assert all(type(each) is str for pair in channel_names.items() for each in pair)
+    assert all(type(each) is str for pair in store_names.items() for each in pair)
     for number in range(3000):
         channel_name(f"channel {number}")
-    assert len(channel_names) <= 1024
+    assert len(store_names) <= 1024
 
 
 def test_nothing_of_it_is_left_behind():
@@ -175,7 +224,7 @@ def test_nothing_of_it_is_left_behind():
             for values_given, known, held in arguments:
                 of(values_given, known, held)
         gc.collect()
-        return [sys.getrefcount(each) for each in (value, version, replace, channel_names)], sys.getallocatedblocks()
+        return [sys.getrefcount(each) for each in (value, version, replace, store_names)], sys.getallocatedblocks()
 
     call(10)
     counts, blocks = call(10)
