@@ -7,9 +7,15 @@ from statelog.bench.workload import Bench, Workload
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.bench.langgraph import chat, delta, steps
+    from statelog.bench.langgraph import chat, delta, steps, together
 
-    parts = (chat.measure(bench), steps.measure_small(bench), steps.measure_fan_out(bench), delta.measure(bench))
+    parts = (
+        chat.measure(bench),
+        steps.measure_small(bench),
+        steps.measure_fan_out(bench),
+        together.measure_together(bench),
+        delta.measure(bench),
+    )
     return Result(
         checks=tuple(check for part in parts for check in part.checks),
         sides=tuple(side for part in parts for side in part.sides),
