@@ -319,9 +319,7 @@ def find_behind(
     for epoch in range(place.epoch, now.epoch + 1):
         if epoch > place.epoch:
             slot = find_slot(descriptor, epoch)
-            if (
-                slot is None or slot.lsn != groups.place.lsn
-            ):  # there is a group that was not committed, or more was done
+            if slot is None or slot.lsn != groups.place.lsn:  # a group was not committed, or more was done
                 return None
             groups = Groups.of_slot(descriptor, slot)
         for group in islice(groups, number):
