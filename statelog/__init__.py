@@ -1,8 +1,6 @@
 """The state of an AI agent in one file, embedded in the agent's process: no server."""
 
 from statelog import errors, reducers
-from statelog.checkpoint import Checkpoint
-from statelog.diff import Change, Diff, diff
 from statelog.errors import (
     AccessError,
     ConflictError,
@@ -18,10 +16,12 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.cbor import register_codec
-from statelog.mutable import Encoded
-from statelog.recover import RecoveryReport, recover
-from statelog.store import Store, open
-from statelog.thread import Thread
+from statelog.store.checkpoint import Checkpoint
+from statelog.store.diff import Change, Diff, diff
+from statelog.store.mutable import Encoded
+from statelog.store.recover import RecoveryReport, recover
+from statelog.store.store import Store, open
+from statelog.store.thread import Thread
 
 __all__ = [
     "AccessError",

@@ -22,8 +22,8 @@ from statelog.errors import (
     ExpiredError,
     UsageError,
 )
-from statelog.log import retention, vacuum
-from statelog.log.mark import Marks
+from statelog.log.care import retention, vacuum
+from statelog.log.care.mark import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

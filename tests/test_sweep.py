@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog import reducers
-from statelog.log import compact, sweep, vacuum
-from statelog.log.vacuum import RetentionReport
+from statelog.log.care import compact, sweep, vacuum
+from statelog.log.care.vacuum import RetentionReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

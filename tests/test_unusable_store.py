@@ -17,8 +17,8 @@ from statelog.errors import (
     StoreFullError,
 )
 from statelog.storage import faults
-from statelog.storage.deferred import Deferred
-from statelog.storage.fast_path import FastPath
+from statelog.storage.commit.deferred import Deferred
+from statelog.storage.commit.fast_path import FastPath
 from statelog.testing import identical
 
 SCHEMA = {"any": reducers.replace, "total": reducers.add, "names": reducers.append}

@@ -1,4 +1,4 @@
-/* A commit alone, from what Python remembers of the last one into the journal (statelog/storage/fast_path.py, D6).
+/* A commit alone, from what Python remembers of the last one into the journal (statelog/storage/commit/fast_path.py, D6).
  *
  * Why: what a small commit takes is half calls and marks. From the first look to the last mark, nothing here runs Python code
  * or lets go of the interpreter's lock: nobody sees it half-done, so it needs no mark, and takes a lock but to see that it

@@ -1,4 +1,4 @@
-/* A commit alone that ends with a flush (statelog/storage/fast_path.py, D6).
+/* A commit alone that ends with a flush (statelog/storage/commit/fast_path.py, D6).
  *
  * Why: beside its flush such a commit is what one without takes, and marks. Up to the flush, and from its end on, this runs
  * as alone.c does; during the flush others run, who find the locks held and the marks set that Python's way holds and sets.

@@ -98,7 +98,7 @@ static bool set_write(PyObject *parts, Py_ssize_t number, PyObject *write, PyObj
 }
 
 /* plain_writes(task, path, writes, others, none, split_size_min): what stands in the header of what a task has written: see
- * statelog/adapters/langgraph/bundles.py. None where a channel is one of the others, or a value is not plain. */
+ * statelog/adapters/langgraph/saver/bundles.py. None where a channel is one of the others, or a value is not plain. */
 PyObject *sl_plain_writes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);

@@ -1,4 +1,4 @@
-/* Plain writes, encoded (statelog/writes.py): a dict of channels that take their values as they come.
+/* Plain writes, encoded (statelog/store/writes.py): a dict of channels that take their values as they come.
  *
  * Trust: objects.h. Of the update nothing is known: what is not of the exact types below is left to Python, which
  * encodes or refuses it. Only the encoder's types are looked into, so that no code of the caller's is run.

@@ -1,4 +1,4 @@
-/* What a checkpoint of LangGraph writes, where all that is new in it is plain (statelog/adapters/langgraph/putting.py says it
+/* What a checkpoint of LangGraph writes, where all that is new in it is plain (statelog/adapters/langgraph/saver/putting.py says it
  * for all cases).
  *
  * Trust: objects.h; values are a user's. Invariants: versions are compared only where they are texts or numbers, values looked

@@ -6,8 +6,8 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from statelog.format.cbor import encode
-from statelog.mount import Mount, commit_mount, open_mount
-from statelog.mutable import plain
+from statelog.store.mount import Mount, commit_mount, open_mount
+from statelog.store.mutable import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

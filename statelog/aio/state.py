@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statelog.views import ListView, MapView
+from statelog.store.views import ListView, MapView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from statelog.checkpoint import Checkpoint
-    from statelog.diff import Change
-    from statelog.log.compact import CompactionReport
+    from statelog.log.care.compact import CompactionReport
+    from statelog.log.care.vacuum import RetentionReport
+    from statelog.log.care.verify import VerifyReport
     from statelog.log.reader import LogRecord
-    from statelog.log.vacuum import RetentionReport
-    from statelog.log.verify import VerifyReport
     from statelog.portable.frames import Source
     from statelog.portable.frames import Target as Sink
     from statelog.portable.reports import ExportReport, ImportReport
-    from statelog.snapshot import Snapshot
-    from statelog.statistics import StoreStatistics
-    from statelog.store import ThreadInfo
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.diff import Change
+    from statelog.store.snapshot import Snapshot
+    from statelog.store.statistics import StoreStatistics
+    from statelog.store.store import ThreadInfo
 
     Progress = Callable[[int, int], None]
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
     import statelog
-    from statelog.branches import BranchInfo
-    from statelog.checkpoint import Checkpoint
-    from statelog.mount import Mount
-    from statelog.targets import Target
-    from statelog.transaction import Transaction as SyncTransaction
+    from statelog.store.branches import BranchInfo
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.mount import Mount
+    from statelog.store.targets import Target
+    from statelog.store.transaction import Transaction as SyncTransaction
 
     Progress = Callable[[int, int], None]
 
@@ -175,7 +175,7 @@ class Thread:
 
 
 class Transaction:
-    """See `statelog.transaction.Transaction`."""
+    """See `statelog.store.transaction.Transaction`."""
 
     def __init__(self, runner: Runner, transaction: SyncTransaction) -> None:
         self._runner = runner
@@ -187,6 +187,6 @@ class Transaction:
         return Thread(self._runner, make, id, branch)
 
     async def copy_thread(self, source: str, target: str) -> Thread:
-        """See `statelog.transaction.Transaction.copy_thread`."""
+        """See `statelog.store.transaction.Transaction.copy_thread`."""
         copied = await self._runner.run(self._transaction.copy_thread, source, target)
         return Thread(self._runner, lambda: copied, target, copied.branch)

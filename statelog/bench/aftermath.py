@@ -17,7 +17,7 @@ from statelog.bench.measure import Samples
 from statelog.bench.result import Result, at_most
 from statelog.bench.stores import Opened, opened
 from statelog.limits import INTERVAL_HELD_PAGES_MAX, JOURNAL_SIZE_BYTES_MAX
-from statelog.storage.journal import journal_path
+from statelog.storage.journal.journal import journal_path
 
 if TYPE_CHECKING:
     from pathlib import Path

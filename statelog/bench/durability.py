@@ -17,7 +17,7 @@ from statelog.bench.measure import Samples, interleave
 from statelog.bench.result import Result, at_least, at_most
 from statelog.bench.stores import Opened, opened
 from statelog.bench.workload import Bench, Workload
-from statelog.storage.journal import encode_group
+from statelog.storage.journal.journal import encode_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.storage.journal import RECORDS_AT, Groups, journal_path, read_slots
+from statelog.storage.journal.journal import RECORDS_AT, Groups, journal_path, read_slots
 
 if TYPE_CHECKING:
     from pathlib import Path

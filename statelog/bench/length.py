@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.bench.measure import Operation
-    from statelog.thread import Thread
+    from statelog.store.thread import Thread
 
 _SHORT = 100
 _LONG = 100_000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.bench.stores import Opened
-    from statelog.log.mark import NodeRef
+    from statelog.log.care.mark import NodeRef
     from statelog.log.view import View
 
 LIVE = "live bytes: encoded nodes that kept versions reach, each once, and the envelopes and events of these versions"

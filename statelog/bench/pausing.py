@@ -10,7 +10,7 @@ from statelog.bench.committers import one_each
 from statelog.bench.measure import Samples
 from statelog.bench.result import Result, at_most
 from statelog.bench.workload import Bench, Workload
-from statelog.storage.keeper import IDLE_S
+from statelog.storage.commit.keeper import IDLE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from statelog.bench.measure import Operation
     from statelog.bench.stores import Opened
-    from statelog.thread import Thread
+    from statelog.store.thread import Thread
 
 _LIST_BYTES = 5_000_000
 _MESSAGE_BYTES = 500

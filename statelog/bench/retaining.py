@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog.bench.measure import Operation
     from statelog.bench.stores import Opened
     from statelog.storage.options import Durability
-    from statelog.thread import Thread
+    from statelog.store.thread import Thread
 
 _TURNS = 10_000
 _TURN_BYTES = 500

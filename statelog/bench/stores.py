@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from statelog.log.engine import Engine
-from statelog.store import Store
+from statelog.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

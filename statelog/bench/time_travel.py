@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.bench.measure import Operation
-    from statelog.thread import Thread
+    from statelog.store.thread import Thread
 
 _DOCUMENT_BYTES = 10_000
 _DOCUMENTS_PER_COMMIT = 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 import statelog
 from statelog.bench.journals import Journaled, look_into
 from statelog.limits import JOURNALED_RECORDS_MAX
-from statelog.storage import held
+from statelog.storage.journal import held
 
 _COMMITS_BEFORE = 3
 _COMMITS_BETWEEN = 500

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.cli.verifying import Verification
-    from statelog.statistics import StoredPolicy, StoreStatistics
+    from statelog.store.statistics import StoredPolicy, StoreStatistics
 
 _THREADS_SHOWN = 20
 

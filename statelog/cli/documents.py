@@ -11,8 +11,8 @@ from statelog.cli.values import to_json
 if TYPE_CHECKING:
     from statelog import Change, Checkpoint
     from statelog.log.reader import LogRecord
-    from statelog.statistics import StoreStatistics
-    from statelog.store import ThreadInfo
+    from statelog.store.statistics import StoreStatistics
+    from statelog.store.store import ThreadInfo
 
 
 def thread_document(info: ThreadInfo) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from statelog.cli.values import to_json
 from statelog.errors import StatelogError, StoreNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from statelog.adapters.langgraph.migration import LeftOut, MigrationReport
+    from statelog.adapters.langgraph.move.migration import LeftOut, MigrationReport
 
 _NAMED_MAX = 5
 """Threads named in an error; the output has them all."""
@@ -93,8 +93,8 @@ def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
     if find_spec("langgraph") is None:
         message = "langgraph is not installed: pip install 'statelog[langgraph]'"
         raise UsageError(message)
-    from statelog.adapters.langgraph import endpoints
-    from statelog.adapters.langgraph.migration import migrate
+    from statelog.adapters.langgraph.move import endpoints
+    from statelog.adapters.langgraph.move.migration import migrate
 
     output = Output(as_json=as_json)
     with (

@@ -9,7 +9,7 @@ from typing import Any
 
 from statelog.cli.values import describe
 from statelog.errors import NotFoundError, UsageError
-from statelog.views import ListView
+from statelog.store.views import ListView
 
 Step = str | int | slice
 

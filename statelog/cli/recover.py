@@ -13,7 +13,7 @@ from statelog.cli.output import Output
 from statelog.cli.text import count
 from statelog.cli.verifying import verify_in_child
 from statelog.errors import CorruptionError
-from statelog.recover import recover as recover_store
+from statelog.store.recover import recover as recover_store
 
 if TYPE_CHECKING:
     from pathlib import Path

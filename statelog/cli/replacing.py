@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from statelog.errors import UsageError
-from statelog.storage.creation import FILE_MODE, remove_leftovers, sync_directory
-from statelog.storage.disk import flush_file
-from statelog.storage.journal import journal_path
+from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_directory
+from statelog.storage.file.disk import flush_file
+from statelog.storage.journal.journal import journal_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from statelog.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from statelog.log.vacuum import RetentionReport
+    from statelog.log.care.vacuum import RetentionReport
 
 
 @click.command(short_help="Let old versions go.")

@@ -16,7 +16,7 @@ from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading
 from statelog.cli.text import format_time_exactly
 from statelog.cli.values import describe, render, to_json
 from statelog.format.cbor import reading_unregistered
-from statelog.views import ListView
+from statelog.store.views import ListView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,11 +24,11 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from statelog.adapters.packed import Constructed, Packed, Serialised
+from statelog.adapters.kit.packed import Constructed, Packed, Serialised
 from statelog.cli.text import ELLIPSIS, count, escape
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor
-from statelog.views import ListView, MapView
+from statelog.store.views import ListView, MapView
 
 _INT_BITS_MAX = 64
 _INT_BITS_SHOWN_MAX = 1024

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import Transaction
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
 
 _new = tuple.__new__

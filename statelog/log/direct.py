@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from statelog.kernels import Change
     from statelog.log.batch import Memory
     from statelog.log.nodes import NodeCache
-    from statelog.log.writer import Write
-    from statelog.storage.writing import WriteTransaction
+    from statelog.log.operations import Write
+    from statelog.storage.commit.transaction import WriteTransaction
 
 kernels.bind_checkpoint(
     Head, Node, LogEnd, NO_LISTS, NOTHING_BORROWED, VERSIONS_MAX, HEADS_MAX, JUMPS_MAX,

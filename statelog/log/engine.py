@@ -14,27 +14,27 @@ from statelog.format.record import record_thread
 from statelog.kernels import commit_alone, commit_flushed
 from statelog.kernels.marks import LastMarks
 from statelog.log.batch import Batch, Head, Memory, read_log_end
+from statelog.log.care.replay import Replay
 from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.following import follow_others
 from statelog.log.names import channel_keys
 from statelog.log.nodes import NodeCache, read_node, read_nodes
-from statelog.log.replay import Replay
 from statelog.log.view import View
+from statelog.storage.commit.requests import Request
+from statelog.storage.commit.waiting import NotDeferrableError
 from statelog.storage.environment import Environment
 from statelog.storage.faults import armed
-from statelog.storage.locks import call_if_free
-from statelog.storage.requests import Request
-from statelog.storage.waiting import NotDeferrableError
+from statelog.storage.file.locks import call_if_free
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.log.care.retention import Collector
     from statelog.log.direct import Made
     from statelog.log.events import Digested
-    from statelog.log.retention import Collector
     from statelog.log.view import Transaction
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
     from statelog.tree.node import Node
 
 T = TypeVar("T")

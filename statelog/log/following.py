@@ -28,7 +28,7 @@ from statelog.log.events import (
 if TYPE_CHECKING:
     from statelog.log.batch import Memory
     from statelog.log.events import Event
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
 _NOT_REMEMBERED = (StorePolicyEvent, TagEvent, ThreadEvent)
 

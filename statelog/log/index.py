@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from statelog import kernels
 from statelog.format import cbor, keys
+from statelog.log.care.policies import PolicyRow, encode_policies, with_policy, without_thread
 from statelog.log.events import (
     MAIN,
     NOTHING_BORROWED,
@@ -20,7 +21,6 @@ from statelog.log.events import (
     TagEvent,
     ThreadEvent,
 )
-from statelog.log.policies import PolicyRow, encode_policies, with_policy, without_thread
 from statelog.log.view import BranchRow, ThreadRow, View, encode_branch, encode_thread
 from statelog.tree.node import is_shared_widely
 

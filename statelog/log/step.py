@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from statelog.kernels import Change, Stepped
     from statelog.log.batch import Batch, Held, Memory
     from statelog.log.lines import Line
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
 STEP_UPSERT = -1
 """An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""

@@ -8,9 +8,9 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
+from statelog.log.care.policies import PolicyRow, decode_policies
 from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, read_checkpoint
-from statelog.log.policies import PolicyRow, decode_policies
-from statelog.storage.transactions import ReadTransaction
+from statelog.storage.file.reading import ReadTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED, TYPE_CHECKPOINT, TYPE_ROLLBACK, decode_record, part_digest
 from statelog.limits import POLICIES_MAX
+from statelog.log.care.policies import with_policy
 from statelog.log.events import (
     CheckpointEvent,
     DeleteEvent,
@@ -23,7 +24,6 @@ from statelog.log.events import (
     TagEvent,
     ThreadEvent,
 )
-from statelog.log.policies import with_policy
 from statelog.portable.bodies import read_event
 from statelog.tree.node import ROOT
 

@@ -38,7 +38,7 @@ from statelog.log.chain import read_chained
 from statelog.portable.bodies import read_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.pages import LEAF, PAGE_HEAD_SIZE_BYTES, PageFile, page_kind
-from statelog.storage.creation import LOG_TABLE, META_TABLE
+from statelog.storage.file.creation import LOG_TABLE, META_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from statelog.log.reader import read_with_digest
 from statelog.log.view import missing
 from statelog.portable.frames import LOG, RECORD, FrameWriter, Header
 from statelog.portable.reports import ExportReport
-from statelog.storage.residency import MappedPages
+from statelog.storage.file.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,14 +20,14 @@ from statelog.portable.frames import LOG, RECORD
 from statelog.portable.nodes import Row, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
-from statelog.storage.residency import MappedPages
+from statelog.storage.file.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
     from statelog.portable.frames import Frame, FrameReader
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512

@@ -12,7 +12,7 @@ from statelog.format import keys
 from statelog.format.seal import unseal
 from statelog.log.view import BranchRow, ThreadRow, decode_branch, decode_thread
 from statelog.portable.pages import LEAF, Entry, PageFile, page_kind
-from statelog.storage.creation import INDEX_TABLE
+from statelog.storage.file.creation import INDEX_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

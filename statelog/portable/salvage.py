@@ -55,15 +55,15 @@ from statelog.portable.pages import PageFile
 from statelog.portable.salvage_plan import Plan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
 from statelog.portable.unflushed import read_unflushed
-from statelog.storage.creation import sync_directory
-from statelog.storage.failures import translate_os
-from statelog.storage.locks import FileLocks
-from statelog.storage.residency import MappedPages
+from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.failures import translate_os
+from statelog.storage.file.locks import FileLocks
+from statelog.storage.file.residency import MappedPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
     Progress = Callable[[int, int], None]
 

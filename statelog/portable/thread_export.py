@@ -37,7 +37,7 @@ from statelog.portable.nodes import read_rows
 from statelog.portable.reports import ExportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, encode_event, encode_node
-from statelog.storage.residency import MappedPages
+from statelog.storage.file.residency import MappedPages
 from statelog.tree.check import check_node
 from statelog.tree.node import ROOT, Node
 

@@ -38,7 +38,7 @@ from statelog.portable.thread_rows import (
     StagedNode,
 )
 from statelog.portable.thread_writing import Writing
-from statelog.storage.residency import MappedPages
+from statelog.storage.file.residency import MappedPages
 from statelog.tree.node import CHUNK, PIECE, Node, node_digest
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.portable.frames import Frame, FrameReader
     from statelog.portable.thread_events import Exported
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
 _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
 """Nodes of one event: whoever exports sends them in portions."""

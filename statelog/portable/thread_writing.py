@@ -41,7 +41,7 @@ from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 if TYPE_CHECKING:
     from statelog.log.events import Event
     from statelog.log.view import Transaction, View
-    from statelog.storage.writing import WriteTransaction
+    from statelog.storage.commit.transaction import WriteTransaction
 
 
 class Writing:

@@ -6,8 +6,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.storage.journal import find_records, journal_path, read_slots
-from statelog.storage.marker import read_marker, read_reach
+from statelog.storage.journal.journal import find_records, journal_path, read_slots
+from statelog.storage.journal.marker import read_marker, read_reach
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,13 +4,13 @@
 the one way to write; `faults` and `Wake` serve tests and those who wait.
 """
 
-from statelog.storage.commit import Committer
+from statelog.storage.commit.commit import Committer
+from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.environment import Environment
+from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.file.statistics import EnvironmentStatistics, TableStatistics
 from statelog.storage.options import Durability
-from statelog.storage.statistics import EnvironmentStatistics, TableStatistics
-from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake
-from statelog.storage.writing import WriteTransaction
 
 __all__ = [
     "Committer",

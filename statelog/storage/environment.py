@@ -28,26 +28,26 @@ from statelog.errors import (
 )
 from statelog.kernels.marks import EnvironmentMarks
 from statelog.storage import registry
-from statelog.storage.commit import Committer
-from statelog.storage.deferred import Deferred
-from statelog.storage.failures import error_code, translate_lmdb
-from statelog.storage.fast_path import FastPath
-from statelog.storage.flushing import make_name_durable
-from statelog.storage.headroom import Headroom
-from statelog.storage.keeper import Keeper
-from statelog.storage.locks import FileLocks, is_owned
-from statelog.storage.opening import Handles, open_handles
+from statelog.storage.commit.commit import Committer
+from statelog.storage.commit.deferred import Deferred
+from statelog.storage.commit.fast_path import FastPath
+from statelog.storage.commit.keeper import Keeper
+from statelog.storage.commit.transaction import WriteTransaction
+from statelog.storage.file.failures import error_code, translate_lmdb
+from statelog.storage.file.flushing import make_name_durable
+from statelog.storage.file.headroom import Headroom
+from statelog.storage.file.locks import FileLocks, is_owned
+from statelog.storage.file.opening import Handles, open_handles
+from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.file.statistics import collect_statistics
+from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
 from statelog.storage.options import Options
-from statelog.storage.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
-from statelog.storage.statistics import collect_statistics
-from statelog.storage.steady import Steady
-from statelog.storage.transactions import ReadTransaction
 from statelog.storage.wake import Wake, remove_wake_file
-from statelog.storage.writing import WriteTransaction
 
 if TYPE_CHECKING:
-    from statelog.storage.recovery import Replay
-    from statelog.storage.statistics import EnvironmentStatistics
+    from statelog.storage.file.statistics import EnvironmentStatistics
+    from statelog.storage.journal.recovery import Replay
 
 _DRAIN_TIMEOUT_S = 5.0
 """Reads are short by contract; one that outlives this is held by whoever waits for it."""
@@ -463,7 +463,7 @@ class Environment(EnvironmentMarks):
     def open_handles(self) -> None:
         """Open LMDB's environment, and the gate. Holds under `gate`."""
         if not self.read_only:
-            from statelog.storage.compaction import finish_leftovers
+            from statelog.storage.file.compaction import finish_leftovers
 
             if not self.is_name_durable:
                 make_name_durable(self.path)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statelog.errors import ForkedError, FormatError, StorageError
-from statelog.storage.creation import create_store, remove_leftovers
-from statelog.storage.failures import translate_os
-from statelog.storage.locks import is_same_file
+from statelog.storage.file.creation import create_store, remove_leftovers
+from statelog.storage.file.failures import translate_os
+from statelog.storage.file.locks import is_same_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ from statelog.testing.identity import exact_form, identical
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from statelog.checkpoint import Checkpoint
-    from statelog.store import Store
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.store import Store
+    from statelog.store.thread import Thread
     from statelog.testing.model import CheckpointModel, StoreModel, ThreadModel
-    from statelog.thread import Thread
 
 
 def assert_matches(store: Store, model: StoreModel) -> None:

@@ -27,7 +27,7 @@ from statelog.testing.powerloss.recorder import log_directory
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator
 
-    from statelog.store import Store
+    from statelog.store.store import Store
 
 MAX_SIZE_BYTES = 1 << 26
 _LOOK_TIMEOUT_S = 10

@@ -33,7 +33,7 @@ from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, STORE_NAM
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from statelog.store import Store
+    from statelog.store.store import Store
     from statelog.testing.powerloss.contents import Contents
     from statelog.testing.powerloss.shim import Call, Fault
     from statelog.testing.powerloss.workloads import Step, Workload

@@ -27,7 +27,7 @@ from statelog.testing.powerloss.workloads import STORE_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.store import Store
+    from statelog.store.store import Store
 
 Kind = Literal["quota", "disk"]
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from statelog.store import Store
-    from statelog.thread import Thread
+    from statelog.store.store import Store
+    from statelog.store.thread import Thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ from statelog.errors import (
     ConflictError,
     ThreadNotFoundError,
 )
-from statelog.log.policies import is_one_thread, says_already, stored_pattern, with_policy, without_thread
+from statelog.log.care.policies import is_one_thread, says_already, stored_pattern, with_policy, without_thread
 from statelog.schema import Schema, reconcile
 from statelog.testing.merging import check_write, merge_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from statelog.log.policies import PolicyRow
+    from statelog.log.care.policies import PolicyRow
 
 MAIN = "main"
 

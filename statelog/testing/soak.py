@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from statelog.store import Store
+    from statelog.store.store import Store
 
 _BOOT = """
 import sys

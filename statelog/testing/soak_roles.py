@@ -22,9 +22,9 @@ from statelog import reducers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from statelog.checkpoint import Checkpoint
-    from statelog.store import Store
-    from statelog.thread import Thread
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.store import Store
+    from statelog.store.thread import Thread
 
 SCHEMA = {
     "n": reducers.replace,

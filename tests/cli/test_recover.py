@@ -9,7 +9,7 @@ import pytest
 import statelog
 from statelog.errors import JournalMissingError
 from statelog.portable.salvage import salvage
-from statelog.storage.journal import RECORDS_AT, journal_path
+from statelog.storage.journal.journal import RECORDS_AT, journal_path
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog

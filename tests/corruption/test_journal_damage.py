@@ -9,7 +9,7 @@ import pytest
 import statelog
 from statelog.errors import CorruptionError
 from statelog.portable.salvage import salvage
-from statelog.storage.journal import RECORDS_AT, decode_slot, encode_group, journal_path
+from statelog.storage.journal.journal import RECORDS_AT, decode_slot, encode_group, journal_path
 from statelog.testing import Child, Commit
 
 COMMITS = 6

@@ -14,7 +14,7 @@ from statelog.errors import FormatError, StoreLockedError
 from statelog.format import cbor, upgrades
 from statelog.format.header import FORMAT_VERSION, HEADER_KEY
 from statelog.format.seal import seal, unseal
-from statelog.storage.locks import FileLocks
+from statelog.storage.file.locks import FileLocks
 
 NEVER = 0
 """A format that never was: the one before the first."""

@@ -12,8 +12,8 @@ import pytest
 import statelog
 from statelog import kernels
 from statelog.log import engine
-from statelog.storage import keeper
-from statelog.storage.steady import Steady
+from statelog.storage.commit import keeper
+from statelog.storage.journal.checkpointing import Steady
 from statelog.testing.powerloss.shim import find_compiler, is_supported
 
 SLOW = """
@@ -36,7 +36,7 @@ import os, signal, sys, threading, time
 import statelog
 from statelog import kernels
 from statelog.log import engine
-from statelog.storage import keeper
+from statelog.storage.commit import keeper
 keeper._SETTLE_S = 60
 made, kernel = [], kernels.commit_flushed
 def watched(*arguments):

@@ -14,21 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import statelog
+from statelog.adapters.kit.lineage import Lineage
 from statelog.errors import AlreadyExistsError, StatelogError
 from statelog.format.record import record_thread, sealed
-from statelog.lineage import Lineage
 from statelog.log import engine
 from statelog.log.batch import Head, read_log_end
-from statelog.storage.journal import journal_path
-from statelog.storage.steady import Steady
-from statelog.storage.waiting import NotDeferrableError
+from statelog.storage.commit.waiting import NotDeferrableError
+from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.journal import journal_path
 
 CHILD = """
 import statelog, sys
-from statelog import items
+from statelog.adapters.kit import items
 from statelog.errors import StatelogError
 from statelog.format import cbor
-from statelog.lineage import Lineage
+from statelog.adapters.kit.lineage import Lineage
 with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
     print("there", flush=True)
     for line in sys.stdin:
@@ -215,8 +215,8 @@ def test_who_has_advanced_alone_goes_on_behind_others_in_the_new_epoch(store, ot
 
 MAP_FULL_ONCE = """
 import lmdb
-from statelog.storage.steady import Steady
-from statelog.storage.waiting import NotDeferrableError
+from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.commit.waiting import NotDeferrableError
 journal, refused = Steady.journal, []
 def refuse_once(self, transaction):
     is_journaled = journal(self, transaction)
@@ -383,7 +383,7 @@ CODES = [
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(CODES), st.integers(0, 3)), max_size=40))
 def test_whatever_two_processes_do_is_followed(tmp_path_factory, history):
-    from statelog import items  # noqa: F401 - for exec
+    from statelog.adapters.kit import items  # noqa: F401 - for exec
     from statelog.format import cbor  # noqa: F401
 
     path = tmp_path_factory.mktemp("following") / "s"

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import statelog
-from statelog.log import writer
-from statelog.storage import keeper
+from statelog.log import operations as writer
+from statelog.storage.commit import keeper
 
 TURN = 64
 """Versions between two looks for a policy."""

@@ -22,7 +22,7 @@ from statelog.kernels import (
     version_find,
 )
 from statelog.log.view import View
-from statelog.storage.checks import read_live_meta
+from statelog.storage.file.checks import read_live_meta
 
 PAGE = 4096
 META_ROOT_AT, META_LAST_PAGE_AT, META_TRANSACTION_AT = 128, 136, 144

@@ -28,7 +28,7 @@ from statelog.kernels import (
     last_page,
     page_in_use,
 )
-from statelog.storage.checks import read_live_meta
+from statelog.storage.file.checks import read_live_meta
 from statelog.testing.corruption_pages import PageMap
 
 PAGE = 4096

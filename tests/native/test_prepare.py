@@ -9,14 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_digest
 
-from statelog import kernels, reducers, writes
+from statelog import kernels, reducers
 from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.log.direct import DirectCommit
 from statelog.log.names import channel_key, channel_keys
 from statelog.reducers import Overwrite, Prepared
 from statelog.schema import Schema
-from statelog.storage.journal import encode_group
+from statelog.storage.journal.journal import encode_group
+from statelog.store import writes
 from statelog.testing import strategies as own
 
 SCHEMA = Schema.of(

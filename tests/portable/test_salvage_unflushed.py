@@ -10,7 +10,7 @@ import pytest
 import statelog
 from statelog.errors import StatelogError
 from statelog.portable.salvage import salvage
-from statelog.storage.journal import journal_path
+from statelog.storage.journal.journal import journal_path
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog
@@ -56,8 +56,8 @@ def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
 
 def test_without_the_journal_less_is_left(killed, tmp_path):
     """Negative control: it is the journal that has them, once the file lies as a loss of power may leave it."""
-    from statelog.storage.checks import restore_meta
-    from statelog.storage.journal import read_slots
+    from statelog.storage.file.checks import restore_meta
+    from statelog.storage.journal.journal import read_slots
 
     with journal_path(killed).open("rb") as journal:
         slot = read_slots(journal.fileno())[0]

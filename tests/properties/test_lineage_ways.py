@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 
 import statelog
-from statelog import items
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
 from statelog.errors import StatelogError
 from statelog.format import cbor
-from statelog.lineage import Lineage
 from statelog.log import engine
 from statelog.log.direct import DirectCommit
-from statelog.storage import keeper
+from statelog.storage.commit import keeper
 
 CHANNELS = ["a", "b", "channel", "list", "z" * 40]
 VALUES = st.one_of(

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog import kernels, reducers
+from statelog.adapters.kit.items import put, put_once, read, remove, whole
+from statelog.adapters.kit.lineage import Lineage
 from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.format.keys import VERSIONS_PER_PAGE, decode_place, encode_page_key
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
-from statelog.items import put, put_once, read, remove, whole
-from statelog.lineage import Lineage
-from statelog.log import engine, writer
+from statelog.log import engine
+from statelog.log import operations as writer
 from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.events import decode_event, encode_checkpoint
 from statelog.reducers import Overwrite, Prepared, Remove

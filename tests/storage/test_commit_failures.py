@@ -205,7 +205,7 @@ def test_another_record_in_the_place_of_ours_is_not_taken_for_it(environment, co
             transaction.put((1).to_bytes(8), b"another's record", db=environment.handles.log)
         raise DISK_ERROR("the disk went away")
 
-    transaction_commit = "statelog.storage.writing.WriteTransaction.commit"
+    transaction_commit = "statelog.storage.commit.transaction.WriteTransaction.commit"
     with pytest.MonkeyPatch.context() as patch:
 
         def commit(self):

@@ -5,7 +5,7 @@ import pytest
 import statelog
 from statelog.limits import DEFERRED_RECORDS_MAX
 from statelog.storage import faults
-from statelog.storage.commit import _READER_CHECK_COMMITS
+from statelog.storage.commit.commit import _READER_CHECK_COMMITS
 
 COMMIT_POINTS = [point for point in faults.POINTS if point.startswith("commit.")]
 POINTS_AFTER_COMMIT = {"commit.after_lmdb_commit", "commit.before_delivery", "commit.after_delivery"}
@@ -125,7 +125,7 @@ def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, ope
 
 
 def test_readers_that_died_are_cleared_now_and_then(start_child, environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit._READER_CHECK_COMMITS", 3)
+    monkeypatch.setattr("statelog.storage.commit.commit._READER_CHECK_COMMITS", 3)
     kill(reading(start_child))
     for _ in range(3):
         environment.committer.submit(append)

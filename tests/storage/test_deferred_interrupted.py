@@ -11,7 +11,8 @@ from deferring import commit_until_waiting, waits
 
 import statelog
 from statelog.errors import AlreadyExistsError, ForkedError, LimitError, UsageError
-from statelog.storage import faults, keeper
+from statelog.storage import faults
+from statelog.storage.commit import keeper
 
 
 @pytest.fixture(autouse=True)

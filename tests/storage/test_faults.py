@@ -19,7 +19,7 @@ def strike():
 
 
 def test_the_source_passes_every_point_and_no_other():
-    sources = "".join(file.read_text() for file in Path(storage.__file__).parent.glob("*.py"))
+    sources = "".join(file.read_text() for file in Path(storage.__file__).parent.rglob("*.py"))
     assert set(re.findall(r'\bpoint\("([^"]+)"\)', sources)) == set(faults.POINTS)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 import statelog
 from statelog.errors import UsageError
-from statelog.storage import commit, keeper
-from statelog.storage.locks import call_if_free
-from statelog.storage.requests import Request
+from statelog.storage.commit import commit, keeper
+from statelog.storage.commit.requests import Request
+from statelog.storage.file.locks import call_if_free
 
 
 class Interrupt(BaseException):

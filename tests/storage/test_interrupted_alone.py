@@ -8,8 +8,9 @@ import pytest
 
 import statelog
 from statelog.errors import StorageError, UsageError
-from statelog.storage import compaction, steady
 from statelog.storage.environment import Environment
+from statelog.storage.file import compaction
+from statelog.storage.journal import checkpointing as steady
 
 
 class Handler:

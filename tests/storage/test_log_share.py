@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import statelog
 from statelog.errors import StoreFullError
 from statelog.kernels import log_share
-from statelog.storage.deferred import Deferred
-from statelog.storage.transactions import encode_lsn
+from statelog.storage.commit.deferred import Deferred
+from statelog.storage.file.reading import encode_lsn
 
 PAGE_SIZE_BYTES = 4096
 OVERFLOW_SIZE_BYTES_MIN = 2023

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from statelog.errors import UsageError
-from statelog.storage import commit as module
+from statelog.storage.commit import commit as module
 
 WAIT_S = 20
 

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from statelog.errors import JournalMissingError, StorageError
-from statelog.storage import faults, keeper
-from statelog.storage.journal import RECORDS_AT, journal_path, read_slots
+from statelog.storage import faults
+from statelog.storage.commit import keeper
+from statelog.storage.journal.journal import RECORDS_AT, journal_path, read_slots
 
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
 
@@ -263,7 +264,7 @@ def test_a_slot_is_read_back_after_a_kill(environment, append, path):
 
 
 NEVER_CLOSED = """
-from statelog.storage import steady
+from statelog.storage.journal import checkpointing as steady
 if sys.argv[2] == "unmarked":
     steady.set_marker = lambda descriptor, session, reach: None
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)

@@ -27,7 +27,7 @@ def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, rea
 
 def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     script = """
-    from statelog.storage import keeper
+    from statelog.storage.commit import keeper
 
     keeper.IDLE_S = 3600  # it reads, too
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
@@ -68,8 +68,8 @@ def test_a_pin_that_is_taken_anew_is_no_reader(environment, append):
 
 def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     script = """
-    import statelog, statelog.history as module
-    from statelog.storage import keeper
+    import statelog, statelog.store.history as module
+    from statelog.storage.commit import keeper
 
     keeper.IDLE_S = 3600  # it reads, too
     store = statelog.open(sys.argv[1], durability="interval")

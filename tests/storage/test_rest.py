@@ -13,8 +13,8 @@ from deferring import commit_until_waiting
 import statelog
 from statelog.errors import JournalMissingError
 from statelog.log.engine import Engine
-from statelog.storage import keeper
-from statelog.storage.journal import journal_path
+from statelog.storage.commit import keeper
+from statelog.storage.journal.journal import journal_path
 
 COMMIT = """
 import statelog, sys
@@ -23,7 +23,7 @@ with statelog.open(sys.argv[1]) as store:
 """
 KILLED = """
 import os, signal, statelog, sys, time
-from statelog.storage import keeper
+from statelog.storage.commit import keeper
 keeper.IDLE_S = 0.02
 store = statelog.open(sys.argv[1])
 thread = store.thread("t")

@@ -11,16 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from statelog.adapters.langgraph.cache import StatelogCache
-    from statelog.adapters.langgraph.saver import StatelogSaver
-    from statelog.adapters.langgraph.store import StatelogStore
+    from statelog.adapters.langgraph.memory.cache import StatelogCache
+    from statelog.adapters.langgraph.memory.store import StatelogStore
+    from statelog.adapters.langgraph.saver.saver import StatelogSaver
 
 __all__ = ["StatelogCache", "StatelogSaver", "StatelogStore"]
 
 _MODULES = {
-    "StatelogCache": "cache",
-    "StatelogSaver": "saver",
-    "StatelogStore": "store",
+    "StatelogCache": "memory.cache",
+    "StatelogSaver": "saver.saver",
+    "StatelogStore": "memory.store",
 }
 _NEEDED = ("langgraph", "langchain_core", "ormsgpack")
 

@@ -17,8 +17,8 @@ from statelog.testing.identity import exact_form
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from statelog.store import Store, ThreadInfo
-    from statelog.thread import Thread
+    from statelog.store.store import Store, ThreadInfo
+    from statelog.store.thread import Thread
 
 Contents = dict[str, bytes]
 

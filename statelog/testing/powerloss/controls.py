@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.engine import Engine
-from statelog.storage import deferred, journal, keeper, marker, recovery
-from statelog.storage.held import HeldPages
-from statelog.storage.steady import Steady
-from statelog.store import Store
+from statelog.storage.commit import deferred, keeper
+from statelog.storage.journal import journal, marker, recovery
+from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.held import HeldPages
+from statelog.store.store import Store
 from statelog.testing.powerloss import openings
 from statelog.testing.powerloss.campaign import examine_recordings
 from statelog.testing.powerloss.recorder import Recording, log_directory, record

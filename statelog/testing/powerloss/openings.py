@@ -17,7 +17,9 @@ from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
 from statelog.log.engine import Engine
 from statelog.portable.salvage import salvage
-from statelog.storage import deferred, held, keeper, steady
+from statelog.storage.commit import deferred, keeper
+from statelog.storage.journal import checkpointing as steady
+from statelog.storage.journal import held
 from statelog.testing.crash import Child
 from statelog.testing.history import Commit
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from statelog.format.upgrades import Tables
-    from statelog.store import Store
+    from statelog.store.store import Store
 
 DAMAGED_NAME = "damaged.state"
 _OLDER = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from statelog.store import Store
+    from statelog.store.store import Store
     from statelog.testing.powerloss.workloads import Durability
 
 AFTER = "after the cut"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import statelog
-from statelog.storage.journal import journal_path
+from statelog.storage.journal.journal import journal_path
 from statelog.testing.comparing import assert_matches, compare_checkpoint
 from statelog.testing.history import Commit, Operation, perform
 from statelog.testing.model import StoreModel
@@ -43,7 +43,7 @@ from statelog.testing.powerloss.workloads import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from statelog.store import Store
+    from statelog.store.store import Store
     from statelog.testing.powerloss.contents import Contents
     from statelog.testing.powerloss.workloads import Step
 

@@ -32,7 +32,7 @@ from statelog.testing.powerloss import openings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from statelog.store import Store
+    from statelog.store.store import Store
     from statelog.testing.history import Target
 
 STORE_NAME = "agent.state"

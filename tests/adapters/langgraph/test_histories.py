@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
-from statelog.adapters.langgraph import StatelogSaver, by_ids
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.saver import by_ids
 
 
 class Patient(InMemorySaver):

@@ -20,8 +20,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.endpoints import Endpoint, opened
-from statelog.adapters.langgraph.migration import migrate
+from statelog.adapters.langgraph.move.endpoints import Endpoint, opened
+from statelog.adapters.langgraph.move.migration import migrate
 from statelog.errors import CorruptionError, StoreFullError
 
 CHECKPOINTS = 3

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from statelog.adapters.langgraph import putting
-from statelog.adapters.langgraph.names import Place, channel_name, store_names
-from statelog.adapters.langgraph.putting import NO_TRAIL, Base, value_writes
-from statelog.adapters.langgraph.unchanged import Frozen
-from statelog.adapters.langgraph.values import SPLIT_SIZE_BYTES_MIN, Codec
+from statelog.adapters.langgraph.saver import putting
+from statelog.adapters.langgraph.saver.putting import NO_TRAIL, Base, value_writes
+from statelog.adapters.langgraph.values.codec import SPLIT_SIZE_BYTES_MIN, Codec
+from statelog.adapters.langgraph.values.names import Place, channel_name, store_names
+from statelog.adapters.langgraph.values.unchanged import Frozen
 from statelog.kernels import objects
 from statelog.reducers import Removal, replace
 

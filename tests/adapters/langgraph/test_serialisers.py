@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values import Codec
+from statelog.adapters.langgraph.values.codec import Codec
 from statelog.errors import ValueTypeError
 
 
@@ -126,7 +126,7 @@ def patched(self, value):
     return own(self, value)
 
 JsonPlusSerializer.dumps_typed = patched
-from statelog.adapters.langgraph.values import Codec
+from statelog.adapters.langgraph.values.codec import Codec
 
 assert not Codec(JsonPlusSerializer()).proves
 JsonPlusSerializer.dumps_typed = own

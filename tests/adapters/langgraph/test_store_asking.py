@@ -10,7 +10,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp,
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
-from statelog.adapters.langgraph.items import asking
+from statelog.adapters.langgraph.memory.items import asking
 from statelog.errors import ClosedError, LimitError, ValueTypeError
 
 

@@ -13,7 +13,7 @@ from langgraph.store.base import PutOp
 
 import statelog
 from statelog.adapters.langgraph import StatelogStore
-from statelog.adapters.langgraph.store import STORE_THREAD_ID, SWEPT_AT_ONCE_MAX
+from statelog.adapters.langgraph.memory.store import STORE_THREAD_ID, SWEPT_AT_ONCE_MAX
 
 SPACE = ("s",)
 MINUTE = 60

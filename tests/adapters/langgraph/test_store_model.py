@@ -15,7 +15,7 @@ from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp,
 from langgraph.store.memory import InMemoryStore
 
 from statelog.adapters.langgraph import StatelogStore
-from statelog.adapters.langgraph.store import STORE_THREAD_ID
+from statelog.adapters.langgraph.memory.store import STORE_THREAD_ID
 
 LABELS = st.sampled_from(["a", "b", "users", "é", "x y", "*", "0"])
 NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
@@ -138,7 +138,7 @@ def test_every_answer_is_that_of_the_store_in_memory(tmp_path_factory, batches, 
 )
 def test_the_comparison_notices_a_store_that_is_broken(tmp_path, monkeypatch, broken):
     """The negative control of the property above."""
-    monkeypatch.setattr(f"statelog.adapters.langgraph.items.{broken[0]}", broken[1])
+    monkeypatch.setattr(f"statelog.adapters.langgraph.memory.items.{broken[0]}", broken[1])
     batches = [
         [PutOp(("b",), "k", {"n": 1}), PutOp(("a", "b"), "k", {"n": 2}), PutOp(("a", "b"), "l", {"n": 3})],
         [SearchOp(("a",)), SearchOp((), {"n": 2}), ListNamespacesOp((MatchCondition("suffix", ("z",)),))],

@@ -17,7 +17,7 @@ pytest.importorskip("langgraph", reason="LangGraph is not installed")
 from langgraph.store.base import PutOp
 
 from statelog.adapters.langgraph import StatelogStore
-from statelog.adapters.langgraph.store import STORE_THREAD_ID
+from statelog.adapters.langgraph.memory.store import STORE_THREAD_ID
 
 SPACE = ("shared",)
 PUTS_APART = """

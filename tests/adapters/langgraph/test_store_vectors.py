@@ -20,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 
 import statelog
 from statelog.adapters.langgraph import StatelogStore
-from statelog.adapters.langgraph.store import STORE_THREAD_ID
+from statelog.adapters.langgraph.memory.store import STORE_THREAD_ID
 from statelog.errors import ValueTypeError
 
 DIMS = 8

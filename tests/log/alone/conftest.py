@@ -5,7 +5,7 @@ from kernel_ways import Way, commit_until_made
 
 import statelog
 from statelog.log import engine as engine_module
-from statelog.storage import keeper
+from statelog.storage.commit import keeper
 
 
 @pytest.fixture

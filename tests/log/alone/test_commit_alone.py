@@ -16,8 +16,8 @@ from kernel_ways import changed, commit_until_made
 import statelog
 from statelog import kernels
 from statelog.log.direct import DirectCommit
-from statelog.storage import journal
-from statelog.storage.locks import _WAITING_SHARED, FileLocks
+from statelog.storage.file.locks import _WAITING_SHARED, FileLocks
+from statelog.storage.journal import journal
 
 SCHEMA = {"x": None, "log": operator.add}
 

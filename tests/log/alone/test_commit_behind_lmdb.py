@@ -14,8 +14,8 @@ from kernel_ways import changed, commit_until_made, put_off_looks
 import statelog
 from statelog.errors import StorageError, UsageError
 from statelog.log.engine import Engine
-from statelog.storage.deferred import Deferred
-from statelog.storage.steady import Steady
+from statelog.storage.commit.deferred import Deferred
+from statelog.storage.journal.checkpointing import Steady
 
 pytestmark = pytest.mark.usefixtures("never_settled_by_time")
 

@@ -7,7 +7,7 @@ from kernel_ways import commit_until_made, put_off_looks
 
 import statelog
 from statelog import kernels
-from statelog.writes import NO_METADATA, plain_commit
+from statelog.store.writes import NO_METADATA, plain_commit
 
 pytestmark = pytest.mark.usefixtures("never_settled_by_time")
 

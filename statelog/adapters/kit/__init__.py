@@ -1,0 +1,1 @@
+"""What adapters share: lines of checkpoints, items of lists, packed values."""

@@ -1,0 +1,366 @@
+"""Values as canonical CBOR items, written and read as they stand: for adapters of frameworks that serialise themselves.
+
+A write made here goes past the channel's reducer. Items are what `statelog.format.cbor.encode` returns (FORMAT.md 7):
+they are checked, not decoded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from statelog import kernels
+from statelog.errors import UsageError
+from statelog.format import cbor
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.log.names import channel_key
+from statelog.log.operations import Write
+from statelog.reducers import Prepared, Removal, extend, replace
+from statelog.tree import sequence
+from statelog.tree.node import REF_LEAF, Node, Slot
+from statelog.tree.tree import LISTS, STRIDE, Tree
+from statelog.tree.value import (
+    encode_slot,
+    is_tree,
+    open_root,
+    read_item,
+    read_items,
+    root_kind,
+    split,
+    tree_item,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from statelog.log.step import StepChange
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.views import MapView
+    from statelog.tree.node import Workspace
+    from statelog.tree.tree import Run
+
+__all__ = [
+    "Stored",
+    "Write",
+    "after",
+    "append",
+    "codec_prefix",
+    "count",
+    "edit",
+    "gather",
+    "get",
+    "identity",
+    "keys_between",
+    "last_name",
+    "pack_list",
+    "put",
+    "put_made",
+    "put_once",
+    "read",
+    "read_list",
+    "remove",
+    "unwrap",
+    "whole",
+    "wrap",
+]
+
+T = TypeVar("T")
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+_MAJOR_LIST = 4
+
+Stored = bytes | Tree
+"""A stored value: its item, or, of a long list, what `read_list` reads."""
+
+
+def put(channel: str, item: bytes) -> Write:
+    """Return a write that sets a channel; of a list or dict that was there, what is the same is shared."""
+    kernels.cbor_check(item)
+    return put_made(channel, item)
+
+
+def put_made(channel: str, item: bytes) -> Write:
+    """Return what `put` does, of an item that was made here: it is not checked again."""
+    return _new(Prepared, (channel, replace, item, False, None))
+
+
+def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
+    """Return a write that sets a channel unless it has a value: the first one stays, or `join` makes one of both."""
+    kernels.cbor_check(item)
+    return _PutOnce(channel, item, join)
+
+
+def append(channel: str, items: Sequence[bytes]) -> Write:
+    """Return a write that adds items to a list, or begins one."""
+    _check_all(items)
+    return Prepared(channel, extend, list(items))
+
+
+def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
+    """Return a write that replaces the items from `start` to before `stop` of a list.
+
+    Its cost is that of the items and one path, whatever the length of the list. The commit raises UsageError if the
+    list has not so many.
+    """
+    _check_all(items)
+    return _Edit(channel, start, stop, list(items))
+
+
+def remove(channel: str) -> Write:
+    """Return a write that takes a channel out of the state."""
+    return Removal(channel)
+
+
+def pack_list(items: Sequence[bytes]) -> bytes:
+    """Return the item of a list of items."""
+    return cbor.head(4, len(items)) + b"".join(items)
+
+
+def _check_all(items: Sequence[bytes]) -> None:
+    if len(items) == 1:
+        kernels.cbor_check(items[0])
+    else:
+        for item in items:
+            kernels.cbor_check(item)
+
+
+class _PutOnce(NamedTuple):
+    channel: str
+    item: bytes
+    join: Callable[[bytes, bytes], bytes] | None
+    spec: str = "put_once"
+
+    @property
+    def step(self) -> StepChange:
+        """What it is as part of a step."""
+        return kernels.STEP_PUT_ONCE, self.item, ""
+
+    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+        """Return what is there, or the new slot, or that of both."""
+        if current is None:
+            return encode_slot(workspace, self.item, top=True)
+        if self.join is None:
+            return current
+        held = read_item(workspace, current)
+        joined = self.join(held, self.item)
+        return current if joined == held else encode_slot(workspace, joined, top=True)
+
+
+class _Edit(NamedTuple):
+    channel: str
+    start: int
+    stop: int
+    items: list[bytes]
+    spec: str = "edit"
+    step: None = None
+
+    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+        """Return the slot of the edited list."""
+        if current is not None and is_tree(current) and root_kind(workspace, current) in LISTS:
+            tree = open_root(workspace, current)
+            self._check(tree.count)
+            if self.start == self.stop == tree.count:
+                return sequence.append(workspace, current, self.items)
+            return sequence.edit(workspace, tree, [(self.start, self.stop, self.items)])
+        slot = Slot(b"\x80") if current is None else current
+        held = split(read_item(workspace, slot))
+        self._check(len(held))
+        held[self.start : self.stop] = self.items
+        return sequence.rebuild(workspace, slot, held)
+
+    def _check(self, count: int) -> None:
+        if not 0 <= self.start <= self.stop <= count:
+            message = f"channel {self.channel!r}: items {self.start} to {self.stop} of a list of {count}"
+            raise UsageError(message, channel=self.channel, start=self.start, stop=self.stop, count=count)
+
+
+# --- reading ----------------------------------------------------------------------
+
+
+def read(state: MapView) -> dict[str, Stored]:
+    """Return every channel of a state: its item, or the tree of a long list, by which `read_list` reads."""
+    tree = state.tree
+    if tree is None:
+        return {}
+    return dict(_entries(tree, 0, tree.count))
+
+
+def get(state: MapView, channel: str) -> Stored | None:
+    """Return one channel, as `read`; None if the state has none of that name."""
+    tree = state.tree
+    slot = None if tree is None else tree.find(channel_key(channel))[1]
+    return None if tree is None or slot is None else _stored(tree.workspace, slot)
+
+
+def after(known: Mapping[str, Stored], writes: Sequence[Write], made: Checkpoint) -> dict[str, Stored]:
+    """Return what `read` returns of a checkpoint, made by `writes` of one of which it has returned `known`."""
+    channels = dict(known)
+    state: MapView | None = None
+    for write in writes:
+        channel = write.channel
+        if type(write) is Prepared and write.reducer is replace and write.payload[0] >> 5 != _MAJOR_LIST:
+            channels[channel] = write.payload
+        elif isinstance(write, Removal):
+            channels.pop(channel, None)
+        else:
+            state = state or made.state
+            stored = get(state, channel)
+            if stored is None:  # a later write removes it
+                channels.pop(channel, None)
+            else:
+                channels[channel] = stored
+    return channels
+
+
+def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:
+    """Return the channels from `first` to before `last`, as `read`: keys in the order of their encoded bytes.
+
+    Keys of one length stand in the order of their UTF-8, all shorter ones before them.
+    """
+    tree = state.tree
+    if tree is None:
+        return {}
+    start = tree.find(channel_key(first))[0]
+    stop = start if start == tree.count else tree.find(channel_key(last))[0]
+    return dict(_entries(tree, start, stop)) if start < stop else {}
+
+
+def last_name(state: MapView, below: str | None = None) -> str:
+    """Return the last channel's name in the order of `keys_between`, or the last one below a name; empty if none."""
+    tree = state.tree
+    stop = 0 if tree is None else tree.count if below is None else tree.find(channel_key(below))[0]
+    return next((name for name, _stored in _entries(tree, stop - 1, stop)), "") if tree is not None and stop else ""
+
+
+class Ranges:
+    """Reads ranges of a state's keys, one after another downwards: most are in the part that was read last.
+
+    Args:
+        state: whose channels are read.
+
+    """
+
+    def __init__(self, state: MapView) -> None:
+        self._state = state
+        self._run: Run | None = None
+        self._keys: list[bytes] = []
+        """Of the run, in order."""
+
+    def between(self, first: str, last: str) -> dict[str, Stored]:
+        """Return what `keys_between` returns."""
+        tree, run, keys = self._state.tree, self._run, self._keys
+        low_key, high_key = channel_key(first), channel_key(last)
+        if tree is None or run is None or not keys[0] <= low_key <= high_key <= keys[-1]:
+            self._keep_run(low_key)
+            return keys_between(self._state, first, last)
+        low, high = bisect_left(keys, low_key), bisect_left(keys, high_key)
+        slots = (tree.slot(run.node, run.table, index) for index in range(low, high))
+        return {
+            cbor.decode(key): _stored(tree.workspace, slot) for key, slot in zip(keys[low:high], slots, strict=True)
+        }
+
+    def _keep_run(self, below: bytes) -> None:
+        """Keep the part that the greatest key below another stands in."""
+        tree = self._state.tree
+        at = 0 if tree is None else tree.find(below)[0]
+        self._run = run = None if tree is None or not at else next(tree.runs(at - 1, at), None)
+        if tree is not None and run is not None:
+            self._keys = [tree.key(run.node, run.table, index) for index in range(len(run.table) // STRIDE)]
+
+
+def _entries(tree: Tree, start: int, stop: int) -> Iterator[tuple[str, Stored]]:
+    for node, table, low, high in tree.runs(start, stop):
+        for index in range(low, high):
+            slot = tree.slot(node, table, index)
+            yield cbor.decode(tree.key(node, table, index)), _stored(tree.workspace, slot)
+
+
+def _stored(workspace: Workspace, slot: Slot) -> Stored:
+    if is_tree(slot):
+        opened = open_root(workspace, slot)
+        if opened.kind in LISTS:
+            return opened
+    return read_item(workspace, slot)
+
+
+def read_list(stored: Stored, start: int = 0, stop: int | None = None) -> list[bytes]:
+    """Return the items of a list that `read` or `keys_between` has found; those from `start` to `stop` alone."""
+    if isinstance(stored, bytes):
+        return split(stored)[start:stop]
+    return read_items(stored.workspace, stored.slots(start, stored.count if stop is None else stop))
+
+
+def whole(stored: Stored) -> bytes:
+    """Return the item of the whole value."""
+    return stored if isinstance(stored, bytes) else tree_item(stored)
+
+
+def gather(tree: Tree, known: dict[bytes, T], make: Callable[[list[bytes]], T]) -> list[T]:
+    """Return what `make` makes of the items of each part of a long list, in order.
+
+    Parts that are in `known` are not read, and those that other lists may share are put there: a part never changes.
+    """
+    found: list[T] = []
+    for level, _covered, node in tree.groups():
+        _gather_below(tree, node, level, known, make, found)
+    return found
+
+
+def _gather_below(
+    tree: Tree, node: Node, level: int, known: dict[bytes, T], make: Callable[[list[bytes]], T], found: list[T]
+) -> None:
+    table = tree.table(node, level)
+    entries = range(len(table) // STRIDE)
+    if level == 0:
+        found.append(make(read_items(tree.workspace, [tree.slot(node, table, index) for index in entries])))
+        return
+    for index in entries:
+        if level > 1:
+            _gather_below(tree, tree.child(node, table, index, level), level - 1, known, make, found)
+            continue
+        at = table[index * STRIDE + 1]
+        digest = node.data[at : at + DIGEST_SIZE_BYTES]
+        part = known.get(digest)
+        if part is None:
+            _gather_below(tree, tree.child(node, table, index, level), 0, known, make, found)
+            known[digest] = found[-1]
+        else:
+            found.append(part)
+
+
+def leaves(stored: Stored) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the items of a list that are nodes of their own (internal)."""
+    if isinstance(stored, bytes):
+        return []
+    return [(data[1:], lsn, number) for data, lsn, number in stored.slots(0, stored.count) if data[:1] == REF_LEAF]
+
+
+def identity(stored: Stored) -> bytes:
+    """Return bytes that are equal for equal values, and for no others, of whatever version."""
+    return stored if isinstance(stored, bytes) else stored.node.content
+
+
+def count(stored: Stored) -> int:
+    """Return the number of items of a list that `read` has found."""
+    return len(split(stored)) if isinstance(stored, bytes) else stored.count
+
+
+# --- values of a codec whose payload is bytes --------------------------------------
+
+
+def codec_prefix(name: str) -> bytes:
+    """Return what stands before the payload in the item of a codec's value (FORMAT.md 7)."""
+    return b"\xd8\x1b\x82" + cbor.encode(name)
+
+
+def wrap(prefix: bytes, payload: bytes) -> bytes:
+    """Return the item of a codec's value whose payload is bytes."""
+    return prefix + cbor.head(2, len(payload)) + payload
+
+
+def unwrap(prefix: bytes, item: bytes) -> bytes:
+    """Return the payload of an item that begins with the prefix: inverse of `wrap`."""
+    at = len(prefix)
+    return item[at + (1, 2, 3, 5, 9)[max((item[at] & 31) - 23, 0)] :]

@@ -1,0 +1,468 @@
+"""A thread as a tree of checkpoints: for frameworks that name a checkpoint's parent, not a branch.
+
+The first version of such a thread is empty; every line begins with it. A checkpoint is committed on the line whose last
+one is its parent, and on a new branch if its parent has a successor already.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import kernels
+from statelog.adapters.kit.shared_items import held_leaves, leaves, of_successors, state_of
+from statelog.errors import CheckpointNotFoundError, ConflictError
+from statelog.format import cbor, keys
+from statelog.log import operations as writer
+from statelog.log.batch import Head
+from statelog.log.care.retention import POLICY_STEP_VERSIONS
+from statelog.log.direct import DirectCommit
+from statelog.log.events import MAIN
+from statelog.log.names import is_plain_id
+from statelog.log.step import NO_ROOT
+from statelog.store.branches import no_branch
+from statelog.store.checkpoint import Checkpoint, read_head
+from statelog.store.snapshot import Snapshot
+from statelog.store.targets import find_named, head_at
+from statelog.store.writes import check_thread_id, encode_metadata, written_item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from statelog.adapters.kit.shared_items import Twins
+    from statelog.log.batch import Batch
+    from statelog.log.operations import Write
+    from statelog.store.session import Outcome, Session
+    from statelog.store.views import MapView
+
+__all__ = ["LineHead", "Lineage"]
+
+_NO_METADATA = encode_metadata(None)
+_NOTHING_WRITTEN = written_item(())
+_ONE_NAME = cbor.head(4, 1)
+_PARENTS_MAX = 64
+_ASIDE_MAX = 256
+"""More than a superstep of many tasks has."""
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
+class LineHead(NamedTuple):
+    """The last checkpoint of a line."""
+
+    branch: str
+    base_version: int
+    """The line's own versions come after it."""
+    checkpoint: Checkpoint
+
+
+class Lineage:
+    """One thread of a store, or of a snapshot of it.
+
+    May be used from several OS threads, and while others commit.
+    """
+
+    def __init__(self, session: Session, thread_id: str) -> None:
+        check_thread_id(thread_id)
+        self._session = session
+        self.id = thread_id
+        self._asides: dict[str, tuple[int, int]] = {}
+        """Thread and number of branches that were committed on aside."""
+        self._parents: dict[tuple[int, int], int] = {}
+        """LSNs of the checkpoints that were gone on from last, by their places."""
+        self.made_aside: dict[int, None] = {}
+        """LSNs of what was committed aside lately."""
+        self.last_aside: Checkpoint | None = None
+        """The one of them that was noted last."""
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether what was read of it once stays so: it is of a snapshot."""
+        return isinstance(self._session, Snapshot)
+
+    # --- writing --------------------------------------------------------------------
+
+    def commit(
+        self,
+        writes: Sequence[Write],
+        *,
+        id: str,
+        parent: Checkpoint | None,
+        line: str,
+        fork: str | Callable[[], str],
+        metadata: Mapping[str, Any] | bytes | None = None,
+        at_head: bool = False,
+        counts: Callable[[MapView], bool] = lambda _state: True,
+        twins: Twins | None = None,
+    ) -> Checkpoint:
+        """Commit on top of a checkpoint.
+
+        Args:
+            writes: as `statelog.adapters.kit.items` makes them.
+            id: the checkpoint's id. One of the same id that is there is superseded: `find` gives the new one.
+            parent: None to begin with nothing.
+            line: the branch of a checkpoint without a parent, if nothing has been committed there.
+            fork: the name of a new branch, where one is needed, or what returns it; a number is added if it is taken.
+            metadata: kept with the checkpoint; bytes are its item.
+            at_head: refuse what would need a new branch (but to supersede a checkpoint).
+            counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
+            twins: items that are there already are referred to, not stored again.
+
+        Raises:
+            ConflictError: `at_head`, and another is the last of the line. Facts: thread, expected_version,
+                actual_version.
+            CheckpointNotFoundError: the parent has expired. ThreadDeletedError: the thread was deleted.
+            LimitError, StoreFullError: as for `Thread.commit`.
+
+        """
+        encoded = metadata if isinstance(metadata, bytes) else encode_metadata(metadata)
+        written = written_item(writes)
+
+        def work(batch: Batch) -> Head:
+            thread = None if parent is None else _thread_at_head(batch, parent)
+            is_at_head = thread is not None
+            if thread is None:
+                thread = self._thread_for_writing(batch)
+            is_taken = batch.has_id(thread, id)
+            if is_at_head and parent is not None:
+                branch = parent.place[1]
+            else:
+                refused = counts if at_head and not is_taken else None
+                branch = self._line_of(batch, thread, parent, line, fork, refused)
+            head = writer.commit(
+                batch,
+                self.id,
+                thread,
+                branch,
+                writes,
+                metadata=encoded,
+                written=written,
+                expected_version=None,
+                checkpoint_id=None if is_taken else id,
+                known=() if twins is None else leaves(batch, thread, twins),
+            )
+            if is_taken:
+                writer.tag(batch, thread, id, head.event.lsn)
+            return head
+
+        direct: DirectCommit | None = None
+        if parent is not None:
+            event = parent.event
+            place = event.thread, event.branch
+            if twins is None and self._session.is_final and is_plain_id(id):
+                direct = _new(DirectCommit, (*place, writes, encoded, written, event.version, False, id, None, None))
+            if len(self._parents) >= _PARENTS_MAX:
+                self._parents.clear()
+            self._parents[place] = event.lsn
+        outcome = None if direct is None else self._session.try_write(direct)
+        return self._made(outcome or self._session.write(work, direct=direct))
+
+    def commit_aside(
+        self,
+        branch: str,
+        writes: Sequence[Write] | Callable[[int], Sequence[Write]],
+        *,
+        untag: Sequence[str] = (),
+        followed: Sequence[Checkpoint] = (),
+        held: Sequence[tuple[Checkpoint, str]] = (),
+        is_flushed: bool = True,
+    ) -> Checkpoint:
+        """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
+
+        Args:
+            branch: its name.
+            writes: as `items` of this room makes them; or what returns them, given the time of the commit in
+                microseconds: a name made of it comes behind those of earlier commits.
+            untag: ids of checkpoints that are superseded no more.
+            followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
+                the writes already: these are referred to, not stored again.
+            held: checkpoints, and channels of them that may hold items of the writes, likewise.
+            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
+
+        """
+
+        def work(batch: Batch) -> Head:
+            thread, number = self._aside(batch, branch)
+            for name in untag:
+                if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
+                    writer.tag(batch, thread, name, 0)
+            made = writes(batch.next_time_us()) if callable(writes) else writes
+            return writer.commit(
+                batch,
+                self.id,
+                thread,
+                number,
+                made,
+                metadata=_NO_METADATA,
+                written=written_item(made),
+                expected_version=None,
+                checkpoint_id=None,
+                known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
+            )
+
+        made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
+        self._asides[branch] = made.place
+        return made
+
+    def put_aside(
+        self, branch: str, name: Callable[[int], str], item: bytes, *, followed: Checkpoint | None
+    ) -> Checkpoint | None:
+        """Do what `commit_aside` does with one `items.put_once`, without a flush, if nobody and nothing is in the way.
+
+        Args:
+            branch: its name.
+            name: returns the channel, given the time of the commit in microseconds.
+            item: the value.
+            followed: see there.
+
+        Returns:
+            None, and nothing was done, where that must be called.
+
+        """
+        place = self._asides.get(branch)
+        event = None if followed is None else followed.event
+        if place is None or (event is not None and self._parents.get((event.thread, event.branch)) == event.lsn):
+            return None
+        time_us = time.time_ns() // 1000
+        key = cbor.encode(name(time_us))
+        change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, ())
+        written = _ONE_NAME + key
+        direct = _new(DirectCommit, (*place, (), _NO_METADATA, written, None, False, None, [change], time_us))
+        outcome = self._session.try_write(direct, is_flushed=False)
+        return None if outcome is None else self._note_aside(self._made(outcome))
+
+    def _note_aside(self, made: Checkpoint) -> Checkpoint:
+        if len(self.made_aside) >= _ASIDE_MAX:
+            self.made_aside = dict.fromkeys(sorted([*self.made_aside])[_ASIDE_MAX // 2 :])
+        self.made_aside[made.event.lsn] = None
+        self.last_aside = made
+        return made
+
+    def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
+        """Return thread and number of a branch, begun if need be; whose head is remembered is there."""
+        known = self._asides.get(branch)
+        if known is not None and known in batch.memory.heads:
+            return known
+        thread = self._thread_for_writing(batch)
+        number = batch.view.branch_number(thread, branch)
+        return thread, writer.fork(batch, self.id, thread, branch, (0, 0)) if number is None else number
+
+    def _made(self, outcome: Outcome) -> Checkpoint:
+        head = outcome if type(outcome) is Head else outcome.head
+        if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
+            self._session.after_commit(head)
+        return Checkpoint(self._session, self.id, outcome)
+
+    def _thread_for_writing(self, batch: Batch) -> int:
+        """Return the thread, begun with an empty version if need be."""
+        thread = batch.view.thread_lsn(self.id)
+        if thread is None:
+            thread = writer.create_thread(batch, self.id, {})
+        if batch.head(thread, 0) is None:
+            writer.commit(
+                batch,
+                self.id,
+                thread,
+                0,
+                (),
+                metadata=_NO_METADATA,
+                written=_NOTHING_WRITTEN,
+                expected_version=None,
+                checkpoint_id=None,
+            )
+        return thread
+
+    def _line_of(
+        self,
+        batch: Batch,
+        thread: int,
+        parent: Checkpoint | None,
+        line: str,
+        fork: str | Callable[[], str],
+        refused: Callable[[MapView], bool] | None,
+    ) -> int:
+        """Return the branch whose head is the parent, begun if need be; not beside a successor that is `refused`."""
+        if parent is None:
+            number = batch.view.branch_number(thread, line)
+            if number is None:
+                return writer.fork(batch, self.id, thread, line, (0, 0))
+            place, version = (0, 0), 0
+        else:
+            held = head_at(batch.view, thread, parent.lsn)
+            if held is None:
+                message = f"thread {self.id!r}: the parent, version {parent.version}, has expired"
+                raise CheckpointNotFoundError(message, thread=self.id, branch=line, target=parent.id)
+            number, version = held.event.branch, held.event.version
+            place = (number, version)
+        head = batch.head(thread, number)
+        assert head is not None
+        if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
+            return number
+        if refused is not None and any(
+            (last := _last_commit(batch, thread, each, version)) is not None and refused(state_of(batch, last))
+            for each in (head, *_heads_from(batch, thread, place))
+        ):
+            actual = head.event.version
+            what = "the beginning" if parent is None else f"checkpoint {parent.id}"
+            message = f"thread {self.id!r}: {what}, version {version}, has a successor: its line is at {actual}"
+            raise ConflictError(message, thread=self.id, expected_version=version, actual_version=actual)
+        return writer.fork(
+            batch, self.id, thread, _free_name(batch, thread, fork if isinstance(fork, str) else fork()), place
+        )
+
+    # --- reading --------------------------------------------------------------------
+
+    def find(self, id: str) -> Checkpoint | None:
+        """Return the checkpoint of an id, the last one if it was superseded; None if there is none."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            head = None if thread is None else find_named(view, thread, id)
+        return None if head is None else self._wrap(head)
+
+    def find_parent(self, of: Checkpoint, id: str, superseded: Mapping[str, int]) -> Checkpoint | None:
+        """Return what `find` returns for an id, sooner where that is a checkpoint's parent.
+
+        Args:
+            of: a checkpoint of this thread.
+            id: looked for.
+            superseded: what `superseded` has returned of the same snapshot.
+
+        """
+        parent = None if id in superseded else of.parent
+        return parent if parent is not None and parent.id == id else self.find(id)
+
+    def heads(self, prefix: str = "") -> list[LineHead]:
+        """Return the last checkpoint of every branch that has one of its own, in order of the branches' creation.
+
+        Args:
+            prefix: what their names begin with; others are not looked at.
+
+        """
+        found: list[LineHead] = []
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return []
+            for row in view.branches_named(thread, prefix) if prefix else view.branches(thread):
+                head = view.head_checkpoint(thread, row.number)
+                if head is not None and head[0].branch == row.number:
+                    base = row.base_version if row.number else 0
+                    if head[0].version > base:
+                        found.append(LineHead(row.name, base, self._wrap(Head(*head))))
+        return found
+
+    def head(self, branch: str) -> Checkpoint | None:
+        """Return the head of a branch, None if there is no such branch or nothing on it."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            number = None if thread is None else view.branch_number(thread, branch)
+            if thread is None or number is None:
+                return None
+            head = view.head_checkpoint(thread, number)
+        return None if head is None else self._wrap(Head(*head))
+
+    def versions(self, branch: str, below: int | None, limit: int) -> list[Checkpoint]:
+        """Return at most `limit` of a line's own checkpoints, newest first, those below a version if one is given.
+
+        Raises:
+            BranchNotFoundError: no such branch, or no such thread.
+
+        """
+        page: list[Head] = []
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            number = None if thread is None else view.branch_number(thread, branch)
+            if thread is None or number is None:
+                raise no_branch(self.id, branch)
+            base = view.branch(thread, number).base_version if number else 0
+            version = view.head_version(thread, number) if below is None else below - 1
+            while len(page) < limit and version > base:
+                version = view.previous_version(thread, number, version)
+                head = read_head(view, thread, number, version) if version > base else None
+                if head is None:
+                    break
+                page.append(head)
+                version -= 1
+        return [self._wrap(head) for head in page]
+
+    def has_lines(self, prefix: str, count: int) -> bool:
+        """Whether there are so many branches, or more, whose names begin with `prefix`."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return False
+            found = view.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
+            return sum(1 for _row in islice(found, count)) == count
+
+    def ids_below(self, prefix: str, below: str, limit: int) -> list[tuple[str, int]]:
+        """Return at most `limit` ids that checkpoints were given first, greatest first, with their LSNs.
+
+        Args:
+            prefix: what they begin with.
+            below: only those below it, if it is not empty; it begins with the prefix, and is ASCII.
+            limit: how many.
+
+        """
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return []
+            all_ids = keys.encode_checkpoint_id_key(thread, "")
+            start = keys.encode_checkpoint_id_key(thread, below) if below else b""
+            found = view.transaction.scan_index(all_ids + prefix.encode(), start=start, reverse=True)
+            pairs = islice((pair for pair in found if pair[0] != start), limit)
+            return [(key[len(all_ids) :].decode(), keys.decode_lsn(payload)) for key, payload in pairs]
+
+    def at(self, lsn: int) -> Checkpoint | None:
+        """Return the checkpoint in a record; None if it is another thread's, or has expired."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            head = None if thread is None else head_at(view, thread, lsn)
+        return None if head is None else self._wrap(head)
+
+    def superseded(self) -> dict[str, int]:
+        """Return the LSN of the checkpoint that counts, by each id that was committed more than once."""
+        with self._session.read() as view:
+            thread = view.thread_lsn(self.id)
+            if thread is None:
+                return {}
+            prefix = keys.encode_tag_prefix(thread)
+            return {
+                key[len(prefix) :].decode(): keys.decode_lsn(payload)
+                for key, payload in view.transaction.scan_index(prefix)
+            }
+
+    def _wrap(self, head: Head) -> Checkpoint:
+        return Checkpoint(self._session, self.id, head)
+
+
+def _thread_at_head(batch: Batch, parent: Checkpoint) -> int | None:
+    """Return the thread if a checkpoint is remembered as the head of its branch; whose head is remembered is there."""
+    head = batch.memory.heads.get(parent.place)
+    return parent.place[0] if head is not None and head.event.lsn == parent.lsn else None
+
+
+def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:
+    """Return the heads of the branches that begin at a branch's version."""
+    rows = [row for row in batch.view.branches(thread) if (row.parent, row.base_version) == place]
+    return [head for row in rows if (head := batch.head(thread, row.number)) is not None]
+
+
+def _last_commit(batch: Batch, thread: int, head: Head, above: int) -> Head | None:
+    """Return the last version of a line above another one that is no rollback; None if there is none."""
+    found: Head | None = head
+    while found is not None and found.event.target and found.event.version > above:
+        branch, version = found.event.branch, found.event.version
+        found = read_head(batch.view, thread, branch, batch.view.previous_version(thread, branch, version - 1))
+    return None if found is None or found.event.version <= above else found
+
+
+def _free_name(batch: Batch, thread: int, name: str) -> str:
+    free = name
+    number = 1
+    while free == MAIN or batch.view.branch_number(thread, free) is not None:
+        number += 1
+        free = f"{name}.{number}"
+    return free

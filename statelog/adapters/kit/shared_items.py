@@ -1,0 +1,74 @@
+"""Items that a commit need not store: where they may lie already, and what lies there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog import kernels
+from statelog.adapters.kit import items
+from statelog.store.targets import head_at
+from statelog.store.views import MapView
+from statelog.tree.node import ROOT
+from statelog.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.log.batch import Batch, Head
+    from statelog.store.checkpoint import Checkpoint
+
+
+class Twins(NamedTuple):
+    """Where items may lie already that a commit writes: in lists of a branch's head, and of earlier checkpoints."""
+
+    branch: str
+    ranges: Sequence[tuple[str, str]]
+    """Of the branch's channels, downwards."""
+    held: Sequence[tuple[Checkpoint, str]] = ()
+    """Checkpoints that may be there still, and channels of them."""
+
+
+def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of what lies in leaves of lists there."""
+    number = batch.view.branch_number(thread, twins.branch)
+    head = None if number is None else batch.head(thread, number)
+    found: list[tuple[bytes, int, int]] = []
+    if head is not None:
+        state = state_of(batch, head)
+        between = partial(items.keys_between, state) if len(twins.ranges) == 1 else items.Ranges(state).between
+        for first, last in twins.ranges:
+            for stored in between(first, last).values():
+                found += items.leaves(stored)
+    return found + held_leaves(batch, thread, twins.held)
+
+
+def held_leaves(batch: Batch, thread: int, held: Sequence[tuple[Checkpoint, str]]) -> list[tuple[bytes, int, int]]:
+    """Return the same of some channels of checkpoints."""
+    found: list[tuple[bytes, int, int]] = []
+    for checkpoint, channel in held:
+        head = head_at(batch.view, thread, checkpoint.lsn)
+        value = None if head is None else items.get(state_of(batch, head), channel)
+        found += () if value is None else items.leaves(value)
+    return found
+
+
+def state_of(batch: Batch, head: Head) -> MapView:
+    """Return the state of a checkpoint, as a commit sees it."""
+    event = head.event
+    workspace = batch.reader()
+    return MapView(Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)))
+
+
+def of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of what the heads have stored that come right after some checkpoints."""
+    found: list[tuple[bytes, int, int]] = []
+    for parent in followed:
+        head = batch.memory.heads.get(parent.place)
+        event = None if head is None else head.event
+        if event is None or (event.parent_branch, event.parent_version) != (parent.place[1], parent.version):
+            continue
+        record = batch.get_log(event.lsn)
+        rows = {} if record is None else kernels.record_rows(record)
+        found += [(row[1], event.lsn, number) for number, row in rows.items()]
+    return found

@@ -1,0 +1,1 @@
+"""The store of items, and the cache."""

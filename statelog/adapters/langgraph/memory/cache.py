@@ -1,0 +1,239 @@
+"""LangGraph's `BaseCache` on statelog: results of nodes, kept in one file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from langgraph.cache.base import BaseCache, ValueT
+
+from statelog import Encoded
+from statelog.adapters.langgraph.memory.holding import Holder
+from statelog.adapters.langgraph.memory.items.asking import (
+    check_cached_namespace,
+    check_entry,
+    check_full_key,
+    check_several,
+    check_stored,
+    ttl_us,
+)
+from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.names import CACHE_THREAD_ID
+from statelog.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from langgraph.cache.base import FullKey, Namespace
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    import statelog
+    from statelog.adapters.langgraph.memory.items.changes import State
+
+_SWEPT_WITH_SETS = 64
+"""Expired entries that each `set` deletes, so that a cache does not grow by what nobody asks for any more."""
+
+
+class _Entry(NamedTuple):
+    encoding: str
+    data: bytes
+    number: int = 0
+    expires_us: int | None = None
+
+
+class StatelogCache(Holder, BaseCache[ValueT]):
+    """Entries under namespaces, kept in a statelog store; for many OS threads, tasks and processes at once.
+
+    `set` and `clear` are one commit each. A time to live is in seconds; what has expired is never returned, and
+    deleted by the next calls of `set`, some at a time.
+
+    The channels of the thread: `entries` (namespace -> key -> [encoding, bytes] or [encoding, bytes, number, expires]),
+    `expiring` (expires and number in hexadecimal -> [namespace, key]) and `last` (the last number). A namespace is the
+    JSON of its labels, which may be any text; `expires` is microseconds since 1970 UTC.
+    """
+
+    _THREAD_ID = CACHE_THREAD_ID
+
+    def __init__(
+        self,
+        store: statelog.Store,
+        *,
+        serde: SerializerProtocol | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Keep entries in an open store, which stays the caller's to close.
+
+        Args:
+            store: the statelog store. Several objects may share it.
+            serde: LangGraph's serializer; its default one (without pickle) if left out.
+            clock: returns seconds since 1970 UTC.
+
+        """
+        super().__init__(serde=serde)
+        self._hold(store, clock)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        serde: SerializerProtocol | None = None,
+        clock: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> Self:
+        """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
+        return cls._open(path, options, lambda store: cls(store, serde=serde, clock=clock))
+
+    # --- the cache ------------------------------------------------------------------
+
+    def get(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
+        """Return the values that are there, by (namespace, key).
+
+        Raises:
+            statelog.FormatError: the serialiser cannot read one, as with another key. Facts: namespace, key.
+
+        """
+        found: dict[FullKey, _Entry] = {}
+        check_several("keys", keys)
+        if not keys:
+            return {}
+        now_us = self._now_us()
+        with self._store.snapshot() as snapshot:
+            entries = snapshot.thread(CACHE_THREAD_ID).state.get("entries", {})
+            for full_key in keys:
+                check_full_key(full_key)
+                namespace, key = full_key
+                row = entries.get(_text(namespace), {}).get(key)
+                if row is not None:
+                    entry = _Entry(*row)
+                    if entry.expires_us is None or now_us < entry.expires_us:
+                        found[tuple(namespace), key] = entry
+        return {full_key: self._load(full_key, entry) for full_key, entry in found.items()}
+
+    def _load(self, full_key: FullKey, entry: _Entry) -> ValueT:
+        try:
+            value: ValueT = self.serde.loads_typed((entry.encoding, entry.data))
+        except Exception as error:
+            namespace, key = full_key
+            message = (
+                f"entry {key!r} of namespace {namespace!r} cannot be read by this serialiser"
+                f" ({type(error).__name__}: {error}): set it anew, or clear the namespace"
+            )
+            raise FormatError(message, namespace=namespace, key=key) from error
+        return value
+
+    async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
+        """As `get`, without keeping the event loop waiting."""
+        return await self._pool.run(self.get, keys)
+
+    def set(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> None:
+        """Keep values, each for so many seconds or (None) for good, in place of those there.
+
+        Raises:
+            ValueError: a time to live that is none. statelog.UsageError: an argument of another kind, named.
+            statelog.ValueTypeError: the serialiser refuses a value; the message names the entry.
+
+        """
+        if not isinstance(pairs, Mapping):
+            message = f"pairs is a dict of values and times to live by full key, not {pairs!r}"
+            raise UsageError(message, argument="pairs", value=pairs)
+        if not pairs:
+            return
+        now_us = self._now_us()
+        rows: dict[tuple[str, str], tuple[str, Encoded, int | None]] = {}
+        for full_key, entry in pairs.items():
+            check_full_key(full_key)
+            check_entry(entry)
+            (namespace, key), (value, ttl) = full_key, entry
+            expires_in_us = ttl_us(ttl, "seconds")
+            text = _text(namespace)
+            check_stored(text, key, "entry")
+            path = f"{'.'.join(namespace)}.{key}"
+            encoding, data = Codec(self.serde).dump(value, path)
+            item = Encoded(data, path=path)
+            rows[text, key] = encoding, item, None if expires_in_us is None else now_us + expires_in_us
+
+        def change(state: State) -> None:
+            for (namespace, key), row in rows.items():
+                _forget(state, namespace, key)
+                _put(state, namespace, key, *row)
+            _sweep(state, now_us)
+
+        self._edit(change)
+
+    async def aset(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> None:
+        """As `set`, without keeping the event loop waiting."""
+        await self._pool.run(self.set, pairs)
+
+    def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
+        """Delete the entries of namespaces, or all."""
+        check_several("namespaces", () if namespaces is None else namespaces)
+        for namespace in namespaces or ():
+            check_cached_namespace(namespace)
+        chosen = None if namespaces is None else [_text(namespace) for namespace in namespaces]
+
+        def change(state: State) -> None:
+            if chosen is None:
+                for channel in ("entries", "expiring"):
+                    state.pop(channel, None)
+                return
+            for namespace in chosen:
+                for key in list(state.get("entries", {}).get(namespace, ())):
+                    _forget(state, namespace, key)
+
+        self._edit(change)
+
+    async def aclear(self, namespaces: Sequence[Namespace] | None = None) -> None:
+        """As `clear`, without keeping the event loop waiting."""
+        await self._pool.run(self.clear, namespaces)
+
+
+def _text(namespace: Sequence[str]) -> str:
+    return json.dumps(list(namespace), ensure_ascii=False)
+
+
+def _expiring_key(expires_us: int, number: int) -> str:
+    return f"{expires_us:016x}{number:012x}"
+
+
+def _put(state: State, namespace: str, key: str, encoding: str, data: Encoded, expires_us: int | None) -> None:
+    entries = state.setdefault("entries", {})
+    if namespace not in entries:
+        entries[namespace] = {}
+    if expires_us is None:
+        entries[namespace][key] = [encoding, data]
+        return
+    number = state["last"] = state.get("last", 0) + 1
+    entries[namespace][key] = [encoding, data, number, expires_us]
+    state.setdefault("expiring", {})[_expiring_key(expires_us, number)] = [namespace, key]
+
+
+def _forget(state: State, namespace: str, key: str) -> None:
+    """Delete an entry if it is there; a namespace goes with its last one."""
+    entries = state.get("entries", {})
+    row = entries.get(namespace, {}).get(key)
+    if row is None:
+        return
+    if len(row) > 2:
+        del state["expiring"][_expiring_key(row[3], row[2])]
+    del entries[namespace][key]
+    if not entries[namespace]:
+        del entries[namespace]
+
+
+def _sweep(state: State, now_us: int) -> None:
+    expiring = state.get("expiring")
+    if not expiring:
+        return
+    bound = f"{now_us:016x}"
+    due: list[tuple[str, str]] = []
+    for at in expiring:
+        if at[:16] > bound or len(due) == _SWEPT_WITH_SETS:
+            break
+        namespace, key = expiring[at]
+        due.append((namespace, key))
+    for namespace, key in due:
+        _forget(state, namespace, key)

@@ -1,0 +1,99 @@
+"""What `StatelogStore` and `StatelogCache` share: a thread whose latest state is all that matters, and its file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import statelog
+from statelog.adapters.langgraph.memory.pool import Pool
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from statelog.adapters.langgraph.memory.items.changes import State
+
+KEEP_LAST = 1
+"""Versions of such a thread that its retention policy keeps; up to 64 more lie there until its next turn."""
+
+
+class Holder:
+    """Holds a thread of a store; closes the store if it opened it."""
+
+    _THREAD_ID: ClassVar[str]
+
+    _store: statelog.Store
+    _thread: statelog.Thread
+    _clock: Callable[[], float]
+    _pool: Pool
+    _owns_store = False
+    _has_policy = False
+
+    def _hold(self, store: statelog.Store, clock: Callable[[], float]) -> None:
+        if not isinstance(store, statelog.Store):
+            name = type(self).__name__
+            message = f"a {name} is made of an open store (or by {name}.open), not of {store!r}"
+            raise statelog.UsageError(message, argument="store", value=store)
+        self._store = store
+        self._thread = store.thread(self._THREAD_ID)
+        self._clock = clock
+        self._pool = Pool()
+
+    @classmethod
+    def _open(
+        cls, path: str | os.PathLike[str], options: dict[str, Any], make: Callable[[statelog.Store], Self]
+    ) -> Self:
+        """Return what `make` makes of a store of its own, which is closed again if it makes nothing."""
+        store = statelog.open(path, **options)
+        try:
+            made = make(store)
+        except BaseException:
+            store.close()
+            raise
+        made._owns_store = True  # noqa: SLF001 - of this class
+        return made
+
+    @property
+    def store(self) -> statelog.Store:
+        """The statelog store."""
+        return self._store
+
+    def close(self) -> None:
+        """End what goes on in the background; close the file if `open` opened it."""
+        self._end()
+        self._pool.close()
+        if self._owns_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._pool.run(self._end)
+        if self._owns_store:
+            await self._pool.run(self._store.close)
+        self._pool.close()
+
+    def _end(self) -> None:
+        """End what goes on in the background: nothing, unless a class says so."""
+
+    def _now_us(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+    def _edit(self, change: Callable[[State], object]) -> None:
+        """Change the thread's state in one commit; its first one sets the policy that lets older versions go."""
+        if not self._has_policy and self._thread.version < 0:
+            self._store.retain(keep_last=KEEP_LAST, threads=self._THREAD_ID, as_policy=True)
+        self._has_policy = True
+        self._thread.edit(change)

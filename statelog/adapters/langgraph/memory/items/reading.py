@@ -1,0 +1,214 @@
+"""How items are found: over the state of one snapshot, reading what is asked for."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.adapters.langgraph.memory.items.changes import About, expiring_bound, recent_key
+from statelog.adapters.langgraph.memory.items.namespaces import common_prefix, cut, fits, from_text, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from langgraph.store.base import ListNamespacesOp
+
+    from statelog import Thread
+    from statelog.adapters.langgraph.memory.items.filters import Matches
+    from statelog.adapters.langgraph.memory.items.namespaces import Namespace
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MISSES_MAX = 100
+_MISSES_SHARE = 8
+"""After so many items that do not match, or this share of all, the rest are looked at as they lie: of neighbours one
+takes about an eighth of the time."""
+
+_MERGED_MAX = 64
+_SAMPLE = 32
+_SMALL = 8
+"""From so many namespaces on, of fewer items than this on average (in a sample), all items are looked at: to open a
+namespace takes as long as to look at about ten of its neighbours' items."""
+
+_WALKED_SHARE = 32
+"""The tree of namespaces is walked as far as this share of all; then all names are looked at, each in a fraction."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Found(NamedTuple):
+    """An item as it was found."""
+
+    namespace: str
+    key: str
+    about: About
+    value: Any
+    """A dict, or a view of a large one."""
+    score: float | None = None
+
+
+def to_time(time_us: int) -> datetime:
+    """Return a time as items bear it."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+class Reader:
+    """The items of one moment. What has expired by `now_us` is not there."""
+
+    def __init__(self, thread: Thread, now_us: int) -> None:
+        self._thread = thread
+        self._state: Mapping[str, Any] = thread.state
+        self.now_us = now_us
+        self._channels: dict[str, Mapping[str, Any]] = {}
+        self._opened: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    @property
+    def line(self) -> tuple[int, int]:
+        """What is another once the thread was rolled back, or begun anew: then numbers of puts are given again."""
+        head = self._thread.head
+        return (0, 0) if head is None else (head.event.thread, head.version - head.event.depth)
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last put."""
+        number: int = self._state.get("last", 0)
+        return number
+
+    def _channel(self, channel: str) -> Mapping[str, Any]:
+        found = self._channels.get(channel)
+        if found is None:
+            found = self._channels[channel] = self._state.get(channel, _NOTHING)
+        return found
+
+    def of(self, channel: str, namespace: str) -> Mapping[str, Any]:
+        """Return what a channel has of a namespace."""
+        place = channel, namespace
+        found = self._opened.get(place)
+        if found is None:
+            found = self._opened[place] = self._channel(channel).get(namespace, _NOTHING)
+        return found
+
+    # --- items ------------------------------------------------------------------
+
+    def find(self, namespace: str, key: str) -> Found | None:
+        """Return an item."""
+        return self.match(namespace, key, None)
+
+    def match(self, namespace: str, key: str, matches: Matches | None) -> Found | None:
+        """Return an item if it is there and matches."""
+        entry = self.of("items", namespace).get(key)
+        return None if entry is None else self._found(namespace, key, entry, matches)
+
+    def _found(self, namespace: str, key: str, entry: Mapping[str, Any], matches: Matches | None) -> Found | None:
+        value = entry["value"]
+        if matches is not None and not matches(value):
+            return None
+        about = About.of(entry)
+        return Found(namespace, key, about, value) if about.is_alive(self.now_us) else None
+
+    def recent(self, prefix: Namespace, matches: Matches | None) -> Iterator[Found]:
+        """Yield the items in and below a namespace that match, from the last put to the first."""
+        namespaces = self.namespaces(prefix)
+        if self._are_many_and_small(namespaces):
+            yield from self._all_before("", namespaces, matches)
+            return
+        streams = [self._recent_in(namespace) for namespace in namespaces]
+        misses = 0
+        misses_max = -1
+        for at, namespace, key in streams[0] if len(streams) == 1 else heapq.merge(*streams):
+            found = self.match(namespace, key, matches)
+            if found is not None:
+                yield found
+            elif matches is not None:
+                misses += 1
+                if misses_max < 0:
+                    count = sum(len(self.of("items", each)) for each in namespaces)
+                    misses_max = min(_MISSES_MAX, count // _MISSES_SHARE)
+                if misses > misses_max:
+                    yield from self._all_before(at, namespaces, matches)
+                    return
+
+    def _recent_in(self, namespace: str) -> Iterator[tuple[str, str, str]]:
+        for at, key in self.of("recent", namespace).items():
+            yield at, namespace, key
+
+    def _are_many_and_small(self, namespaces: list[str]) -> bool:
+        """Whether opening the order of each namespace would take longer than looking at all items."""
+        if len(namespaces) <= _MERGED_MAX:
+            return False
+        some = namespaces[:: len(namespaces) // _SAMPLE]
+        return sum(len(self.of("items", each)) for each in some) < _SMALL * len(some)
+
+    def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[Found]:
+        """Yield what matches of the items put before one, latest first; all are looked at, as they lie."""
+        places = []
+        for namespace, entries in self._entries(namespaces):
+            for key, entry in entries.items():
+                found = self._found(namespace, key, entry, matches)
+                if found is not None and recent_key(found.about.number) > at:
+                    places.append((found.about.number, namespace, key))
+        for _number, namespace, key in sorted(places, reverse=True):
+            found = self.find(namespace, key)
+            assert found is not None
+            yield found
+
+    def _entries(self, namespaces: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        items = self._channel("items")
+        if len(namespaces) * _SMALL < len(items):
+            for namespace in namespaces:
+                yield namespace, self.of("items", namespace)
+            return
+        chosen = frozenset(namespaces)
+        for namespace, entries in items.items():
+            if namespace in chosen:
+                yield namespace, entries
+
+    # --- namespaces ---------------------------------------------------------------
+
+    def namespaces(self, prefix: Namespace) -> list[str]:
+        """Return the namespaces that hold items, alive or not, in and below one."""
+        items = self._channel("items")
+        text = to_text(prefix)
+        pending = [text] if prefix else []
+        found: list[str] = []
+        walked_max = len(items) // _WALKED_SHARE
+        while pending and walked_max >= 0:
+            walked_max -= 1
+            namespace = pending.pop()
+            if namespace in items:
+                found.append(namespace)
+            pending += [f"{namespace}.{label}" for label in self.of("namespaces", namespace)]
+        if prefix and not pending:
+            return found
+        return [each for each in items if not prefix or each == text or each.startswith(f"{text}.")]
+
+    def list_namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        """Return the namespaces that hold living items and fit, sorted label by label."""
+        conditions = op.match_conditions or ()
+        dead = self._dead_namespaces()
+        found = [
+            namespace
+            for namespace in map(from_text, self.namespaces(common_prefix(conditions)))
+            if namespace not in dead and all(fits(namespace, condition) for condition in conditions)
+        ]
+        return cut(found, op.max_depth)[op.offset : op.offset + op.limit]
+
+    def _dead_namespaces(self) -> set[Namespace]:
+        """Return the namespaces of which everything has expired, and nothing was swept yet."""
+        counts: dict[str, int] = {}
+        bound = expiring_bound(self.now_us)
+        for at, (namespace, _key) in self._channel("expiring").items():
+            if at > bound:
+                break
+            counts[namespace] = counts.get(namespace, 0) + 1
+        return {from_text(each) for each, count in counts.items() if count == len(self.of("items", each))}
+
+
+def take(found: Iterator[Found], offset: int, limit: int) -> list[Found]:
+    """Return a slice `[offset : offset + limit]`, drawing no more than it takes; negative bounds count from the end."""
+    if offset < 0 or limit < 0:
+        return list(found)[offset : offset + limit]
+    return list(islice(found, min(offset, sys.maxsize), min(offset + limit, sys.maxsize)))

@@ -1,0 +1,352 @@
+"""LangGraph's `BaseStore` on statelog: long-term memory of agents in one file."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from threading import Event, Lock
+from threading import Thread as OsThread
+from typing import TYPE_CHECKING, Any, Self
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    PutOp,
+    SearchItem,
+    SearchOp,
+)
+
+import statelog
+from statelog import Encoded
+from statelog.adapters.langgraph.memory.holding import Holder
+from statelog.adapters.langgraph.memory.items.asking import (
+    check_config,
+    check_op,
+    check_ops,
+    check_stored,
+    sweep_interval_s,
+    ttl_us,
+)
+from statelog.adapters.langgraph.memory.items.changes import Put, change_items, refresh, sweep
+from statelog.adapters.langgraph.memory.items.filters import compile_filter
+from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
+from statelog.adapters.langgraph.memory.items.reading import Found, Reader, take, to_time
+from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
+from statelog.adapters.langgraph.saver.arguments import check_open
+from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Sequence
+
+    from langgraph.store.base import IndexConfig, Op, Result, TTLConfig
+
+    from statelog.adapters.langgraph.memory.items.changes import State
+    from statelog.adapters.langgraph.memory.items.vectors import Vectors
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_MINUTES = 5
+SWEPT_AT_ONCE_MAX = 256
+"""Expired items that one commit of a sweep deletes: others wait for it."""
+
+
+class StatelogStore(Holder, BaseStore):
+    """Items under namespaces, kept in a statelog store; for many OS threads, tasks and processes at once.
+
+    A batch is one commit: its reads see what was there before it, and its puts are there together, or not at all.
+    `created_at` of an item stays from its first put on, whoever puts it again. Results of `search` without a query
+    come in the order of their last put, the latest first; with a query by score, equal ones latest put first, and
+    then those without a vector. `list_namespaces` has those that hold items, sorted.
+
+    What has expired is never returned; it is deleted by `sweep_ttl`, by the sweeper if one is started, and by puts,
+    a few each. Being read puts an item's end off if that is at least a hundredth of its time to live.
+
+    The items are a thread of the store, of which few versions are kept (a policy, set with its first item): what was
+    deleted leaves the file as `Store.retain` says.
+    """
+
+    supports_ttl = True
+    _THREAD_ID = STORE_THREAD_ID
+
+    def __init__(
+        self,
+        store: statelog.Store,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Keep items in an open store, which stays the caller's to close.
+
+        Args:
+            store: the statelog store. Several objects, also a saver, may share it.
+            index: for semantic search: `dims`, `embed`, `fields`, as LangGraph has them. Needs numpy.
+            ttl: `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`, as LangGraph has them.
+            clock: returns seconds since 1970 UTC.
+
+        Raises:
+            ModuleNotFoundError: `index` is given, and there is no numpy.
+            ValueError: `index` or `ttl` make no sense.
+
+        """
+        super().__init__()
+        self._hold(store, clock)
+        check_config("ttl", "default_ttl, refresh_on_read and sweep_interval_minutes", ttl)
+        self.index_config = index
+        self.ttl_config = ttl
+        if ttl is not None:
+            ttl_us(ttl.get("default_ttl"), "minutes")
+        self._index = None if index is None else VectorIndex(index)
+        self._sweeping = Lock()
+        self._sweeper: OsThread | None = None
+        self._sweeper_ends = Event()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> Self:
+        """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
+        return cls._open(path, options, lambda store: cls(store, index, ttl, clock=clock))
+
+    # --- batches --------------------------------------------------------------------
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do operations together; see the class for what they see of each other.
+
+        Raises:
+            InvalidNamespaceError: a label that LangGraph does not allow.
+            ValueError: an unknown operation or operator, a time to live that is none.
+            statelog.UsageError: an argument of another kind, named; or a query, and the store has no index.
+            statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
+
+        """
+        work = _Work(ops)
+        if self._index is None:
+            work.check_queries()
+            return self._run(work, {}, [])
+        queries = self._index.embed_queries(work.queries())
+        return self._run(work, queries, self._index.embed_puts(work.puts()))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do operations together, as `batch`, without keeping the event loop waiting."""
+        work = _Work(ops)
+        if self._index is None:
+            work.check_queries()
+            return await self._pool.run(self._run, work, {}, [])
+        queries = await self._index.aembed_queries(work.queries())
+        vectors = await self._index.aembed_puts(work.puts())
+        return await self._pool.run(self._run, work, queries, vectors)
+
+    def _run(self, work: _Work, queries: Mapping[str, Any], vectors: Sequence[Vectors]) -> list[Result]:
+        changes = _prepare(work.puts(), vectors)
+        results: list[Result] = [None] * len(work.ops)
+        read = self._read(work, queries, results) if work.reads else []
+
+        def change(state: State) -> None:
+            now_us = self._now_us()
+            refresh(state, read, now_us)
+            change_items(state, changes, now_us)
+
+        if changes or (read and not self._store.read_only):
+            self._edit(change)
+        return results
+
+    # --- reading --------------------------------------------------------------------
+
+    def _read(self, work: _Work, queries: Mapping[str, Any], results: list[Result]) -> list[tuple[str, str, int]]:
+        """Fill in the results of reads; return the items whose end they put off: namespace, key, number."""
+        to_refresh: list[tuple[str, str, int]] = []
+        with self._store.snapshot() as snapshot:
+            reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us())
+            for at, op in work.reads:
+                if isinstance(op, ListNamespacesOp):
+                    results[at] = reader.list_namespaces(op)
+                    continue
+                if isinstance(op, GetOp):
+                    one = reader.find(to_text(op.namespace), op.key)
+                    found = [] if one is None else [one]
+                    results[at] = None if one is None else Item(**_fields(one))
+                else:
+                    found = self._search(reader, op, work.matches.get(at), queries)
+                    results[at] = [SearchItem(**_fields(each), score=each.score) for each in found]
+                if op.refresh_ttl:
+                    to_refresh += [
+                        (each.namespace, each.key, each.about.number)
+                        for each in found
+                        if each.about.is_worth_refreshing(reader.now_us)
+                    ]
+        return to_refresh
+
+    def _search(
+        self, reader: Reader, op: SearchOp, matches: Callable[[Any], bool] | None, queries: Mapping[str, Any]
+    ) -> list[Found]:
+        prefix = tuple(op.namespace_prefix)
+        if self._index is not None and op.query:
+            ranked = self._index.rank(reader, prefix, queries[op.query], matches)
+            return take(ranked, op.offset, op.limit)
+        return take(reader.recent(prefix, matches), op.offset, op.limit)
+
+    # --- expiry ---------------------------------------------------------------------
+
+    def sweep_ttl(self) -> int:
+        """Delete what has expired; return how many items that were.
+
+        Their bytes leave the file as versions that held them expire: at the latest with `store.retain(keep_last=1)`,
+        and for certain with `store.compact()` after that.
+        """
+        swept = 0
+        while True:
+            count = self._sweep_some()
+            swept += count
+            if count < SWEPT_AT_ONCE_MAX:
+                return swept
+
+    def _sweep_some(self) -> int:
+        counts = [0]
+
+        def change(state: State) -> None:
+            counts[0] = sweep(state, self._now_us(), SWEPT_AT_ONCE_MAX)
+
+        self._edit(change)
+        return counts[0]
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
+        """Sweep now and then on an OS thread, until `stop_ttl_sweeper` or `close`. One that is there goes on.
+
+        Args:
+            sweep_interval_minutes: the interval; `sweep_interval_minutes` of `ttl`, or 5, if left out.
+
+        Raises:
+            ValueError: that is no interval. statelog.ClosedError: the store was closed.
+
+        """
+        check_open(self._store)
+        configured = None if self.ttl_config is None else self.ttl_config.get("sweep_interval_minutes")
+        interval_s = sweep_interval_s(sweep_interval_minutes, configured, _SWEEP_MINUTES)
+        with self._sweeping:
+            if self._sweeper is None or not self._sweeper.is_alive():
+                self._sweeper_ends = Event()
+                self._sweeper = OsThread(
+                    target=self._keep_sweeping,
+                    args=(interval_s, self._sweeper_ends),
+                    name="statelog-ttl",
+                    daemon=True,
+                )
+                self._sweeper.start()
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """End the sweeper; return whether it has ended within `timeout` seconds (None: wait for it)."""
+        with self._sweeping:
+            sweeper = self._sweeper
+            self._sweeper_ends.set()
+        if sweeper is None:
+            return True
+        sweeper.join(timeout)
+        return not sweeper.is_alive()
+
+    def _end(self) -> None:
+        self.stop_ttl_sweeper()
+
+    def _keep_sweeping(self, interval_s: float, ends: Event) -> None:
+        while not ends.wait(interval_s):
+            try:
+                self.sweep_ttl()
+            except statelog.errors.ClosedError:
+                return
+            except Exception:  # noqa: BLE001 - whatever it is, the next turn may do better
+                _log.exception("expired items of %s could not be deleted", self._store.path)
+
+
+class _Work:
+    """The operations of a batch, looked at before anything is done."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        check_ops(ops)
+        self.ops = [*ops]
+        self.reads: list[tuple[int, GetOp | SearchOp | ListNamespacesOp]] = []
+        self.matches: dict[int, Callable[[Any], bool]] = {}
+        self._puts: dict[tuple[str, str], PutOp] = {}
+        for at, op in enumerate(self.ops):
+            check_op(op)
+            if isinstance(op, PutOp):
+                place = to_text(op.namespace), op.key
+                self._puts.pop(place, None)  # the last one counts, and comes last
+                self._puts[place] = op
+            else:
+                self.reads.append((at, op))
+                if isinstance(op, SearchOp) and op.filter:
+                    self.matches[at] = compile_filter(op.filter)
+
+    def puts(self) -> list[PutOp]:
+        """Return the puts and deletions, the last of each item."""
+        return list(self._puts.values())
+
+    def check_queries(self) -> None:
+        """Refuse queries where there is no index: whatever came back would be no answer to them."""
+        for query in self.queries():
+            message = f"a search by query, {query!r}, needs a store made with index="
+            raise statelog.UsageError(message, argument="query", value=query)
+
+    def queries(self) -> list[str]:
+        """Return the queries, each once."""
+        return list(dict.fromkeys(op.query for _at, op in self.reads if isinstance(op, SearchOp) and op.query))
+
+
+def _prepare(ops: Sequence[PutOp], vectors: Sequence[Vectors]) -> dict[tuple[str, str], Put | None]:
+    """Encode what is put, so that it is refused here, and does not keep others waiting in the commit."""
+    changes: dict[tuple[str, str], Put | None] = {}
+    for at, op in enumerate(ops):
+        namespace = to_text(op.namespace)
+        if op.value is None:
+            changes[namespace, op.key] = None
+            continue
+        check_stored(namespace, op.key, "item")
+        value = _encode_value(op.value, path=f"{namespace}.{op.key}")
+        changes[namespace, op.key] = Put(value, ttl_us(op.ttl, "minutes"), vectors[at] if vectors else {})
+    return changes
+
+
+def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
+    if not isinstance(value, Mapping):
+        message = f"{path}: an item is a dict, not {type(value).__name__}"
+        raise statelog.UsageError(message, path=path)
+    try:
+        return Encoded(value if type(value) is dict else dict(value), path=path)
+    except statelog.errors.ValueTypeError:
+        return Encoded(_as_in_json(value), path=path)
+
+
+def _as_in_json(value: Any) -> Any:
+    """Return a value with subclasses of what JSON knows (enums of text, ordered dicts) as what JSON makes of them."""
+    if isinstance(value, Mapping):
+        return {str.__str__(key) if isinstance(key, str) else key: _as_in_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_in_json(each) for each in value]
+    if type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float) else value
+
+
+def _fields(found: Found) -> dict[str, Any]:
+    value = found.value
+    return {
+        "namespace": from_text(found.namespace),
+        "key": found.key,
+        "value": value if type(value) is dict else value.to_python(),
+        "created_at": to_time(found.about.created_us),
+        "updated_at": to_time(found.about.updated_us),
+    }

@@ -1,0 +1,1 @@
+"""Moving threads between savers."""

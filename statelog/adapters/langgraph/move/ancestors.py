@@ -1,0 +1,74 @@
+"""What a ``DeltaChannel`` is made of where the ancestors it comes from were pruned, and are kept out of sight.
+
+A thread is moved as its saver shows it. For a checkpoint whose parent is not shown but still contributes the target
+gets one ancestor in place of all: the value they begin with, and the writes since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP, empty_checkpoint
+
+from statelog.adapters.langgraph.move.checked import check_kinds, taken
+from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
+
+    from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
+
+_SERIALIZER = UntouchedSerializer()
+
+
+def _histories(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, DeltaChannelHistory]:
+    """Return what ancestors contribute to the channels that have no value in a checkpoint."""
+    values = found.checkpoint["channel_values"]
+    channels = [
+        name for name in found.checkpoint["channel_versions"] if name not in values and name not in WRITES_IDX_MAP
+    ]
+    told = endpoint.saver.get_delta_channel_history(config=found.config, channels=channels) if channels else {}
+    return {name: history for name, history in told.items() if "seed" in history or history["writes"]}
+
+
+def contributions(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, Any]:
+    """Return the same for comparing."""
+    return {
+        name: (
+            _SERIALIZER.dumps_typed(history["seed"]) if "seed" in history else None,
+            [_SERIALIZER.dumps_typed(value) for _, _, value in history["writes"]],
+        )
+        for name, history in _histories(endpoint, found).items()
+    }
+
+
+def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, parent: Place) -> None:
+    """Give the target an ancestor in place of those that the source does not show; none where nothing is lost.
+
+    Args:
+        source: where `found` was read.
+        target: what has not got `parent`.
+        found: the checkpoint whose parent is not shown.
+        parent: where that was.
+
+    """
+    histories = _histories(source, found)
+    if not histories:
+        return
+    versions = {name: cast("str", target.saver.get_next_version(None, None)) for name in histories}
+    checkpoint: Checkpoint = {
+        **empty_checkpoint(),
+        "id": parent.checkpoint_id,
+        "ts": found.checkpoint["ts"],
+        "channel_values": {name: history["seed"] for name, history in histories.items() if "seed" in history},
+        "channel_versions": {**versions},
+    }
+    check_kinds(target, parent, checkpoint["channel_values"])
+    config = parent.config()
+    named = {name: value for name, value in config["configurable"].items() if name != "checkpoint_id"}
+    metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
+    with taken(target, parent):
+        target.saver.put({"configurable": named}, checkpoint, metadata, {**versions})
+        for name, history in histories.items():
+            # One task a channel: its writes keep their order by their numbers.
+            target.saver.put_writes(config, [(name, value) for _, _, value in history["writes"]], f"before {name}")

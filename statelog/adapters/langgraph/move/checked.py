@@ -1,0 +1,177 @@
+"""Checkpoints as a saver gives them, or an error that names the one that is damaged where it lies.
+
+What a database holds is not ours: rows may have been cut, edited or made by something else. A saver takes them as they
+are, and fails on them in any way, or hands on what is no checkpoint.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from statelog.adapters.langgraph.move.untouched import Opaque
+from statelog.errors import ConflictError, CorruptionError, FormatError, StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from langgraph.checkpoint.base import CheckpointTuple
+
+    from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
+
+_UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
+"""What savers and serialisers raise of bytes that are not what they wrote. Databases' own errors are none of these."""
+
+
+def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None:
+    """Check that what names a checkpoint, and its parent, can do so.
+
+    Raises:
+        CorruptionError: it is no text, or empty. Facts: path, thread, namespace, checkpoint.
+
+    """
+    for what, name in (
+        ("thread_id", place.thread_id),
+        ("checkpoint_ns", place.namespace),
+        ("checkpoint_id", place.checkpoint_id),
+        ("parent_checkpoint_id", parent_id or ""),
+    ):
+        if not isinstance(name, str):
+            _refuse(endpoint, place, f"its {what} {name!r} is no text")
+    if not place.checkpoint_id:
+        _refuse(endpoint, place, "it has no checkpoint_id")
+
+
+def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> None:
+    """Check that the target can keep values of a checkpoint as the bytes they are.
+
+    Raises:
+        FormatError: one is pickled or encrypted, and all are to be one msgpack. Facts: thread, checkpoint, channel.
+
+    """
+    for channel, value in values.items() if target.KEEPS_WHOLE else ():
+        if isinstance(value, Opaque):
+            message = (
+                f"channel {channel!r} of checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type"
+                f" {value.type!r}: {target.name} keeps all channels as one, which takes the serialiser that wrote it"
+            )
+            raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id, channel=channel)
+
+
+@contextmanager
+def taken(target: Endpoint, place: Place) -> Iterator[None]:
+    """Put into the target, in a `with` block.
+
+    Raises:
+        FormatError: the target takes no such value. Facts: thread, checkpoint.
+
+    """
+    try:
+        yield
+    except StatelogError:
+        raise
+    except _UNDECODABLE as error:
+        message = (
+            f"{target.name} does not take checkpoint {place.checkpoint_id} of thread {place.thread_id!r}:"
+            f" {type(error).__name__}: {error}"
+        )
+        raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id) from error
+
+
+def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple | None:
+    """Return the checkpoint that stands there, with what is its own; None if there is none.
+
+    Args:
+        endpoint: where to look.
+        place: whose names are checked.
+        before: its parent, unless that does not come before it.
+
+    Raises:
+        CorruptionError: it, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.
+        FormatError: it is pickled or encrypted as a whole. Facts: thread, checkpoint.
+
+    """
+    found = _get(endpoint, place)
+    return None if found is None else _without_inherited(endpoint, found, before)
+
+
+def read(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple:
+    """Return the same of a checkpoint that was there a moment ago.
+
+    Raises:
+        ConflictError: it is not there any more. Facts: thread, checkpoint.
+
+    """
+    found = find(endpoint, place, before)
+    if found is None:
+        message = f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} went away from {endpoint.name}"
+        raise ConflictError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
+    return found
+
+
+def _get(endpoint: Endpoint, place: Place) -> CheckpointTuple | None:
+    try:
+        found = endpoint.saver.get_tuple(place.config())
+    except StatelogError:
+        raise
+    except _UNDECODABLE as error:
+        _refuse(endpoint, place, f"it, or a write to it, cannot be decoded ({type(error).__name__}: {error})")
+    if found is None:
+        return None
+    if isinstance(found.checkpoint, Opaque):
+        message = (
+            f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type {found.checkpoint.type!r}"
+            " as a whole: it cannot be read without the serialiser that wrote it"
+        )
+        raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
+    wrong = _what_is_wrong(found, place)
+    if wrong is not None:
+        _refuse(endpoint, place, wrong)
+    return found
+
+
+def _what_is_wrong(found: CheckpointTuple, place: Place) -> str | None:
+    """Return why that is no checkpoint such as a graph makes; None if it is one."""
+    checkpoint: Any = found.checkpoint
+    if not isinstance(checkpoint, dict):
+        return f"it is no dict, but of type {type(checkpoint).__name__}"
+    if checkpoint.get("id") != place.checkpoint_id:
+        return f"it says that its id is {checkpoint.get('id')!r}"
+    for name in ("channel_values", "channel_versions", "versions_seen"):
+        part = checkpoint.get(name)
+        if not isinstance(part, dict) or not all(isinstance(key, str) for key in part):
+            return f"its {name} are no dict of names"
+    if not all(isinstance(version, str | int | float) for version in checkpoint["channel_versions"].values()):
+        return "its channel_versions are not all numbers or texts"
+    if not isinstance(found.metadata, dict):
+        return f"its metadata is no dict, but of type {type(found.metadata).__name__}"
+    for task_id, channel, _ in found.pending_writes or ():
+        if not isinstance(task_id, str) or not isinstance(channel, str):
+            return f"a write of task {task_id!r} to {channel!r} is not named by texts"
+    return None
+
+
+def _refuse(endpoint: Endpoint, place: Place, why: str) -> NoReturn:
+    namespace = f", namespace {place.namespace!r}" if place.namespace else ""
+    which = f"checkpoint {place.checkpoint_id or repr('')} of thread {place.thread_id!r}{namespace}"
+    message = f"{which} is damaged in {endpoint.name}: {why}"
+    facts = {"thread": place.thread_id, "namespace": place.namespace, "checkpoint": place.checkpoint_id}
+    raise CorruptionError(message, path=endpoint.name, **facts)
+
+
+def _without_inherited(endpoint: Endpoint, found: CheckpointTuple, before: Place | None) -> CheckpointTuple:
+    """Return a tuple without snapshots of a ``DeltaChannel`` that an ancestor made.
+
+    A graph hands a snapshot over once. Savers that keep values by version show it for as long as the channel does not
+    change, those that keep each checkpoint whole do not.
+    """
+    values, versions = found.checkpoint["channel_values"], found.checkpoint["channel_versions"]
+    snapshots = {name for name, value in values.items() if isinstance(value, _DeltaSnapshot)}
+    parent = _get(endpoint, before) if snapshots and before else None
+    if parent is None:
+        return found
+    had = parent.checkpoint["channel_versions"]
+    own = {name: values[name] for name in values if name not in snapshots or had.get(name) != versions.get(name)}
+    return found._replace(checkpoint={**found.checkpoint, "channel_values": own})

@@ -1,0 +1,308 @@
+"""Where threads are moved from and to: a saver, with what its database tells that the saver does not.
+
+A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the path of a statelog store.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+from langgraph.checkpoint.base import writes_sort_key
+
+import statelog
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
+from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hidden, read_writes, writes_state, written
+from statelog.adapters.langgraph.values import names
+from statelog.errors import FormatError, StorageError, StoreNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from statelog import Store
+
+_SQLITE = "sqlite:"
+_POSTGRES = ("postgresql://", "postgres://")
+
+_PLACES = "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints"
+_COLUMNS = {
+    "checkpoints": {
+        *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
+        *("type", "checkpoint", "metadata"),
+    },
+    "writes": {
+        *("thread_id", "checkpoint_ns", "checkpoint_id"),
+        *("task_id", "idx", "channel", "type", "value"),
+    },
+}
+"""What the tables in SQLite have to have."""
+
+_MAKES_NO_FILE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+_WRITTEN = (
+    "SELECT task_id, idx, channel, task_path FROM {} WHERE thread_id = {} AND checkpoint_ns = {} AND checkpoint_id = {}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a checkpoint stands."""
+
+    thread_id: str
+    namespace: str
+    checkpoint_id: str
+
+    def config(self) -> RunnableConfig:
+        """Return it as LangGraph names it."""
+        return {
+            "configurable": {
+                "thread_id": self.thread_id,
+                "checkpoint_ns": self.namespace,
+                "checkpoint_id": self.checkpoint_id,
+            }
+        }
+
+    @classmethod
+    def of(cls, config: RunnableConfig) -> Place:
+        """Return what a whole config names."""
+        named = config["configurable"]
+        return cls(named["thread_id"], named.get("checkpoint_ns", ""), named["checkpoint_id"])
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """Any saver to move threads from or to, read through its own methods alone."""
+
+    name: str
+    saver: BaseCheckpointSaver[Any]
+
+    KEEPS_WHOLE: ClassVar = False
+    """Whether a checkpoint's values are kept as one, in the serialiser's msgpack: none of another kind fits there."""
+
+    def places(self) -> Iterable[tuple[Place, str | None]]:
+        """Return where all checkpoints stand, with their parents' ids, in any order."""
+        for found in self.saver.list(None):
+            parent = found.parent_config
+            yield Place.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
+
+    def written(self, place: Place) -> list[Written]:  # noqa: ARG002 - no method of a saver tells it
+        """Return where the pending writes of a checkpoint stand, in LangGraph's order; none where it is not known."""
+        return []
+
+    def hides(self, place: Place) -> bool:  # noqa: ARG002 - no other saver does
+        """Tell whether a checkpoint was removed, but is kept out of sight for what comes after it."""
+        return False
+
+    def flush(self) -> None:
+        """Return when all that was written would survive a power cut."""
+
+
+@dataclass(slots=True)
+class _StoreEndpoint(Endpoint):
+    store: Store
+
+    def written(self, place: Place) -> list[Written]:
+        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+        with self.store.snapshot() as snapshot:
+            return written(read_writes(writes_state(Lineage(snapshot, place.thread_id)), named))
+
+    def hides(self, place: Place) -> bool:
+        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+        with self.store.snapshot() as snapshot:
+            lineage = Lineage(snapshot, place.thread_id)
+            return is_hidden(writes_state(lineage), named) and find_place(lineage, named) is not None
+
+    def flush(self) -> None:
+        self.store.flush()
+
+
+@dataclass(slots=True)
+class _SqliteEndpoint(Endpoint):
+    connection: sqlite3.Connection
+
+    KEEPS_WHOLE: ClassVar = True
+
+    def places(self) -> Iterable[tuple[Place, str | None]]:
+        for *place, parent in self.connection.execute(_PLACES):
+            yield Place(*place), parent
+
+    def written(self, place: Place) -> list[Written]:
+        named = (place.thread_id, place.namespace, place.checkpoint_id)
+        rows = self.connection.execute(_WRITTEN.format("writes", "?", "?", "?"), named)
+        return _in_order(Written(*row) for row in rows)
+
+
+@dataclass(slots=True)
+class _PostgresEndpoint(Endpoint):
+    connection: Any
+
+    def places(self) -> Iterable[tuple[Place, str | None]]:
+        for row in self.connection.execute(_PLACES).fetchall():
+            yield Place(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]), row["parent_checkpoint_id"]
+
+    def written(self, place: Place) -> list[Written]:
+        named = (place.thread_id, place.namespace, place.checkpoint_id)
+        rows = self.connection.execute(_WRITTEN.format("checkpoint_writes", "%s", "%s", "%s"), named).fetchall()
+        return _in_order(Written(row["task_id"], row["idx"], row["channel"], row["task_path"]) for row in rows)
+
+
+def _in_order(rows: Iterable[Written]) -> list[Written]:
+    return sorted(rows, key=lambda row: writes_sort_key(row.path, row.task_id, row.number))
+
+
+@contextmanager
+def opened(name: str, *, writing: bool) -> Iterator[Endpoint]:
+    """Open what a name says.
+
+    Args:
+        name: see the module.
+        writing: as a target, made if need be; else it has to be there, and is only read.
+
+    Raises:
+        UsageError: no such kind of name, or its package is not installed.
+        StoreNotFoundError: nothing is there to read.
+        FormatError: what is there is something else.
+        StorageError: the database refused.
+
+    """
+    if name.startswith(_SQLITE):
+        with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing) as endpoint:
+            yield endpoint
+    elif name.startswith(_POSTGRES):
+        with _opened_postgres(name, writing=writing) as endpoint:
+            yield endpoint
+    elif "://" in name:
+        scheme = f"{name.partition('://')[0]}://..."  # no password in messages
+        message = f"{scheme}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
+        raise UsageError(message, argument="name", value=scheme)
+    else:
+        with _opened_store(Path(name), writing=writing) as endpoint:
+            yield endpoint
+
+
+@contextmanager
+def _opened_store(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+    # Flushed at the end: a process killed before loses nothing, and a power cut only what is copied again.
+    with statelog.open(path, durability="interval") if writing else statelog.open(path, read_only=True) as store:
+        yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
+
+
+@contextmanager
+def _opened_sqlite(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+    try:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+    except ModuleNotFoundError:
+        raise _missing("langgraph-checkpoint-sqlite") from None
+    if not writing and not path.is_file():
+        message = f"no database at {path}"
+        raise StoreNotFoundError(message, path=str(path))
+    try:
+        with closing(_connect(path, "mode=rwc") if writing else _connect_for_reading(path)) as connection:
+            saver = SqliteSaver(connection, serde=UntouchedSerializer())
+            _check_tables(connection, path, may_lack=writing)
+            if writing:
+                saver.setup()
+            else:
+                saver.is_setup = True  # which writes, even where nothing is to be set up
+                _show_task_paths(connection)
+            connection.text_factory = _text
+            yield _SqliteEndpoint(f"{_SQLITE}{path}", saver, connection)
+    except sqlite3.Error as error:
+        message = f"{path}: {error}"
+        raise StorageError(message, path=str(path)) from error
+
+
+def _text(encoded: bytes) -> str | bytes:
+    """Return a text; if it is damaged and none, its bytes: what they name can still be told apart."""
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError:
+        return encoded
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, check_same_thread=False)
+
+
+def _connect_for_reading(path: Path) -> sqlite3.Connection:
+    """Connect to a database that is not written to, also where no file can be made beside it, as on a read-only disk.
+
+    There SQLite does not open one in its WAL mode, unless it is told that nobody changes it: that is so if nobody
+    has it open, and so there is no log.
+    """
+    connection = _connect(path, "mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in _MAKES_NO_FILE or Path(f"{path}-wal").exists():
+            connection.close()
+            raise
+        connection.close()
+        return _connect(path, "mode=ro&immutable=1")
+    except sqlite3.DatabaseError:
+        pass  # told when its tables are looked for
+    return connection
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool) -> None:
+    """Check that there are LangGraph's tables, and not others of their names; `may_lack`: or none of these."""
+    try:
+        found = {name: _columns(connection, name) for name in _COLUMNS}
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        message = f"{path} is no SQLite database"
+        raise FormatError(message, path=str(path)) from None
+    for name, columns in _COLUMNS.items():
+        if not (columns <= found[name] or (may_lack and not found[name])):
+            message = f"{path} holds no checkpoints of LangGraph"
+            if found[name]:
+                message += f": its table {name} has no column {min(columns - found[name])}"
+            raise FormatError(message, path=str(path))
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the names of a table's columns, none of one that is not there."""
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _show_task_paths(connection: sqlite3.Connection) -> None:
+    """Let writes of before there were paths have empty ones, as a saver that may write gives them: in no file."""
+    if "task_path" not in _columns(connection, "writes"):
+        connection.execute("CREATE TEMPORARY VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
+
+
+@contextmanager
+def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
+    try:
+        import psycopg
+        from langgraph.checkpoint.postgres import PostgresSaver
+    except ImportError:  # psycopg without its library is one too
+        raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
+    parts = urlsplit(url)
+    name = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # no password in messages
+    try:
+        with PostgresSaver.from_conn_string(url) as saver:
+            saver.serde = UntouchedSerializer()
+            if writing:
+                saver.setup()
+            yield _PostgresEndpoint(name, saver, saver.conn)
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        message = f"{name} holds no checkpoints of LangGraph"
+        raise FormatError(message, path=name) from None
+    except psycopg.Error as error:
+        message = f"{name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
+        raise StorageError(message, path=name) from error
+
+
+def _missing(packages: str) -> UsageError:
+    return UsageError(f"this needs a package that is not installed: pip install {packages}")

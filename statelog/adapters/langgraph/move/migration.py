@@ -1,0 +1,376 @@
+"""All threads of one saver copied into another: checkpoints, pending writes and metadata, then compared.
+
+A copy that was cut off is made again and goes on: what is there is compared and passed over, and what is missing
+of it is added. Nothing that is there is ever overwritten with something else. What is wrong with one thread is told
+at the end, and keeps no other from being copied.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from statelog.adapters.langgraph.move.ancestors import contributions, put_stand_in
+from statelog.adapters.langgraph.move.checked import check_kinds, check_names, find, read, taken
+from statelog.adapters.langgraph.move.endpoints import Place
+from statelog.adapters.langgraph.move.moved_writes import copy_writes, digests, is_begun, is_part
+from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
+from statelog.errors import (
+    AccessError,
+    ClosedError,
+    ConflictError,
+    CorruptionError,
+    ForkedError,
+    ReadOnlyError,
+    StatelogError,
+    StorageError,
+    StoreFullError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointTuple
+
+    from statelog.adapters.langgraph.move.endpoints import Endpoint
+
+_SERIALIZER = UntouchedSerializer()
+
+_OF_ALL_THREADS = (StorageError, StoreFullError, AccessError, ClosedError, ForkedError, ReadOnlyError)
+"""Errors that the next thread would meet as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A thread that the target has not as the source has it.
+
+    Attributes:
+        thread: its id.
+        error: why: the name is refused, the source is damaged, the target has other content or deleted it.
+        checkpoints: of it in the source.
+        there: of these, what the target has: those before the error, parents first; if that came as all were compared,
+            those that are equal.
+
+    """
+
+    thread: str
+    error: StatelogError
+    checkpoints: int
+    there: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What was moved. All numbers are without the threads left out.
+
+    Attributes:
+        source: its name.
+        target: its name.
+        threads: in the source.
+        checkpoints: in the source, of all namespaces; each was compared with what the target gives back.
+        writes: pending writes of those.
+        copied: checkpoints written by this run; the others were there.
+        others: checkpoints of these threads that only the target has: the threads have gone on there.
+        left_out: the threads that were not moved, or not whole.
+
+    """
+
+    source: str
+    target: str
+    threads: int
+    checkpoints: int
+    writes: int
+    copied: int
+    others: int
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(slots=True)
+class _Thread:
+    """One on its way."""
+
+    id: str
+    parents: dict[Place, str | None]
+    order: dict[Place, Place | None]
+    written: dict[Place, list[bytes]] = field(default_factory=dict)
+    """What `digests` tells of the pending writes that were copied."""
+    hidden: set[Place] = field(default_factory=set)
+    """Those that were pruned in the target, which keeps them out of sight: they stay as they are."""
+    there: int = 0
+    copied: int = 0
+    writes: int = 0
+    error: StatelogError | None = None
+
+    @contextmanager
+    def kept_apart(self) -> Iterator[None]:
+        """Keep an error that the thread alone meets, for the end."""
+        try:
+            yield
+        except _OF_ALL_THREADS:
+            raise
+        except StatelogError as error:
+            self.error = type(error)(error.message, **error.facts)  # without the frames, which have what was read
+
+
+class _Steps:
+    """Two of each checkpoint: it is copied, and compared."""
+
+    def __init__(self, checkpoints: int, progress: Callable[[int, int], None] | None) -> None:
+        self._whole = 2 * checkpoints
+        self._progress = progress
+        self._done = 0
+
+    def advance(self) -> None:
+        self.reach(self._done + 1)
+
+    def reach(self, done: int) -> None:
+        if done != self._done and self._progress is not None:
+            self._progress(done, self._whole)
+        self._done = done
+
+
+def migrate(
+    source: Endpoint, target: Endpoint, *, progress: Callable[[int, int], None] | None = None
+) -> MigrationReport:
+    """Copy every thread, then read all of it back and compare.
+
+    A thread with which something is wrong is copied up to there, and is in the report with the error, which is a
+    UsageError or LimitError: the target takes no thread, checkpoint or value of that name or size.
+    CorruptionError: a row of the source is damaged; or what was read back is not what was written (facts: fields).
+    FormatError: a checkpoint is pickled or encrypted as a whole, or a value of it is and the target keeps all as one;
+    or the target takes no such value.
+    ConflictError: the target has one of the checkpoints with other content, or lost a race.
+    ThreadDeletedError: the thread was deleted in the target: it does not come back.
+    Facts: thread, and where known namespace and checkpoint.
+
+    Args:
+        source: only read.
+        target: threads it has of other ids stay as they are.
+        progress: called with steps done, and in all.
+
+    Returns:
+        What there was and what was done, and which threads were left out: look at these.
+
+    Raises:
+        StorageError: a disk, database or operating system refused. AccessError, StoreFullError: as for any write.
+
+    """
+    threads = _threads(source)
+    steps = _Steps(sum(len(thread.parents) for thread in threads), progress)
+    done = 0
+    for work in (_copy, _compare):
+        for thread in threads:
+            if thread.error is None:
+                with thread.kept_apart():
+                    work(source, target, thread, steps.advance)
+            done += len(thread.parents)
+            steps.reach(done)
+        target.flush()
+    whole = [thread for thread in threads if thread.error is None]
+    return MigrationReport(
+        source=source.name,
+        target=target.name,
+        threads=len(whole),
+        checkpoints=sum(len(thread.parents) for thread in whole),
+        writes=sum(thread.writes for thread in whole),
+        copied=sum(thread.copied for thread in whole),
+        others=_count_others(target, whole),
+        left_out=tuple(
+            LeftOut(thread.id, thread.error, len(thread.parents), thread.there) for thread in threads if thread.error
+        ),
+    )
+
+
+def _threads(source: Endpoint) -> list[_Thread]:
+    found: dict[Any, _Thread] = {}
+    for place, parent_id in source.places():
+        thread = found.setdefault(place.thread_id, _Thread(place.thread_id, {}, {}))
+        thread.parents[place] = parent_id
+    return sorted(found.values(), key=lambda thread: str(thread.id))  # it may be damaged, and no text
+
+
+# --- copying ----------------------------------------------------------------------
+
+
+def _in_order(parents: dict[Place, str | None]) -> dict[Place, Place | None]:
+    """Return every place, namespace by namespace, by id, but never a child before its parent; and that parent.
+
+    None is that of a place whose parent does not come before it: a loop of parents ends where it began.
+    """
+    order: dict[Place, Place | None] = {}
+    for place in sorted(parents, key=lambda place: (place.namespace, place.checkpoint_id)):
+        chain: dict[Place, None] = {}
+        here: Place | None = place
+        while here in parents and here not in order and here not in chain:
+            chain[here] = None
+            here = _parent(here, parents)
+        for each in reversed(chain):
+            parent = _parent(each, parents)
+            order[each] = parent if parent in order else None
+    return order
+
+
+def _parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
+    parent_id = parents[place]
+    return Place(place.thread_id, place.namespace, parent_id) if parent_id else None
+
+
+def _copy(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
+    for place, parent_id in thread.parents.items():
+        check_names(source, place, parent_id)
+    thread.order = _in_order(thread.parents)
+    last: CheckpointTuple | None = None
+    for place, before in thread.order.items():
+        last = _copy_one(source, target, thread, place, before, last)
+        thread.there += 1
+        advance()
+
+
+def _copy_one(
+    source: Endpoint,
+    target: Endpoint,
+    thread: _Thread,
+    place: Place,
+    before: Place | None,
+    last: CheckpointTuple | None,
+) -> CheckpointTuple:
+    """Copy what the target has not of a checkpoint; return the checkpoint."""
+    found = read(source, place, before)
+    check_kinds(target, place, found.checkpoint["channel_values"])
+    if target.hides(place):
+        thread.hidden.add(place)
+        return found
+    hidden = _hidden_parent(place, thread.parents)
+    if hidden and target.saver.get_tuple(hidden.config()) is None and not target.hides(hidden):
+        put_stand_in(source, target, found, hidden)
+    there = find(target, place, before)
+    writes = digests(found)
+    has_all = is_part(writes, digests(there))
+    if there is None:
+        versions = _new_versions(found, _checkpoint_of(before, last, source))
+        with taken(target, place):
+            target.saver.put(_parent_config(place, thread.parents[place]), found.checkpoint, found.metadata, versions)
+        thread.copied += 1
+    elif _differences(found, there) or not (has_all or is_begun(there, found)):
+        raise _conflict(place, target)
+    if not has_all:  # none are there, or copying was cut off, or the source has gone on
+        copy_writes(source, target, place, found, there)
+    thread.written[place] = writes
+    return found
+
+
+def _hidden_parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
+    """Return the parent if the source does not show it."""
+    parent = _parent(place, parents)
+    return None if parent in parents else parent
+
+
+def _checkpoint_of(place: Place | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
+    """Return a checkpoint, which most often is what was read last; None of no place."""
+    if place is None:
+        return None
+    return (last if last and Place.of(last.config) == place else read(source, place, None)).checkpoint
+
+
+def _parent_config(place: Place, parent_id: str | None) -> RunnableConfig:
+    config: RunnableConfig = {"configurable": {"thread_id": place.thread_id, "checkpoint_ns": place.namespace}}
+    if parent_id:
+        config["configurable"]["checkpoint_id"] = parent_id
+    return config
+
+
+def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelVersions:
+    """Return the versions that a graph would have passed: of channels that are not as in the parent.
+
+    Of one version a saver that keeps checkpoints whole may have two values: a node has changed it in place, or the next
+    step had changed it when it was serialised.
+    """
+    checkpoint = found.checkpoint
+    inherited: Mapping[str, Any] = parent["channel_versions"] if parent else {}
+    had = parent["channel_values"] if parent else {}
+    return {
+        name: version
+        for name, version in checkpoint["channel_versions"].items()
+        if inherited.get(name) != version or not _is_inherited(name, checkpoint["channel_values"], had)
+    }
+
+
+def _is_inherited(name: str, values: Mapping[str, Any], had: Mapping[str, Any]) -> bool:
+    if name not in values:
+        return True
+    return name in had and _SERIALIZER.dumps_typed(values[name]) == _SERIALIZER.dumps_typed(had[name])
+
+
+def _conflict(place: Place, target: Endpoint) -> ConflictError:
+    message = (
+        f"{target.name} has a checkpoint {place.checkpoint_id} of thread {place.thread_id!r} with other content:"
+        " nothing of it was changed"
+    )
+    return ConflictError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
+
+
+# --- comparing --------------------------------------------------------------------
+
+
+def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
+    """Read every checkpoint of a thread back, with the pending writes that were copied, and count these.
+
+    Both sides may have gone on: the source may have writes that were not there, and the target some of its own.
+    """
+    thread.there = 0
+    for place, before in thread.order.items():
+        if place in thread.hidden:
+            thread.there += 1
+            advance()
+            continue
+        found, there = read(source, place, before), find(target, place, before)
+        different = _differences(found, there) if there else {"checkpoint"}
+        if not is_part(thread.written[place], digests(there)):
+            different.add("pending_writes")
+        hidden = _hidden_parent(place, thread.parents)
+        if hidden and there and contributions(source, found) != contributions(target, there):
+            different.add("ancestors")
+        if different:
+            raise _not_as_written(place, target, sorted(different))
+        thread.there += 1
+        thread.writes += len(thread.written[place])
+        advance()
+
+
+def _count_others(target: Endpoint, threads: list[_Thread]) -> int:
+    """Return how many checkpoints of these threads only the target has."""
+    ids = {thread.id for thread in threads}
+    known = {place for thread in threads for place in thread.parents}
+    known |= {
+        hidden for thread in threads for place in thread.parents if (hidden := _hidden_parent(place, thread.parents))
+    }
+    return sum(place.thread_id in ids and place not in known for place, _ in target.places())
+
+
+def _not_as_written(place: Place, target: Endpoint, fields: list[str]) -> CorruptionError:
+    message = (
+        f"{target.name} gives back another {', '.join(fields)} of checkpoint {place.checkpoint_id}"
+        f" of thread {place.thread_id!r} than was written"
+    )
+    return CorruptionError(message, thread=place.thread_id, checkpoint=place.checkpoint_id, fields=fields)
+
+
+def _differences(found: CheckpointTuple, there: CheckpointTuple) -> set[str]:
+    """Return the fields in which two tuples differ, besides their pending writes."""
+    ours, theirs = _fields(found), _fields(there)
+    return {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+
+
+def _fields(found: CheckpointTuple) -> dict[str, Any]:
+    checkpoint: dict[str, Any] = {**found.checkpoint}
+    parent = found.parent_config
+    return {
+        **{name: value for name, value in checkpoint.items() if value},  # some savers drop what is empty
+        "channel_values": {
+            name: _SERIALIZER.dumps_typed(value) for name, value in checkpoint["channel_values"].items()
+        },
+        "metadata": found.metadata,
+        "parent": parent["configurable"]["checkpoint_id"] if parent else None,
+    }

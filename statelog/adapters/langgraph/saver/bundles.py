@@ -1,0 +1,178 @@
+"""The writes of tasks that were committed together, in one value: a packed header, and behind it the items of lists.
+
+Header: nil, and of each task its id, its path, how many writes it has, and four things for each of these: its channel,
+its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list that is split, true and how
+many items. All items of all lists stand behind the header.
+
+The writes of a task were once stored by themselves: then the header is the task, its path and its writes. And each
+write was once stored by itself: then its value stands without nil, and of a list all that is behind the header is its
+items. Both are read, too; and an error, interrupt or resume is still stored as the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.packed import MSGPACK
+from statelog.adapters.langgraph.values.codec import (
+    is_packed,
+    join,
+    pack,
+    pack_bytes,
+    pack_parts,
+    pack_text,
+    split_list,
+    unpack,
+    unpack_bytes,
+    unpack_text,
+)
+from statelog.kernels.msgpack import split_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.adapters.langgraph.values.copying import DecodedBy
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+_NIL = pack_text(None)
+_TRUE = b"\xc3"
+_TASK_PARTS, _WRITE_PARTS = 2, 4
+
+
+class Bundle(NamedTuple):
+    """What a task has written in one call, as stored: nothing of it is decoded."""
+
+    task_id: str
+    path: str
+    writes: dict[int, BundledWrite]
+    """By number."""
+
+
+class BundledWrite(NamedTuple):
+    """One write."""
+
+    channel: str
+    value: Sequence[bytes]
+    """In msgpack: a value; or kind and bytes. Empty of a list that is split."""
+    items: Sequence[bytes]
+    """Of a list that is split."""
+
+
+class Encoded(NamedTuple):
+    """The writes of a task, encoded."""
+
+    header: list[str | bytes | None]
+    behind: list[bytes]
+
+
+def encode_writes(
+    codec: Codec, task_id: str, path: str, writes: Sequence[tuple[int, str, Any]], *, what: str
+) -> Encoded:
+    """Encode a task's writes: of each its number, its channel and its value.
+
+    Raises:
+        ValueTypeError: the serialiser refuses a value; the message names the channel.
+
+    """
+    header: list[str | bytes | None] = [task_id, path, str(len(writes))]
+    behind: list[bytes] = []
+    for number, channel, value in writes:
+        plain = codec.pack_plain(value)
+        if plain is not None:
+            header += (channel, str(number), None, plain)
+            continue
+        kind, data = codec.dump(value, f"write to {channel!r} of {what}")
+        is_msgpack = codec.is_one_value(kind, data)
+        parts = split_list(data) if is_msgpack else None
+        if parts is not None:
+            header += (channel, str(number), _TRUE, str(len(parts)))
+            behind += map(pack, parts)
+        elif is_msgpack:
+            header += (channel, str(number), None, data)
+        else:
+            header += (channel, str(number), kind, pack_bytes(data))
+    return _new(Encoded, (header, behind))
+
+
+def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
+    """Return the item of the writes of some tasks."""
+    header: list[str | bytes | None] = [None]
+    behind: list[bytes] = []
+    for task in tasks:
+        header += task.header
+        behind += task.behind
+    packed = pack_parts(header)
+    return items.pack_list([packed, *behind]) if behind else packed
+
+
+def encode_alone(task: Encoded) -> bytes:
+    """Return the item of a task's writes that are stored by themselves."""
+    packed = pack_parts([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]])
+    return items.pack_list([packed, *task.behind]) if task.behind else packed
+
+
+def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
+    """Return what is stored, the header and what is behind it; and whether it is of one task by itself."""
+    parts = split_array(unpack(stored[0])) or []
+    if parts[0] != _NIL:
+        return [_decode_alone(parts, stored)], True
+    found: list[Bundle] = []
+    at, place = 1, 1
+    while place < len(parts):
+        end = place + _TASK_PARTS + 1 + _WRITE_PARTS * int(_text(parts[place + _TASK_PARTS]))
+        writes, at = _decode_writes(parts[place + _TASK_PARTS + 1 : end], stored, at)
+        found.append(_new(Bundle, (_text(parts[place]), _text(parts[place + 1]), writes)))
+        place = end
+    return found, False
+
+
+def _decode_alone(parts: list[bytes], stored: Sequence[bytes]) -> Bundle:
+    if (len(parts) - _TASK_PARTS) % _WRITE_PARTS:  # one write by itself
+        is_split = len(parts) == _WRITE_PARTS
+        parts[_WRITE_PARTS:_WRITE_PARTS] = [_TRUE, pack_text(str(len(stored) - 1))] if is_split else [_NIL]
+    return _new(Bundle, (_text(parts[0]), _text(parts[1]), _decode_writes(parts[_TASK_PARTS:], stored, 1)[0]))
+
+
+def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> tuple[dict[int, BundledWrite], int]:
+    """Return writes, by number, and where the items of the next task's begin."""
+    found: dict[int, BundledWrite] = {}
+    for place in range(0, len(parts), _WRITE_PARTS):
+        channel, number, form, data = parts[place : place + _WRITE_PARTS]
+        end = at
+        if form == _TRUE:
+            end += int(_text(data))
+        value = () if form == _TRUE else (data,) if form == _NIL else (form, data)
+        found.setdefault(int(_text(number)), _new(BundledWrite, (_text(channel), value, stored[at:end])))
+        at = end
+    return found, at
+
+
+def read_bundle(stored: items.Stored) -> list[bytes]:
+    """Return what `decode_bundles` takes, of a value as `statelog.adapters.kit.items` reads it."""
+    return [stored] if isinstance(stored, bytes) and is_packed(stored) else items.read_list(stored)
+
+
+def join_bundles(held: bytes, new: bytes) -> bytes:
+    """Return the item of two that were to be stored under one name, both `encode_bundles`'."""
+    first, more = read_bundle(held), read_bundle(new)
+    behind = [*first[1:], *more[1:]]
+    packed = pack_parts([*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]])
+    return items.pack_list([packed, *behind]) if behind else packed
+
+
+def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
+    """Return the value of a write. Raises what the serialiser raises."""
+    if not write.value:
+        return codec.decode([join(write.items)], decoded)
+    if len(write.value) == 1:
+        return codec.load(MSGPACK, write.value[0])
+    kind, data = write.value
+    return codec.load(_text(kind), unpack_bytes(data))
+
+
+def _text(packed: bytes) -> str:
+    return unpack_text(packed) or ""

@@ -1,0 +1,85 @@
+"""The checkpoints of a namespace by the index of ids: where it has many lines, which all would be read at their ends.
+
+The index has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). So it
+is walked downwards; those of another namespace, which stand together, are passed over by one look.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.adapters.langgraph.saver.reading import decode_own, kept_item
+from statelog.adapters.langgraph.values.names import checkpoint_name, line_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog import Checkpoint
+    from statelog.adapters.kit.lineage import Lineage
+    from statelog.adapters.langgraph.saver.reading import Own
+    from statelog.adapters.langgraph.values.codec import Codec
+
+FEW_LINES = 8
+"""Of so many the ends are read sooner."""
+
+_NAMESPACES_MAX = 64
+"""So many others are passed over on the way to the next; of more, lines may be fewer."""
+
+_PAGE = 16
+
+
+class ByIds:
+    """Draws the checkpoints of a namespace, greatest id first, some at a time, each time as they are then."""
+
+    def __init__(self, namespace: str, before: str) -> None:
+        """Draw those of a namespace, below an id if one is given."""
+        self._prefix = checkpoint_name(namespace, "-")[:-1]
+        self._below = f"{self._prefix}{before}" if before else ""
+
+    @staticmethod
+    def serves(lineage: Lineage, namespace: str, before: str) -> bool:
+        """Whether a namespace has many lines, and names that stand in the order of its ids."""
+        is_in_order = _is_spelt(namespace, "-") and (not before or _is_spelt(namespace, before))
+        return is_in_order and lineage.has_lines(line_name(namespace), FEW_LINES + 1)
+
+    def draw(self, codec: Codec, lineage: Lineage) -> Iterator[tuple[Own, Checkpoint]]:
+        """Yield those that are left.
+
+        Raises:
+            OutOfOrderError: names do not tell all of their order, or too many others stand between.
+
+        """
+        if lineage.superseded() or lineage.ids_below("#", "", 1):
+            raise OutOfOrderError
+        passed, limit = 0, _PAGE
+        while page := lineage.ids_below(self._prefix, self._below, limit):
+            for name, lsn in page:
+                namespace, is_elsewhere, _id = name.rpartition("/") if not self._prefix else ("", "", name)
+                self._below = f"{namespace}/" if is_elsewhere else name
+                limit = 1 if is_elsewhere else _PAGE
+                if is_elsewhere:
+                    passed += 1
+                    if passed > _NAMESPACES_MAX:
+                        raise OutOfOrderError
+                    break
+                found = _read(codec, lineage, lsn, name)
+                if found is not None:
+                    yield found
+
+
+class OutOfOrderError(Exception):
+    """The index of ids does not serve here."""
+
+
+def _is_spelt(namespace: str, id: str) -> bool:
+    return checkpoint_name(namespace, id) == (f"{namespace}/{id}" if namespace else id)
+
+
+def _read(codec: Codec, lineage: Lineage, lsn: int, name: str) -> tuple[Own, Checkpoint] | None:
+    """Return a checkpoint if it is one of LangGraph's."""
+    checkpoint = lineage.at(lsn)
+    item = None if checkpoint is None else kept_item(checkpoint.state)
+    own = None if item is None else decode_own(codec, item)
+    if checkpoint is None or own is None or checkpoint_name(own.namespace, own.id) != name:
+        return None
+    return own, checkpoint

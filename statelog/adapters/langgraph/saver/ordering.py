@@ -1,0 +1,186 @@
+"""The checkpoints of a thread's namespaces, greatest id first, in whatever order and on whatever lines they came.
+
+A line is read from its end. What is still to be read of it has no greater id than `Own.latest` of what was read last:
+so a checkpoint may be given out once no line has more to come above it. Ids mostly ascend, and then that is at once.
+A namespace of many lines is drawn by the index of ids (`by_ids.py`), where that has its order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.adapters.langgraph.saver.by_ids import ByIds, OutOfOrderError
+from statelog.adapters.langgraph.saver.reading import decode_own, is_hidden, kept_item, writes_state
+from statelog.adapters.langgraph.values.names import WRITES_BRANCH, Place, checkpoint_name, is_of_line, line_name
+from statelog.errors import BranchNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog import Checkpoint
+    from statelog.adapters.kit.lineage import Lineage
+    from statelog.adapters.langgraph.saver.reading import Own
+    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.store.views import MapView
+
+_PAGE = 8
+
+
+class Found(NamedTuple):
+    """A checkpoint of LangGraph's in a store."""
+
+    place: Place
+    checkpoint: Checkpoint
+    own: Own
+    pending: MapView | None
+
+
+class _Line:
+    """Where reading has come to on one line."""
+
+    def __init__(self, branch: str, head: Checkpoint) -> None:
+        self.branch = branch
+        self.below: int | None = None
+        self.is_done = False
+        self.bound = ""
+        """No id that is still to come is greater."""
+        self.is_below_bound = False
+        """None is equal either."""
+        self.page = [head]
+
+    def __lt__(self, other: _Line) -> bool:
+        """Whether it is to be read before another: nothing is known of what it has yet, or something greater."""
+        if self.bound != other.bound:
+            return not self.bound or (self.bound > other.bound and other.bound != "")
+        return other.is_below_bound and not self.is_below_bound
+
+
+class Ordered:
+    """Draws checkpoints in order, some at a time, each time from the store as it is then."""
+
+    def __init__(self, codec: Codec, lineage: Lineage, namespace: str | None, before: str = "") -> None:
+        self._codec = codec
+        self._namespace = namespace
+        self._before = before
+        self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
+        self._moment = lineage
+        self._pending = writes_state(lineage)
+        self._lines: list[_Line] = []
+        """A heap, of those that have not been read to their beginnings."""
+        self._by_ids: ByIds | None = None
+        if namespace is not None and ByIds.serves(lineage, namespace, before):
+            self._by_ids = ByIds(namespace, before)
+        else:
+            self._begin_lines(lineage)
+
+    def _begin_lines(self, lineage: Lineage) -> None:
+        line = None if self._namespace is None else line_name(self._namespace)
+        self._lines = [
+            _Line(head.branch, head.checkpoint)
+            for head in lineage.heads(line or "")
+            if head.branch != WRITES_BRANCH and (line is None or is_of_line(head.branch, line))
+        ]
+
+    def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[Found]:
+        """Yield at most `count` more; `hidden`: also those that were removed."""
+        if lineage is not self._moment:
+            self._moment, self._pending = lineage, writes_state(lineage)
+            for line in self._lines:
+                line.page = []
+        for own, checkpoint in self._draw_all(lineage, count) if count > 0 else ():
+            place = Place(lineage.id, own.namespace, own.id)
+            if hidden or not is_hidden(self._pending, place):
+                yield Found(place, checkpoint, own, self._pending)
+                count -= 1
+                if count <= 0:
+                    return
+
+    def _draw_all(self, lineage: Lineage, count: int) -> Iterator[tuple[Own, Checkpoint]]:
+        if self._by_ids is not None:
+            try:
+                for own, checkpoint in self._by_ids.draw(self._codec, lineage):
+                    self._before = own.id
+                    yield own, checkpoint
+            except OutOfOrderError:
+                self._by_ids = None
+                self._begin_lines(lineage)
+            else:
+                return
+        superseded = lineage.superseded()
+        while True:
+            self._read_on(lineage, superseded, count)
+            if not self._heap:
+                return
+            _id, _lsn, branch, own, read, moment = heapq.heappop(self._heap)
+            stays = moment is lineage and lineage.is_of_one_moment
+            found = read if stays else _still_there(lineage, branch, read)
+            if found is not None:
+                yield own, found
+
+    def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
+        """Read lines until the greatest id on the heap is the next."""
+        lines = self._lines
+        while lines and _may_exceed(lines[0], self._heap[0][0].text if self._heap else None):
+            self._step(lineage, lines[0], superseded, count)
+            if lines[0].is_done:
+                heapq.heappop(lines)
+            else:
+                heapq.heapreplace(lines, lines[0])
+
+    def _step(self, lineage: Lineage, line: _Line, superseded: dict[str, int], count: int) -> None:
+        """Read one version of a line."""
+        if not line.page:
+            try:
+                line.page = lineage.versions(line.branch, line.below, min(count, _PAGE))[::-1]
+            except BranchNotFoundError:  # the thread was deleted
+                line.page = []
+            if not line.page:
+                line.is_done = True
+                return
+        checkpoint = line.page.pop()
+        line.below = checkpoint.version
+        item = kept_item(checkpoint.state)
+        own = None if item is None else decode_own(self._codec, item)
+        if own is None:
+            return
+        id = own.id
+        line.bound, line.is_below_bound = own.latest, own.latest == id
+        if self._before and id >= self._before:
+            return
+        name = checkpoint_name(own.namespace, id)
+        if superseded.get(name, checkpoint.lsn if checkpoint.id == name else None) == checkpoint.lsn:
+            heapq.heappush(self._heap, (_Reversed(id), -checkpoint.lsn, line.branch, own, checkpoint, lineage))
+
+
+def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint | None:
+    """Return a checkpoint that was read at an earlier moment as it is now, None if it is gone."""
+    try:
+        found = lineage.versions(branch, read.version + 1, 1)
+    except BranchNotFoundError:  # the thread was deleted
+        return None
+    return found[0] if found and found[0].version == read.version else None
+
+
+def _may_exceed(line: _Line, top: str | None) -> bool:
+    """Whether a line may have an id still to come that is greater than `top`, or there is none yet."""
+    if top is None or not line.bound:
+        return True
+    return line.bound > top or (line.bound == top and not line.is_below_bound)
+
+
+class _Reversed:
+    """A text that sorts the other way round."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return self.text > other.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]  # it is never a key

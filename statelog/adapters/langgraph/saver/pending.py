@@ -1,0 +1,151 @@
+"""Pending writes: what tasks have written before the checkpoint it leads to."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+
+from statelog.adapters.kit import items
+from statelog.adapters.langgraph.saver.arguments import pair_of, several
+from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
+from statelog.adapters.langgraph.values.codec import NONE_WRITE, SPLIT_SIZE_BYTES_MIN
+from statelog.adapters.langgraph.values.names import (
+    WRITES_BRANCH,
+    channel_name,
+    checkpoint_prefix,
+    group_name,
+    write_name,
+)
+from statelog.errors import UsageError
+from statelog.kernels.objects import plain_writes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog import Checkpoint
+    from statelog.adapters.kit.items import Write
+    from statelog.adapters.kit.lineage import Lineage
+    from statelog.adapters.langgraph.saver.putting import Base
+    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.adapters.langgraph.values.names import Place
+
+_GIVEN_BACK_MIN = 4
+"""A list of fewer items is written as it is, without a look at what the channel holds."""
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
+class Pending(NamedTuple):
+    """The writes of a task."""
+
+    prefix: str
+    """What the names of the checkpoint's begin with."""
+    together: Encoded | None
+    """Those of which the first ones stay."""
+    others: Sequence[Write]
+    """Errors, interrupts and resumes, which are replaced. They are to be on the disk at once: no checkpoint may come
+    after them."""
+    followed: Checkpoint | None
+    """The checkpoint they are put to, if it is remembered."""
+    held: Sequence[tuple[Checkpoint, str]]
+    """Channels that may hold much of what is written: of a list that is given back whole, all but what is new."""
+
+
+def pending(
+    codec: Codec,
+    place: Place,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+    followed: Checkpoint | None,
+    near: Base | None,
+) -> Pending:
+    """Return what is to be committed of a task's writes.
+
+    Raises:
+        ValueTypeError: the serialiser refuses a value; the message names the channel.
+        UsageError: what is a text is none.
+
+    """
+    if not (type(task_id) is type(task_path) is str):
+        _refuse_others(("task_id", task_id), ("task_path", task_path))
+    prefix = checkpoint_prefix(place.namespace, place.id)
+    given = writes if type(writes) is list else several("writes", writes)  # of LangGraph's it is a deque
+    if codec.proves:
+        header = plain_writes(task_id, task_path, given, WRITES_IDX_MAP, NONE_WRITE, SPLIT_SIZE_BYTES_MIN)
+        if header is not None:
+            return _new(Pending, (prefix, _new(Encoded, (header, [])), [], followed, ()))
+    what = f"task {task_id!r}"
+    together, made = [], []
+    held: list[tuple[Checkpoint, str]] = []
+    for number, write in enumerate(given):
+        is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
+        channel, value = write if is_pair else pair_of(write)
+        index = WRITES_IDX_MAP.get(channel, number)
+        if index < 0:
+            alone = encode_writes(codec, task_id, task_path, [(index, channel, value)], what=what)
+            made.append(items.put(write_name(prefix, task_id, index), encode_alone(alone)))
+        else:
+            together.append((index, channel, value))
+            if near is not None and type(value) is list and len(value) >= _GIVEN_BACK_MIN:
+                held += _much_of(near, channel_name(channel), len(value))
+    encoded = encode_writes(codec, task_id, task_path, together, what=what) if together else None
+    return _new(Pending, (prefix, encoded, made, followed, held))
+
+
+def _much_of(base: Base, name: str, count: int) -> list[tuple[Checkpoint, str]]:
+    """Return a channel if so many items may be most of those it holds."""
+    stored = base.channels.get(name)
+    if base.checkpoint is None or stored is None or isinstance(stored, bytes) or 2 * count < stored.count:
+        return []
+    return [(base.checkpoint, name)]
+
+
+def _refuse_others(*given: tuple[str, Any]) -> None:
+    for argument, text in given:
+        if not isinstance(text, str):
+            message = f"{argument} of a write is a text, not {text!r}"
+            raise UsageError(message, argument=argument, value=text)
+
+
+def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
+    """Commit the writes of some tasks, if nobody and nothing is in the way; False, and nothing was done."""
+    prefix, _together, _others, followed, _held = parts[0]
+    together: list[Encoded] = []
+    has_items = False
+    for part in parts:
+        if part.together is None or part.others or part.held or part.prefix != prefix or part.followed is not followed:
+            return False
+        together.append(part.together)
+        has_items = has_items or bool(part.together.behind)
+    item, name = encode_bundles(together), partial(group_name, prefix)
+    if not has_items:
+        followed = None  # there is nothing that its successor could have stored already
+    return lineage.put_aside(WRITES_BRANCH, name, item, followed=followed) is not None
+
+
+def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
+    """Commit the writes of some tasks."""
+    if put_pending(lineage, parts):
+        return
+    tasks: dict[str, list[Encoded]] = {}
+    for part in parts:
+        if part.together is not None:
+            tasks.setdefault(part.prefix, []).append(part.together)
+    bundles = {prefix: encode_bundles(those) for prefix, those in tasks.items()}
+    others = [write for part in parts for write in part.others]
+
+    def writes(time_us: int) -> Sequence[Write]:
+        groups = [items.put_once(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()]
+        return [*groups, *others]
+
+    lineage.commit_aside(
+        WRITES_BRANCH,
+        writes,
+        followed=[part.followed for part in parts if part.followed is not None],
+        held=list({each for part in parts for each in part.held}),
+        is_flushed=bool(others),
+    )

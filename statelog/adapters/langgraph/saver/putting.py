@@ -1,0 +1,356 @@
+"""What a put writes: of each channel what is new against the parent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.shared_items import Twins
+from statelog.adapters.langgraph.saver.ordering import Ordered
+from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
+from statelog.adapters.langgraph.values.codec import is_snapshot
+from statelog.adapters.langgraph.values.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    WRITES_BRANCH,
+    Place,
+    channel_name,
+    checkpoint_prefix,
+    writes_range,
+)
+from statelog.adapters.langgraph.values.still import begins, freeze_all, joined, still
+from statelog.adapters.langgraph.values.unchanged import common_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
+
+    from statelog import Checkpoint
+    from statelog.adapters.kit.items import Stored, Write
+    from statelog.adapters.kit.lineage import Lineage
+    from statelog.adapters.langgraph.saver.reading import Own
+    from statelog.adapters.langgraph.values.codec import Codec, Encoded
+    from statelog.adapters.langgraph.values.still import Still
+    from statelog.adapters.langgraph.values.unchanged import Frozen
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+_ALL = 1 << 62
+_BASES_MAX, _NAMESPACES_MAX = 4, 1024
+"""So many are remembered of a namespace, where several runs go on at once, and so many namespaces."""
+_EDITED_MAX = 8
+"""So many items are put in place of others as they are; of more the list is put whole, and shares what it can."""
+_PASSED_MAX = 512
+"""Of so many checkpoints before it pending writes are looked through for what a DeltaChannel is made of."""
+
+
+class Trail(NamedTuple):
+    """Where on the way to a checkpoint that is which a DeltaChannel of it would be made of."""
+
+    number: int
+    """Of checkpoints passed."""
+    passed: tuple[Any, ...]
+    """Namespace and id of the last one, and the same of those before it; empty behind the first that is known."""
+    snapshots: Mapping[str, tuple[int, Checkpoint]]
+    """Where channels were stored last: the number, and the checkpoint."""
+
+    def after(self, snapshots: Sequence[str], made: Checkpoint | None, own: Own) -> Trail:
+        """Return the trail one checkpoint on, where some channels were stored."""
+        known, passed = self.snapshots, self.passed
+        if snapshots and made is not None:
+            known = {**known, **dict.fromkeys(snapshots, (self.number, made))}
+        if self.number % _PASSED_MAX == 0:  # who keeps the last one keeps all: let go of the oldest
+            last, passed = self.last(_PASSED_MAX), ()
+            for namespace, id in reversed(last):
+                passed = (namespace, id, passed)
+        return _new(Trail, (self.number + 1, (own.namespace, own.id, passed), known))
+
+    def last(self, count: int) -> list[tuple[str, str]]:
+        """Return namespace and id of at most so many checkpoints, the last one first."""
+        found: list[tuple[str, str]] = []
+        rest = self.passed
+        while rest and len(found) < count:
+            namespace, id, rest = rest
+            found.append((namespace, id))
+        return found
+
+    def twins(self, snapshots: Sequence[str], asked: Place) -> Twins:
+        """Return where items may lie of what is put on top of a checkpoint, some channels as they are stored."""
+        count = 0
+        held: list[tuple[Checkpoint, str]] = []
+        for name in snapshots:
+            number, checkpoint = self.snapshots.get(name, (0, None))
+            count = max(count, self.number - number)
+            if checkpoint is not None:
+                held.append((checkpoint, name))
+        places = self.last(min(count, _PASSED_MAX)) or [(asked.namespace, asked.id)]
+        return Twins(WRITES_BRANCH, [writes_range(checkpoint_prefix(*place)) for place in places], held)
+
+
+NO_TRAIL = Trail(0, (), {})
+
+
+class Base(NamedTuple):
+    """What a checkpoint is put on top of: values are inherited by version, so any with these versions would do."""
+
+    checkpoint: Checkpoint | None
+    versions: Mapping[str, Any]
+    channels: Mapping[str, Stored]
+    own: Own | None
+    """Where it stands, if it is one."""
+    trail: Trail
+    kept: bytes
+    """The item of `CHECKPOINT_CHANNEL`."""
+
+    @property
+    def latest(self) -> str:
+        """See `Own.latest`."""
+        return "" if self.own is None else self.own.latest
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether it has metadata in a channel."""
+        return METADATA_CHANNEL in self.channels
+
+    def after(
+        self,
+        changes: Changes,
+        writes: Sequence[Write],
+        made: Checkpoint,
+        versions: Mapping[str, Any],
+        own: Own,
+        kept: bytes,
+    ) -> Base:
+        """Return what a put has made of this one, for the next."""
+        if changes.after is not None and len(writes) == len(changes.writes) + 1:  # `kept` is the other one
+            channels = changes.after
+        else:
+            channels = items.after(self.channels, writes, made)
+            del channels[CHECKPOINT_CHANNEL]
+        trail = self.trail.after(changes.snapshots, made, own)
+        return _new(Base, (made, dict(versions), channels, own, trail, kept))
+
+    @classmethod
+    def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
+        """Read the parent that a config names."""
+        parent = find_place(lineage, asked) if asked.id else None
+        channels = {} if parent is None else items.read(parent.state)
+        kept = channels.pop(CHECKPOINT_CHANNEL, None)
+        own = decode_own(codec, kept) if isinstance(kept, bytes) else None
+        if own is None or not isinstance(kept, bytes):
+            return cls(None, {}, {}, None, NO_TRAIL, b"")
+        versions = decode_checkpoint(codec, kept).get("channel_versions") or {}
+        return cls(parent, versions, channels, own, NO_TRAIL.after((), parent, own), kept)
+
+
+class Bases:
+    """What was put lately, to be put on top of: for several OS threads, and what interrupts them.
+
+    Each change is one assignment: of two at once one may be forgotten, which costs the next put a look-up.
+    """
+
+    def __init__(self) -> None:
+        self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
+        """By thread and namespace: ids and what was put, the last one first."""
+
+    def get(self, place: Place) -> Base | None:
+        """Return what was put at a place; None if it is not remembered."""
+        for id, base in self._lately.get(place[:2], ()):
+            if id == place[2]:
+                return base
+        return None
+
+    def near(self, place: Place) -> Base | None:
+        """Return what was put last in a place's namespace: what is put there may have much in common with it."""
+        lately = self._lately.get(place[:2])
+        return None if lately is None else lately[0][1]
+
+    def keep(self, place: Place, base: Base) -> None:
+        """Remember it; of those in its namespace the oldest is forgotten."""
+        of = place[:2]
+        lately = self._lately.get(of)
+        if lately is None:
+            lately = ()
+            if len(self._lately) >= _NAMESPACES_MAX:
+                self._lately.clear()
+        self._lately[of] = ((place[2], base), *lately[: _BASES_MAX - 1])
+
+    def forget(self, place: Place) -> None:
+        """Forget it, and those beside it."""
+        self._lately.pop(place[:2], None)
+
+
+def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
+    """Return the values of channels, by version, wherever in the namespace they are stored."""
+    values: dict[str, Stored] = {}
+    missing = dict(wanted)
+    for found in Ordered(codec, lineage, namespace).draw(lineage, _ALL, hidden=True):
+        state = found.checkpoint.state
+        kept = kept_item(state)
+        versions = {} if kept is None else decode_checkpoint(codec, kept).get("channel_versions") or {}
+        for channel in [channel for channel, version in missing.items() if versions.get(channel) == version]:
+            stored = items.get(state, channel_name(channel))
+            if stored is not None:
+                values[channel_name(channel)] = stored
+                del missing[channel]
+        if not missing:
+            break
+    return values
+
+
+class Changes(NamedTuple):
+    """The writes of a put, and what its lists were when they were serialised."""
+
+    writes: list[Write]
+    frozen: dict[str, Still]
+    lists: list[str]
+    """Channels of which items are written, which pending writes may have."""
+    snapshots: list[str]
+    """Channels that are DeltaChannels, and stored whole."""
+    after: dict[str, Stored] | None
+    """What the channels hold then, if that is known before."""
+
+    def twins(self, base: Base, asked: Place) -> Twins | None:
+        """Return where items of what is written may lie."""
+        return base.trail.twins(self.snapshots, asked) if asked.id else None
+
+    def remember(self, memory: Frozen, made: Base) -> None:
+        """Keep what the lists were, by what they are in the store now."""
+        for name, frozen in self.frozen.items():
+            stored = made.channels.get(name)
+            if stored is not None and not isinstance(stored, bytes) and stored.count == len(frozen):
+                memory.put(items.identity(stored), frozen)
+
+
+def value_writes(
+    codec: Codec,
+    memory: Frozen,
+    lineage: Lineage,
+    base: Base,
+    checkpoint: LangGraphCheckpoint,
+    new_versions: Mapping[str, Any],
+    place: Place,
+) -> Changes:
+    """Return the writes that make a checkpoint's values of its base's."""
+    _checkpoint, known_versions, channels, _own, _trail, _kept = base
+    plain = _plain_writes(codec, base, checkpoint, new_versions)
+    if plain is not None:
+        return plain
+    values = checkpoint["channel_values"]
+    writes: list[Write] = []
+    changes = _new(Changes, (writes, {}, [], [], None))
+    left = set(channels)
+    left.discard(METADATA_CHANNEL)
+    missing = {}
+    for channel, version in checkpoint["channel_versions"].items():
+        name = channel_name(channel)
+        if channel in new_versions:
+            if channel in values:
+                left.discard(name)
+                writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
+        elif known_versions.get(channel) == version:
+            left.discard(name)
+        else:
+            missing[channel] = version
+    if missing:
+        elsewhere = _find_elsewhere(codec, lineage, place.namespace, missing)
+        writes += [items.put(name, items.whole(stored)) for name, stored in elsewhere.items()]
+        left.difference_update(elsewhere)
+        for channel in missing.keys() & values.keys():
+            name = channel_name(channel)
+            if name not in elsewhere:  # what had it was pruned, deleted or superseded meanwhile
+                left.discard(name)
+                writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
+    if left:
+        writes += map(items.remove, sorted(left))
+    return changes
+
+
+def _plain_writes(
+    codec: Codec, base: Base, checkpoint: LangGraphCheckpoint, new_versions: Mapping[str, Any]
+) -> Changes | None:
+    """Return the writes where all that is new is plain; None where it has to be looked at channel by channel."""
+    if not codec.proves or METADATA_CHANNEL in base.channels:
+        return None
+    plain = codec.plain_values(checkpoint, new_versions, base.versions, base.channels)
+    if plain is None:
+        return None
+    writes, after, removed = plain
+    if removed:
+        writes += map(items.remove, sorted(removed))
+    return _new(Changes, (writes, {}, [], [], after))
+
+
+def _value_writes(
+    codec: Codec, memory: Frozen, changes: Changes, channel: str, held: Stored | None, value: Any, place: Place
+) -> Sequence[Write]:
+    """Return the writes that set a channel, none if it is what it was."""
+    name, item = channel_name(channel), codec.plain_item(value)
+    if item is not None:
+        return () if held == item else (items.put(name, item),)
+    what = f"channel {channel!r} of thread {place.thread_id!r}"
+    if type(value) is not list or not codec.proves:
+        alone = codec.encode(value, what)
+        if type(alone) is bytes:
+            return [] if held == alone else [items.put(name, alone)]
+        (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
+        return _encoded_writes(name, held, alone)
+    value = [*value]  # another OS thread may lengthen it meanwhile
+    made = changes.frozen
+    known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
+    now = None
+    if known is not None and not isinstance(held, bytes | None):
+        if begins(known, value):
+            first, last = len(known), 0
+        else:
+            now = freeze_all(value)
+            first, last = common_ends(known.items(), now.items())
+        middle = value[first : len(value) - last]
+        more = freeze_all(middle) if now is None else now
+        encoded = codec.encode_items(middle, what)
+        if encoded is not None:
+            if encoded:
+                changes.lists.append(name)
+            made[name] = joined(known, still(more, middle)) if now is None else still(now, value, first, last)
+            return _spliced(name, held, first, last, encoded)
+    now = now or freeze_all(value)
+    whole = codec.encode(value, what)
+    if isinstance(whole, list):
+        changes.lists.append(name)
+    made[name] = still(now, value)
+    return _encoded_writes(name, held, whole)
+
+
+def _encoded_writes(name: str, held: Stored | None, encoded: Encoded) -> list[Write]:
+    if not isinstance(encoded, list):
+        return [] if held == encoded else [items.put(name, encoded)]
+    if held is None or isinstance(held, bytes):
+        return [items.put(name, items.pack_list(encoded))]
+    return _spliced(name, held, 0, 0, encoded)
+
+
+def _spliced(name: str, held: Stored, first: int, last: int, encoded: Sequence[bytes]) -> list[Write]:
+    """Return the writes that leave of a list so many items at its ends, and put these between.
+
+    That an item could not be proved to be unchanged costs serialising it, not writing it again.
+    """
+    count = items.count(held)
+    stop = count - last
+    if first == stop or not encoded:
+        return _list_writes(name, encoded, first, stop, count)
+    alike, alike_behind = common_ends(items.read_list(held, first, stop), encoded)
+    changed = encoded[alike : len(encoded) - alike_behind]
+    if len(changed) > _EDITED_MAX and first + alike < count:
+        whole = [*items.read_list(held, 0, first), *encoded, *items.read_list(held, stop)]
+        return [items.put(name, items.pack_list(whole))]  # which finds what it shares wherever it is
+    return _list_writes(name, changed, first + alike, stop - alike_behind, count)
+
+
+def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> list[Write]:
+    if start == stop and not encoded:
+        return []
+    if start == stop == count:
+        return [items.append(name, encoded)]
+    return [items.edit(name, start, stop, encoded)]

@@ -1,0 +1,145 @@
+"""What a DeltaChannel is made of: the value stored last on the way to a checkpoint, and what was written since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.ordering import Ordered
+from statelog.adapters.langgraph.saver.reading import (
+    decode_own,
+    decode_writes,
+    find_place,
+    kept_item,
+    read_writes,
+    writes_state,
+)
+from statelog.adapters.langgraph.values.names import METADATA_CHANNEL, Place, channel_name, checkpoint_name
+from statelog.errors import ExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from langgraph.checkpoint.base import DeltaChannelHistory
+
+    from statelog import Checkpoint, Store
+    from statelog.adapters.langgraph.saver.reading import WriteRow
+    from statelog.adapters.langgraph.values.codec import Codec, Parts, Read
+    from statelog.adapters.langgraph.values.copying import DecodedBy
+    from statelog.store.views import MapView
+
+
+def ancestors(
+    codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint
+) -> Iterator[tuple[Place, Checkpoint, MapView]]:
+    """Yield a checkpoint's ancestors as LangGraph knows them, also those that were removed; of a loop each one once."""
+    seen = {place.id}
+    state = checkpoint.state
+    superseded = lineage.superseded()
+    found: Checkpoint | None = checkpoint
+    while found is not None:
+        item = kept_item(state)
+        own = None if item is None else decode_own(codec, item)
+        if own is None or own.parent is None or own.parent in seen:
+            return
+        seen.add(own.parent)
+        place = place._replace(id=own.parent)
+        found = lineage.find_parent(found, checkpoint_name(place.namespace, place.id), superseded)
+        if found is not None:
+            state = found.state
+            yield place, found, state
+
+
+def delta_history(
+    store: Store, decoded: DecodedBy, parts: Parts, asked: Place, channels: Sequence[str]
+) -> Mapping[str, DeltaChannelHistory]:
+    """Return, by channel, the writes since the value stored last, and that value if there is one.
+
+    Raises:
+        ExpiredError: what a DeltaChannel is made of has expired. Facts: thread, checkpoint, channels.
+
+    """
+    codec = decoded.codec
+    steps: list[list[WriteRow]] = []
+    ends: dict[str, tuple[int, Read]] = {}
+    cut_short: tuple[dict[str, Any], Read | None] | None = None
+    with store.snapshot() as snapshot:
+        lineage = Lineage(snapshot, asked.thread_id)
+        place, checkpoint = asked, find_place(lineage, asked) if asked.id else None
+        if not asked.id:
+            latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+            if latest is not None:
+                place, checkpoint = latest.place, latest.checkpoint
+        writes = writes_state(lineage)
+        pending = None if writes is None else items.Ranges(writes)
+        remaining = dict.fromkeys(channels)
+        last = checkpoint
+        for ancestor, held, state in () if checkpoint is None else ancestors(codec, lineage, place, checkpoint):
+            last = held
+            steps.append(read_writes(pending, ancestor))
+            for channel in list(remaining):
+                stored = items.get(state, channel_name(channel))
+                if stored is not None:
+                    ends[channel] = (len(steps), parts.read(stored))
+                    del remaining[channel]
+            if not remaining:
+                break
+        else:
+            if remaining and checkpoint is not None and last is not None and _has_lost_its_parent(codec, last):
+                stored = items.get(checkpoint.state, METADATA_CHANNEL)
+                cut_short = (checkpoint.metadata, None if stored is None else parts.read(stored))
+    if cut_short is not None:
+        lost = sorted(_deltas(codec.decode_metadata(*cut_short)) & remaining.keys())
+        if lost:
+            raise _expired(place, lost)
+    return _decode(decoded, steps, ends, channels)
+
+
+def _deltas(metadata: Any) -> set[str]:
+    """Return the names of the DeltaChannels that have no value of their own."""
+    counters = metadata.get("counters_since_delta_snapshot")
+    return set(map(str, counters)) if isinstance(counters, dict) else set()
+
+
+def _has_lost_its_parent(codec: Codec, checkpoint: Checkpoint) -> bool:
+    item = kept_item(checkpoint.state)
+    own = None if item is None else decode_own(codec, item)
+    return own is not None and own.parent is not None and checkpoint.has_parent and checkpoint.parent is None
+
+
+def _expired(place: Place, channels: list[str]) -> ExpiredError:
+    message = (
+        f"thread {place.thread_id!r}: checkpoints that its DeltaChannels {', '.join(map(repr, channels))} are made of"
+        " have expired: of such a thread versions go by `prune`, not by retention"
+    )
+    return ExpiredError(message, thread=place.thread_id, checkpoint=place.id, channels=channels)
+
+
+def _decode(
+    decoded: DecodedBy,
+    steps: list[list[WriteRow]],
+    ends: dict[str, tuple[int, Read]],
+    channels: Sequence[str],
+) -> dict[str, DeltaChannelHistory]:
+    found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+    for depth in range(len(steps), 0, -1):
+        wanted = {channel for channel in channels if channel not in ends or ends[channel][0] >= depth}
+        for write in decode_writes(decoded.codec, steps[depth - 1], wanted, decoded):
+            found[write[1]]["writes"].append(write)
+    for channel, (_depth, encoded) in ends.items():
+        found[channel]["seed"] = decoded.codec.decode(encoded, decoded)
+    return found
+
+
+def needed_by(codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
+    """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
+    missing = {channel_name(channel) for channel in _deltas(metadata)}
+    missing = {name for name in missing if items.get(checkpoint.state, name) is None}
+    if not missing:
+        return
+    for _place, held, state in ancestors(codec, lineage, place, checkpoint):
+        yield held.lsn
+        missing = {name for name in missing if items.get(state, name) is None}
+        if not missing:
+            return

@@ -1,0 +1,499 @@
+"""A checkpointer for LangGraph: every method, sync and async, over one store."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+
+import statelog
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver import arguments as asking
+from statelog.adapters.langgraph.saver.filtering import fits
+from statelog.adapters.langgraph.saver.gathering import Gatherer
+from statelog.adapters.langgraph.saver.latest import Latest
+from statelog.adapters.langgraph.saver.metadata import metadata_of
+from statelog.adapters.langgraph.saver.ordering import Ordered
+from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending, put_pending
+from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
+from statelog.adapters.langgraph.saver.reading import (
+    Own,
+    Row,
+    decode_row,
+    encode_kept,
+    find_place,
+    is_hidden,
+    is_in_namespace,
+    list_row,
+    read_row,
+    row_metadata,
+    writes_state,
+)
+from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
+from statelog.adapters.langgraph.saver.replaying import delta_history
+from statelog.adapters.langgraph.values.codec import Codec, Parts
+from statelog.adapters.langgraph.values.copying import Decoded
+from statelog.adapters.langgraph.values.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    Place,
+    checkpoint_name,
+    config_of,
+    fork_name,
+    line_name,
+    place_of,
+    thread_id_of,
+)
+from statelog.adapters.langgraph.values.unchanged import Frozen
+from statelog.aio.running import Runner, stream
+from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata
+    from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from statelog import Store
+
+_PAGE = 16
+"""Checkpoints that `list` reads at a time."""
+
+_new = tuple.__new__  # makes a named tuple without a call of Python's
+
+_LINEAGES_MAX = 1024
+"""Threads that a saver remembers something of."""
+
+
+class StatelogSaver(BaseCheckpointSaver[str]):
+    """Checkpoints of LangGraph in a statelog store.
+
+    Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,
+    of the same id; its checkpoints are checkpoints, with LangGraph's ids and metadata; each channel is a channel. So
+    `statelog history`, `show`, `diff`, `retain` and `verify` work on them.
+
+    What a commit writes is what is new: a list that grew by one message costs one message.
+
+    Attributes:
+        store: the store.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        serde: SerializerProtocol | None = None,
+        *,
+        conflict: Literal["fork", "raise"] = "fork",
+    ) -> None:
+        """Save to a store that is open.
+
+        Args:
+            store: it stays the caller's: closing it is his.
+            serde: the serialiser; LangGraph's own if left out. What an `EncryptedSerializer` makes is stored as it is:
+                nothing of it is shared between checkpoints, each one costs the whole state.
+            conflict: what becomes of a checkpoint whose parent has a successor already, as where two runs go on from
+                one checkpoint. "fork": it begins a branch, as LangGraph expects it. "raise": it raises ConflictError,
+                so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
+
+        """
+        asking.check_serde(serde)
+        asking.check_conflict(conflict)
+        super().__init__(serde=serde)
+        if not isinstance(store, statelog.Store):
+            message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
+            raise UsageError(message, argument="store", value=store)
+        self.store = store
+        self._conflict = conflict
+        self._codec_made = Codec(self.serde)
+        self._frozen = Frozen()
+        self._parts = Parts()
+        self._decoded = Decoded()
+        self._bases = Bases()
+        self._latest = Latest(store)
+        self._gatherer: Gatherer[Pending] = Gatherer()
+        self._lineages: dict[str, Lineage] = {}
+        self._runner = Runner(str(store.path))
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        path: Any,
+        *,
+        serde: SerializerProtocol | None = None,
+        conflict: Literal["fork", "raise"] = "fork",
+        **options: Any,
+    ) -> Iterator[StatelogSaver]:
+        """Open a store for a `with` block, and save to it.
+
+        Args:
+            path: the file; made if it is not there.
+            serde: see the class.
+            conflict: see the class.
+            options: as for `statelog.open`.
+
+        """
+        asking.check_serde(serde)
+        asking.check_conflict(conflict)
+        with statelog.open(path, **options) as store:
+            yield cls(store, serde, conflict=conflict)
+
+    @property
+    def _codec(self) -> Codec:
+        codec = self._codec_made
+        if codec.serde is not self.serde or codec.proves is not codec.is_plain():
+            codec = self._codec_made = Codec(self.serde)
+        return codec
+
+    def _lineage(self, thread_id: str) -> Lineage:
+        lineage = self._lineages.get(thread_id)
+        if lineage is None:
+            lineage = Lineage(self.store, thread_id)
+            if len(self._lineages) >= _LINEAGES_MAX:
+                self._lineages.clear()
+            self._lineages[thread_id] = lineage
+        return lineage
+
+    def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        """Return a version above `current`; equal in no two lines, for it ends in chance."""
+        return f"{asking.number_of(current) + 1:032}.{random.getrandbits(40):010x}"
+
+    # --- reading ----------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint with its pending writes: that of `checkpoint_id`, or the latest; None if there is none.
+
+        Raises:
+            UsageError: the config names no thread. ClosedError: the store was closed.
+
+        """
+        asked = place_of(config)
+        codec = self._codec
+        if not asked.id:
+            row = self._latest.row(self._parts, asked, self._lineage(asked.thread_id))
+            if row is not None:
+                return decode_row(codec, row, None, self._decoded.by(codec))
+        with self.store.snapshot() as snapshot:
+            lineage = Lineage(snapshot, asked.thread_id)
+            if asked.id:
+                place, checkpoint, pending = asked, find_place(lineage, asked), writes_state(lineage)
+                if checkpoint is None or is_hidden(pending, asked):
+                    return None
+            else:
+                latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
+                pending = writes_state(lineage) if latest is None else latest.pending
+                self._latest.read(snapshot.last_lsn, asked, "" if latest is None else latest.place.id, pending)
+                if latest is None:
+                    return None
+                place, checkpoint = latest.place, latest.checkpoint
+            row = read_row(self._parts, checkpoint, place, pending)
+        return None if row is None else decode_row(codec, row, config if asked.id else None, self._decoded.by(codec))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, greatest id first within a thread.
+
+        Args:
+            config: of one thread, and one namespace or checkpoint if it names one; None for all threads.
+            filter: metadata that is asked for: a key to a value that is equal, of any type that metadata has; a bool
+                equals no number.
+            before: only ids below that of this config.
+            limit: at most so many.
+
+        Values and pending writes are decoded when they are looked at. No transaction and no lock is held while the
+        caller works; what is committed meanwhile is not waited for.
+
+        """
+        codec = self._codec
+        below = asking.id_before(before)
+        asking.check_listing(filter, limit)
+        if config is not None:
+            places = iter([(place_of(config), config["configurable"].get("checkpoint_ns"))])
+        else:
+            places = ((Place(info.id, "", ""), None) for info in self.store.threads())
+        decoded = self._decoded.by(codec)
+        left = limit
+        for place, namespace in places:
+            for page in self._pages(codec, place, namespace, below, filter, left):
+                left = None if left is None else left - len(page)
+                decoded.expect(read for row in page for read in row.channels.values())
+                for row in page:
+                    yield list_row(codec, row, decoded)
+            if left is not None and left <= 0:
+                return
+
+    def _pages(
+        self,
+        codec: Codec,
+        place: Place,
+        namespace: str | None,
+        below: str,
+        wanted: dict[str, Any] | None,
+        limit: int | None,
+    ) -> Iterator[Sequence[Row]]:
+        """Yield what is stored of at most `limit` of one thread's checkpoints, some at a time."""
+        ordered: Ordered | None = None
+        while limit is None or limit > 0:
+            count = _PAGE if wanted or limit is None else min(limit, _PAGE)
+            page: Sequence[Row] = ()
+            drawn = 0
+            with self.store.snapshot() as snapshot:
+                lineage = Lineage(snapshot, place.thread_id)
+                if ordered is None:
+                    ordered = Ordered(codec, lineage, namespace, below)
+                for found in ordered.draw(lineage, count):
+                    drawn += 1
+                    if not place.id or found.place.id == place.id:
+                        row = read_row(self._parts, found.checkpoint, found.place, found.pending)
+                        if row is not None:
+                            page = [*page, row]
+            if wanted:
+                page = [row for row in page if fits(row_metadata(codec, row), wanted)]
+            page = page[:limit]
+            limit = None if limit is None else limit - len(page)
+            yield page
+            if drawn < count:
+                return
+
+    # --- writing ----------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, durably as the store says; return the config that names it.
+
+        Channels that are not in `new_versions` are the parent's, by version.
+
+        Raises:
+            ValueTypeError: the serialiser refuses a value; the message names the channel.
+            ConflictError: with conflict="raise", and the parent has a successor.
+            ThreadDeletedError: the thread was deleted.
+            UsageError, LimitError: an argument, name or size that cannot be; the message names it.
+
+        """
+        asked = place_of(config)
+        asking.check_put(checkpoint, metadata, new_versions)
+        place = _new(Place, (asked.thread_id, asked.namespace, checkpoint["id"]))
+        base = self._bases.get(asked)
+        if base is not None:
+            try:
+                self._put(base, asked, place, config, checkpoint, metadata, new_versions)
+            except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
+                self._bases.forget(asked)
+                base = None
+        if base is None:
+            base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
+            self._put(base, asked, place, config, checkpoint, metadata, new_versions)
+        return config_of(place, config["configurable"]["thread_id"])
+
+    def _put(
+        self,
+        base: Base,
+        asked: Place,
+        place: Place,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> None:
+        codec = self._codec
+        lineage = self._lineage(place.thread_id)
+        changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
+        own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
+        small, whole = codec.encode_metadata(metadata_of(config, metadata))
+        kept = encode_kept(codec, own, checkpoint)
+        writes = [*changes.writes, items.put_made(CHECKPOINT_CHANNEL, kept)]
+        if whole is not None:
+            writes.append(items.put(METADATA_CHANNEL, whole))
+        elif base.has_metadata:
+            writes.append(items.remove(METADATA_CHANNEL))
+        made = lineage.commit(
+            writes,
+            id=checkpoint_name(place.namespace, place.id),
+            parent=base.checkpoint,
+            line=line_name(place.namespace),
+            fork=partial(fork_name, place.namespace, place.id),
+            metadata=small,
+            at_head=self._conflict == "raise",
+            counts=partial(is_in_namespace, codec, place.namespace),
+            twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
+        )
+        next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
+        self._bases.keep(place, next_base)
+        self._latest.put(place, next_base, lineage)
+        if changes.frozen:
+            changes.remember(self._frozen, next_base)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task has written, before the checkpoint it leads to; the checkpoint it follows may come later.
+
+        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced. Once
+        this returns, a process may be killed. A loss of power may take what was written in the last `interval_ms` (of
+        the store), and after the last checkpoint, error, interrupt or resume of any thread: a superstep is one flush.
+
+        Raises:
+            ValueTypeError: the serialiser refuses a value; the message names the channel.
+            ThreadDeletedError: the thread was deleted.
+            UsageError: the config names no thread, or no checkpoint.
+
+        """
+        place = place_of(config)
+        if not place.id:
+            message = "a config for pending writes has configurable.checkpoint_id"
+            raise UsageError(message, argument="checkpoint_id", value=None)
+        base = self._bases.get(place)
+        self._latest.note_writes(place, base)
+        followed = None if base is None else base.checkpoint
+        part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
+        if part.together or part.others:
+            lineage = self._lineage(place.thread_id)
+            if not put_pending(lineage, [part]):
+                self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
+        else:
+            asking.check_open(self.store)
+
+    # --- removing and copying -----------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread for good: a late write to it raises ThreadDeletedError. One that is not there is no error."""
+        with suppress(ThreadNotFoundError):
+            self.store.delete_thread(thread_id_of(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints, and their pending writes, whose metadata has one of these run ids, in all threads.
+
+        What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
+        """
+        wanted = frozenset(map(str, asking.several("run_ids", run_ids)))
+        asking.check_open(self.store)
+        for info in self.store.threads() if wanted else ():
+            remove_runs(self.store, self._codec, info.id, wanted)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with all its checkpoints and pending writes, in one commit whatever its length.
+
+        Raises:
+            ThreadNotFoundError: there is no such source. AlreadyExistsError: there is such a target.
+
+        """
+        self.store.copy_thread(thread_id_of(source_thread_id), thread_id_of(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Let checkpoints go, and their space.
+
+        What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
+
+        Args:
+            thread_ids: those that are not there are passed over.
+            strategy: "keep_latest" keeps the latest of each namespace; "delete" none. The thread itself stays, and
+                may be gone on with.
+
+        """
+        if strategy not in ("keep_latest", "delete"):
+            message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
+            raise UsageError(message, argument="strategy", value=strategy)
+        asking.check_open(self.store)
+        remove = remove_all if strategy == "delete" else keep_latest
+        for thread_id in [thread_id_of(each) for each in asking.several("thread_ids", thread_ids)]:
+            remove(self.store, self._codec, thread_id)
+
+    # --- DeltaChannel ---------------------------------------------------------------------
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
+        wanted, decoded = asking.several("channels", channels), self._decoded.by(self._codec)
+        asking.check_open(self.store)
+        return delta_history(self.store, decoded, self._parts, place_of(config), wanted) if wanted else {}
+
+    # --- async: the same, on OS threads of the saver's own ------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `get_tuple`."""
+        return await self._runner.run(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """See `list`."""
+
+        def make() -> Iterator[CheckpointTuple]:
+            return self.list(config, filter=filter, before=before, limit=limit)
+
+        async for found in stream(self._runner, make):
+            yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """See `put`."""
+        return await self._runner.run(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """See `put_writes`."""
+        await self._runner.run(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """See `delete_thread`."""
+        await self._runner.run(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """See `delete_for_runs`."""
+        await self._runner.run(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """See `copy_thread`."""
+        await self._runner.run(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """See `prune`."""
+        await self._runner.run(self.prune, thread_ids, strategy=strategy)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `get_delta_channel_history`."""
+        return await self._runner.run(self.get_delta_channel_history, config=config, channels=channels)

@@ -1,0 +1,1 @@
+"""How LangGraph's values become ours and come back."""

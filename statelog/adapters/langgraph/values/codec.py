@@ -1,0 +1,419 @@
+"""Values of LangGraph as a store holds them: packed items, a list of them where there is one to be split."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langgraph.checkpoint.serde import jsonplus
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from ormsgpack import MsgpackEncodeError, packb
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.packed import MSGPACK, SNAPSHOT, Packed, Serialised
+from statelog.adapters.langgraph.values.names import store_names
+from statelog.errors import StatelogError, ValueTypeError
+from statelog.format import cbor
+from statelog.kernels.msgpack import array_head, join_array, split_array
+from statelog.kernels.objects import pack_array, plain_item, plain_values
+from statelog.reducers import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from statelog.adapters.kit.items import Write
+    from statelog.adapters.langgraph.values.copying import DecodedBy
+
+Encoded = bytes | list[bytes]
+"""A value's item; of a list that is split, its items."""
+
+
+class Joined(NamedTuple):
+    """Items of a list, in one."""
+
+    number: int
+    data: bytes
+
+
+Read = bytes | list[Joined]
+"""A value as it was read: its item; of a list that is split, parts of it."""
+
+_PREFIX = items.codec_prefix(MSGPACK)
+_SHORT_PREFIXES_NUMBER = 256
+_SHORT_PREFIXES = tuple(items.wrap(_PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
+"""By the size of what follows."""
+SPLIT_SIZE_BYTES_MIN = 32
+"""A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
+
+_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+_EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
+_SNAPSHOT_TYPE = 7
+"""The extension type of what a DeltaChannel is stored as now and then."""
+
+_METADATA_SIZE_BYTES_MAX = 48 * 1024
+_MAJOR_LIST = 4
+
+
+def join(encoded: Sequence[bytes]) -> Joined:
+    """Return packed items in one, as msgpack."""
+    at = len(_PREFIX)
+    starts = (1, 2, 3, 5, 9)
+    return Joined(len(encoded), b"".join([item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]))
+
+
+class Parts(dict[bytes, Joined]):
+    """Parts of lists in memory, by their digests: versions of a list share all but the last ones."""
+
+    def __init__(self, size_bytes_max: int = 32 * 1024 * 1024) -> None:
+        super().__init__()
+        self._size_bytes_max = size_bytes_max
+        self._size = 0
+
+    def __setitem__(self, digest: bytes, part: Joined) -> None:
+        self._size += len(part.data)
+        if self._size > self._size_bytes_max:
+            self.clear()
+            self._size = len(part.data)
+        super().__setitem__(digest, part)
+
+    def read(self, stored: items.Stored) -> Read:
+        """Return a stored value, read whole."""
+        return stored if isinstance(stored, bytes) else items.gather(stored, self, join)
+
+
+def pack(data: bytes) -> bytes:
+    """Return the item of a value that is msgpack already."""
+    size = len(data)
+    return _SHORT_PREFIXES[size] + data if size < _SHORT_PREFIXES_NUMBER else items.wrap(_PREFIX, data)
+
+
+def pack_parts(parts: list[str | bytes | None]) -> bytes:
+    """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
+    item = pack_array(_PREFIX, parts)
+    if item is None:
+        item = pack(join_array([part if isinstance(part, bytes) else pack_text(part) for part in parts]))
+    return item
+
+
+def unpack(item: bytes) -> bytes:
+    """Return the msgpack of such an item."""
+    return items.unwrap(_PREFIX, item)
+
+
+def is_packed(item: bytes) -> bool:
+    """Whether an item is one value that is msgpack."""
+    return item.startswith(_PREFIX)
+
+
+def split_list(data: bytes) -> list[bytes] | None:
+    """Return the items of a list that is worth splitting, None of anything else."""
+    parts = split_array(data) if data and data[0] in _ARRAYS else None
+    return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
+
+
+def _snapshot_head(size: int) -> bytes:
+    """Return what stands before so many bytes that a DeltaChannel is stored as, at its shortest."""
+    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    return bytes([0xC6 + width.bit_length()]) + size.to_bytes(width) + bytes([_SNAPSHOT_TYPE])
+
+
+def _split_snapshot(data: bytes) -> list[bytes] | None:
+    """Return the items of a DeltaChannel's list that is worth splitting, behind `SNAPSHOT`; None of anything else."""
+    at = 2 + (1 << (data[0] - 0xC7))
+    if data[at - 1 : at] != bytes([_SNAPSHOT_TYPE]) or data[:at] != _snapshot_head(len(data) - at):
+        return None
+    parts = split_list(data[at:])
+    return [SNAPSHOT, *parts] if parts else None
+
+
+def is_snapshot(encoded: Encoded) -> bool:
+    """Whether a value is what a DeltaChannel is stored as, split."""
+    return isinstance(encoded, list) and encoded[:1] == [_SNAPSHOT_ITEM]
+
+
+_SNAPSHOT_ITEM = pack(SNAPSHOT)
+_NIL = b"\xc0"
+
+
+def _in_one(parts: list[Joined]) -> bytes:
+    return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
+
+
+_PACKED_PLAINLY = frozenset([str, int, float, bool])
+"""Types of which LangGraph's serialiser makes what msgpack alone does: those of most small channels."""
+
+_METHODS = frozenset(["dumps_typed", "loads_typed"])
+_GLOBALS = vars(jsonplus)
+
+
+class Codec:
+    """A serialiser, and what becomes of its bytes."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+        self.proves = self.is_plain()
+        """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
+        self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
+        """Whether all that a message is decoded to is the message."""
+
+    def is_plain(self) -> bool:
+        """Whether the serialiser is LangGraph's own now, and nobody has put another method in."""
+        serde = self.serde
+        if type(serde) is not JsonPlusSerializer or not _METHODS.isdisjoint(serde.__dict__):
+            return False
+        return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
+
+    def plain_item(self, value: Any) -> bytes | None:
+        """Return the item of what needs no serialiser, as `encode` does; None of any other value."""
+        if not self.proves:
+            return None
+        return _NONE_ITEM if value is None else plain_item(_PREFIX, value, SPLIT_SIZE_BYTES_MIN)
+
+    def plain_values(
+        self, checkpoint: Any, new_versions: Any, known_versions: Any, held: Any
+    ) -> tuple[list[Write], dict[str, items.Stored], list[str]] | None:
+        """Return what `kernels.objects.plain_values` does of a checkpoint put on top of another."""
+        return plain_values(
+            _PREFIX, _NONE_ITEM, SPLIT_SIZE_BYTES_MIN, store_names, replace, checkpoint["channel_versions"],
+            new_versions, checkpoint["channel_values"], known_versions, held,
+        )  # fmt: skip
+
+    def pack_plain(self, value: Any) -> bytes | None:
+        """Return in msgpack what needs no serialiser; None of any other value."""
+        if type(value) not in _PACKED_PLAINLY or not self.proves:
+            return None
+        try:
+            return packb(value)
+        except MsgpackEncodeError:  # a lone surrogate, or a number of more than 64 bits
+            return None
+
+    def dump(self, value: Any, what: str) -> tuple[str, bytes]:
+        """Serialise. `what` names the value.
+
+        Raises:
+            ValueTypeError: the serialiser refuses it, or gives no text and bytes. Facts: path, type.
+
+        """
+        try:
+            kind, data = self.serde.dumps_typed(value)
+        except StatelogError:
+            raise
+        except Exception as error:
+            what, value = self._refused(value, what)
+            message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
+            raise ValueTypeError(message, path=what, type=type(value).__name__) from error
+        if type(kind) is not str:
+            message = f"{what}: the serialiser gives {kind!r} for the name of a type, which is a text"
+            raise ValueTypeError(message, path=what, type=type(kind).__name__)
+        try:
+            return kind, data if type(data) is bytes else bytes(memoryview(data))
+        except TypeError as error:
+            message = f"{what}: the serialiser gives {type(data).__name__} for {kind}, where bytes are expected"
+            raise ValueTypeError(message, path=what, type=type(data).__name__) from error
+
+    def _refused(self, value: Any, what: str) -> tuple[str, Any]:
+        """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""
+        for _ in range(_DEPTH_MAX):
+            members: Iterable[tuple[Any, Any]] = ()
+            if type(value) is dict:
+                members = value.items()
+            elif type(value) is list:
+                members = enumerate(value)
+            for key, member in members:
+                if not self._takes({key: member}):
+                    what += f"[{key!r}]"
+                    break
+            else:
+                return what, value
+            if not self._takes({key: None}):  # it is the key that is refused
+                return what, key
+            value = member
+        return what, value
+
+    def _takes(self, value: Any) -> bool:
+        try:
+            self.serde.dumps_typed(value)
+        except Exception:  # noqa: BLE001 - what it says of the whole is told
+            return False
+        return True
+
+    def is_one_value(self, kind: str, data: bytes) -> bool:
+        """Whether bytes are one value in msgpack, as they say: others' may be anything, and cannot stand among such."""
+        return kind == MSGPACK and (self.proves or split_array(array_head(1) + data) == [data])
+
+    def load(self, kind: str, data: bytes) -> Any:
+        """Return a value of what `dump` has returned. Raises what the serialiser raises."""
+        return self.serde.loads_typed((kind, data))
+
+    def encode(self, value: Any, what: str) -> Encoded:
+        """Return a value's item, or those of a list."""
+        kind, data = self.dump(value, what)
+        if kind != MSGPACK:
+            return cbor.encode(Serialised(kind, data), path=what)
+        first = data[0] if data else 0
+        parts = split_list(data) if first in _ARRAYS else _split_snapshot(data) if first in _EXTENSIONS else None
+        return pack(data) if parts is None else [pack(part) for part in parts]
+
+    def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
+        """Return the items of some of a list's values, None if they cannot be told apart."""
+        if not values:
+            return []
+        kind, data = self.dump(list(values), what)
+        parts = split_array(data) if kind == MSGPACK else None
+        return None if parts is None or len(parts) != len(values) else [pack(part) for part in parts]
+
+    def decode_items(self, part: Joined) -> list[Any]:
+        """Return the values of some items of a list."""
+        values: list[Any] = self.serde.loads_typed((MSGPACK, array_head(part.number) + part.data))
+        return values
+
+    def decode(self, read: Read, decoded: DecodedBy | None = None) -> Any:
+        """Return a value; with `decoded`, of lists decoded before a copy. Raises what the serialiser raises."""
+        if isinstance(read, list):
+            if read and read[0].data.startswith(SNAPSHOT):
+                first = Joined(read[0].number - 1, read[0].data[len(SNAPSHOT) :])
+                return self._decode_snapshot([first, *read[1:]], decoded)
+            if decoded is not None and self._copies:
+                return [value for part in read for value in decoded.items(part)]
+            return self.serde.loads_typed((MSGPACK, _in_one(read)))
+        if read.startswith(_PREFIX):
+            return self.serde.loads_typed((MSGPACK, items.unwrap(_PREFIX, read)))
+        if read[0] >> 5 == _MAJOR_LIST:
+            return self.decode([join(items.read_list(read))])
+        serialised = cbor.decode(read)
+        return self.serde.loads_typed((serialised.type, serialised.data))
+
+    def _decode_snapshot(self, read: list[Joined], decoded: DecodedBy | None) -> Any:
+        if not self.proves:
+            data = _in_one(read)
+            return self.serde.loads_typed((MSGPACK, _snapshot_head(len(data)) + data))
+        kind = type(self.serde.loads_typed((MSGPACK, _snapshot_head(len(_NIL)) + _NIL)))
+        return kind(self.decode(read, decoded))
+
+    # --- what is kept of a checkpoint -------------------------------------------------
+
+    def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
+        """Return one item of some texts and a value."""
+        if self.proves and type(value) is dict:
+            item = pack_array(_PREFIX, [*parts, value])
+            if item is not None:
+                return item
+        kind, data = self.dump(value, what)
+        return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
+
+    @staticmethod
+    def decode_texts(item: bytes, number: int) -> list[str | None]:
+        """Return the texts of `encode_parts`, without looking at the value."""
+        parts = split_array(unpack(item)) or []
+        return [unpack_text(part) for part in parts[:number]]
+
+    def decode_value(self, item: bytes, number: int) -> Any:
+        """Return the value of `encode_parts`, which so many texts stand before."""
+        parts = split_array(unpack(item)) or []
+        if len(parts) == number + 1:
+            return self.serde.loads_typed((MSGPACK, parts[number]))
+        kind = unpack_text(parts[number])
+        assert kind is not None
+        return self.serde.loads_typed((kind, unpack_bytes(parts[number + 1])))
+
+    # --- metadata -----------------------------------------------------------------------
+
+    def encode_metadata(self, metadata: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
+        """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that)."""
+        found = {
+            key: value
+            if (kind := type(value)) in _ALWAYS_PLAIN
+            or (kind is int and 0 <= value < 1 << 64)
+            or (kind is dict and not value)
+            else self._plain_metadata(key, value)
+            for key, value in metadata.items()
+        }
+        try:
+            item = cbor.encode(found)
+            if len(item) <= _METADATA_SIZE_BYTES_MAX:
+                return item, None
+        except StatelogError:
+            pass  # a key that is no text, or a lone surrogate
+        encoded = self.encode(dict(metadata), "metadata")
+        names = ("source", "step", "run_id")
+        small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
+        return cbor.encode(small), encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
+
+    def _plain_metadata(self, key: str, value: Any) -> Any:
+        if _is_plain(value, 0):
+            return value
+        if type(value) is tuple and _is_plain(list(value), 0):
+            return list(value)
+        kind, data = self.dump(value, f"metadata {key!r}")
+        return Packed(data) if kind == MSGPACK else Serialised(kind, data)
+
+    def decode_metadata(self, metadata: dict[str, Any], whole: Read | None) -> dict[str, Any]:
+        """Return the metadata: inverse of `encode_metadata`."""
+        if whole is not None:
+            decoded: dict[str, Any] = self.decode(whole)
+            return decoded
+        return {key: self._load(value) for key, value in metadata.items()}
+
+    def _load(self, value: Any) -> Any:
+        if isinstance(value, Packed):
+            return self.serde.loads_typed((MSGPACK, value.data))
+        if isinstance(value, Serialised):
+            return self.serde.loads_typed((value.type, value.data))
+        return value
+
+
+_SCALARS = frozenset([type(None), bool, int, float, str])
+_ALWAYS_PLAIN = frozenset([type(None), bool, float, str])
+_DEPTH_MAX = 32
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether a store holds a value as JSON would, and gives it back equal."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return kind is not int or -(1 << 63) <= value < 1 << 64
+    if depth > _DEPTH_MAX:
+        return False
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in value)
+    return kind is dict and all(type(key) is str and _is_plain(member, depth + 1) for key, member in value.items())
+
+
+_SHORT_SIZE = 32
+_SHORT_HEADS = tuple(bytes([0xA0 | size]) for size in range(_SHORT_SIZE))
+
+
+def pack_text(text: str | None) -> bytes:
+    """Return a text, or nil, in msgpack."""
+    if text is None:
+        return b"\xc0"
+    data = text.encode("utf-8", "surrogatepass")
+    size = len(data)
+    return (_SHORT_HEADS[size] if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4)) + data
+
+
+def unpack_text(item: bytes) -> str | None:
+    """Return the text of `pack_text`."""
+    if item == b"\xc0":
+        return None
+    return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
+
+
+def pack_bytes(data: bytes) -> bytes:
+    """Return bytes in msgpack."""
+    return b"\xc6" + len(data).to_bytes(4, "big") + data
+
+
+def _none() -> tuple[bytes, tuple[str, bytes]]:
+    kind, data = JsonPlusSerializer().dumps_typed(None)
+    return cbor.encode(Serialised(kind, data)), (kind, pack_bytes(data))
+
+
+_NONE_ITEM, NONE_WRITE = _none()
+"""What LangGraph's serialiser makes of None: as an item, and as form and data of a task's write."""
+
+
+def unpack_bytes(item: bytes) -> bytes:
+    """Return the bytes of `pack_bytes`."""
+    return item[5:]

@@ -1,0 +1,239 @@
+"""Copies of what was decoded, as good as decoded anew, for checkpoints that share most: listed together, or in turn.
+
+A copy has nothing in common with its original that can be changed. Only lists with messages of LangChain's own classes
+are worth it, and safe: what a user's class does when it is made (validators, defaults, registries), and which class its
+name means by then, cannot be known; such a value is decoded each time, and so is what lies deep or in many pieces.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache, partial
+from operator import call
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from langchain_core.messages import BaseMessage
+from pydantic import BaseModel
+
+from statelog.adapters.langgraph.values.unchanged import is_plain_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from statelog.adapters.langgraph.values.codec import Codec, Joined, Read
+
+Maker = Any
+"""A function without arguments that returns a copy."""
+
+_IMMUTABLE = frozenset([str, bytes, int, bool, float, type(None), datetime, date, timedelta, UUID, Decimal])
+_BASE: Any = BaseModel
+_set = object.__setattr__
+_make = object.__new__
+_set_fields: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_set_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
+_set_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
+
+_DEPTH_MAX = 32
+_PIECES_MAX = 16
+"""A value of more pieces, dicts, lists and models that are not empty, is decoded as fast as it is copied."""
+
+
+class Making:
+    """Makes functions that return copies of values that nobody changes.
+
+    Attributes:
+        pieces: how many dicts, lists and models these copy one by one.
+
+    """
+
+    def __init__(self, pieces_max: int) -> None:
+        self.pieces = 0
+        self._pieces_max = pieces_max
+
+    def maker(self, value: Any, depth: int = 0) -> Callable[[], Any] | None:
+        """Return such a function; None if it cannot be known to do, or is not worth it."""
+        kind: Any = type(value)
+        if kind in _IMMUTABLE:
+            return partial(_same, value)
+        self.pieces += 1
+        if depth > _DEPTH_MAX or self.pieces > self._pieces_max:
+            return None
+        if kind is dict:
+            return self._dict_maker(value, depth)
+        if kind is list:
+            return self._list_maker(value, depth)
+        if _is_copied(kind) and value.__pydantic_private__ is None:
+            return self._model_maker(value, depth)
+        return None
+
+    def _parts(self, members: Iterable[tuple[Any, Any]], depth: int) -> list[tuple[Any, Callable[[], Any]]] | None:
+        """Return makers of those members that can be changed, by key or position; None if one cannot be copied."""
+        found = []
+        for key, member in members:
+            if type(member) not in _IMMUTABLE:
+                made = self.maker(member, depth + 1)
+                if made is None:
+                    return None
+                found.append((key, made))
+        return found
+
+    def _dict_maker(self, value: dict[Any, Any], depth: int) -> Callable[[], Any] | None:
+        if not value:
+            self.pieces -= 1
+            return dict
+        parts = self._parts(value.items(), depth) if all(type(key) in _IMMUTABLE for key in value) else None
+        if parts is None:
+            return None
+        return partial(_copy_with, value, parts) if parts else value.copy
+
+    def _list_maker(self, value: list[Any], depth: int) -> Callable[[], Any] | None:
+        if not value:
+            self.pieces -= 1
+            return list
+        parts = self._parts(enumerate(value), depth)
+        if parts is None:
+            return None
+        return partial(_copy_with, value, parts) if parts else value.copy
+
+    def _model_maker(self, value: Any, depth: int) -> Callable[[], Any] | None:
+        held = value.__dict__
+        parts = self._parts(held.items(), depth)
+        extra = value.__pydantic_extra__
+        more = _nothing if extra is None else self._dict_maker(extra, depth)
+        if parts is None or more is None:
+            return None
+        return partial(_copy_model, type(value), held.copy, parts, value.__pydantic_fields_set__.copy, more)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _copy_with(value: Any, parts: Sequence[tuple[Any, Callable[[], Any]]]) -> Any:
+    copied = value.copy()
+    for key, make in parts:
+        copied[key] = make()
+    return copied
+
+
+def _nothing() -> None:
+    return None
+
+
+def _copy_model(kind: type, held: Maker, parts: Sequence[tuple[Any, Maker]], fields: Maker, extra: Maker) -> Any:
+    made: Any = _make(kind)
+    copied = held()
+    for key, make in parts:
+        copied[key] = make()
+    _set(made, "__dict__", copied)
+    _set_fields(made, fields())
+    _set_extra(made, extra())
+    _set_private(made, None)
+    return made
+
+
+@lru_cache(maxsize=64)
+def _is_copied(kind: Any) -> bool:
+    return (
+        issubclass(kind, BaseMessage)
+        and kind.__module__.startswith("langchain_core.messages.")
+        and is_plain_model(kind)
+        and kind.__new__ is object.__new__
+        and kind.model_post_init is _BASE.model_post_init
+    )
+
+
+_NEVER: Any = object()
+_ONCE: Any = object()
+_VALUE_SIZE_BYTES = 512
+"""What a value takes beyond its bytes; and what a piece of it does."""
+
+
+class Decoded:
+    """What one reading after another decodes, each by the serialiser of its time."""
+
+    def __init__(self) -> None:
+        self._last: DecodedBy | None = None
+
+    def by(self, codec: Codec) -> DecodedBy:
+        """Return what was decoded by a serialiser that would decode as this one does."""
+        last = self._last
+        if last is None or not last.holds_for(codec):
+            last = self._last = DecodedBy(codec)
+        return last
+
+
+class DecodedBy:
+    """What is decoded a second time is kept, and copied from then on. For several OS threads.
+
+    Args:
+        codec: what decodes.
+        size_bytes_max: of what is kept, roughly; all of it is forgotten when there is more.
+
+    """
+
+    def __init__(self, codec: Codec, size_bytes_max: int = 16 * 1024 * 1024) -> None:
+        self.codec = codec
+        self._of = _what_decodes(codec)
+        self._size_bytes_max = size_bytes_max
+        self._size = 0
+        self._makers: dict[bytes, Any] = {}
+
+    def holds_for(self, codec: Codec) -> bool:
+        """Whether that would decode as what has decoded this."""
+        serde, modules, hook = _what_decodes(codec)
+        its_serde, its_modules, its_hook = self._of
+        return serde is its_serde and modules is its_modules and hook is its_hook
+
+    def expect(self, reads: Iterable[Read]) -> None:
+        """Say what will be decoded next: what occurs in it twice is kept at once."""
+        seen: set[bytes] = set()
+        for read in reads:
+            if isinstance(read, list):
+                for part in read:
+                    if part.data in seen and part.data not in self._makers:
+                        self._note(part)
+                    seen.add(part.data)
+
+    def items(self, part: Joined) -> list[Any]:
+        """Return the values of a part, for the caller to do with what he likes."""
+        found = self._makers.get(part.data, _NEVER)
+        if type(found) is list:
+            return [*map(call, found)]
+        values = self.codec.decode_items(part)
+        if found is _NEVER:
+            self._note(part)
+        elif found is _ONCE:
+            makers = self._keep(part, values)
+            if makers is not None:
+                return [*map(call, makers)]
+        return values
+
+    def _note(self, part: Joined) -> None:
+        """Remember that it was decoded, or is about to be."""
+        self._take(len(part.data) + _VALUE_SIZE_BYTES * part.number)
+        self._makers[part.data] = _ONCE
+
+    def _keep(self, part: Joined, values: Sequence[Any]) -> list[Callable[[], Any]] | None:
+        """Return makers of values that are nobody else's from now on, and remember them; None if one has none."""
+        making = Making(_PIECES_MAX * len(values))
+        is_worth_it = any(isinstance(value, BaseMessage) for value in values)
+        made = [making.maker(value) for value in values] if is_worth_it else [None]
+        makers = None if None in made else [make for make in made if make is not None]
+        if makers is not None:
+            self._take(_VALUE_SIZE_BYTES * making.pieces)
+        self._makers[part.data] = makers
+        return makers
+
+    def _take(self, size_bytes: int) -> None:
+        self._size += size_bytes
+        if self._size > self._size_bytes_max:
+            self._makers.clear()
+            self._size = size_bytes
+
+
+def _what_decodes(codec: Codec) -> tuple[object, object, object]:
+    serde = codec.serde
+    return serde, getattr(serde, "_allowed_msgpack_modules", None), getattr(serde, "_unpack_ext_hook", None)

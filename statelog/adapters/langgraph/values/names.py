@@ -1,0 +1,265 @@
+"""What LangGraph's names are called in a store: injective, of bounded length, the same where they can be.
+
+| LangGraph | statelog |
+|---|---|
+| thread | thread of that id |
+| checkpoint of the root namespace | checkpoint of that id |
+| checkpoint of another | `namespace/id` |
+| namespace | branch `main`; `ns:` and the namespace |
+| checkpoint beside another of the same parent | branch of the namespace, `@`, checkpoint |
+| channel | channel of that name |
+| pending writes | branch `writes`, one channel for tasks that end together, one each for an error, interrupt, resume |
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_base64
+from collections.abc import Collection
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.errors import UsageError
+from statelog.kernels.objects import spell_digest, uuid_time
+from statelog.limits import NAME_SIZE_BYTES_MAX
+from statelog.store.writes import check_thread_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from langchain_core.runnables import RunnableConfig
+
+CHECKPOINT_CHANNEL = "langgraph:checkpoint"
+"""The channel with what LangGraph keeps of a checkpoint besides values."""
+
+METADATA_CHANNEL = "langgraph:metadata"
+"""The channel with metadata too large for a checkpoint's."""
+
+STORE_THREAD_ID = "langgraph:store"
+"""The thread with the items of `StatelogStore`."""
+
+CACHE_THREAD_ID = "langgraph:cache"
+"""The thread with the entries of `StatelogCache`."""
+
+_KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
+
+WRITES_BRANCH = "writes"
+_OURS = "langgraph:"
+_PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
+_DIGITS = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
+)
+"""Those of base 64 that stand in the order of ASCII, all behind `+`."""
+
+_DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
+"""As many bytes as make so many digits."""
+
+_TIME_WIDTH = 8
+"""Digits: of an id that LangGraph makes, a UUID of version 6, the time to 0.4 ms."""
+
+_PLACE_WIDTH, _TASK_WIDTH = 8, 11
+"""Digits of a checkpoint's digest, beside its time, and of a task's."""
+
+_INDEX_WIDTH = 3
+_INDEX_MIN = -(1 << 17)
+_INDEX_OF_GROUPS = 1
+"""Of no task: tasks have that of their writes, 0, and negative ones."""
+
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
+class Place(NamedTuple):
+    """A checkpoint as a config names it; `id` is empty for the latest."""
+
+    thread_id: str
+    namespace: str
+    id: str
+
+
+def place_of(config: Any) -> Place:
+    """Return what a config names.
+
+    Raises:
+        UsageError: it names no thread, or one of those kept for items and the cache; or something else than text.
+
+    """
+    configurable: Any = config.get("configurable") if hasattr(config, "get") else None
+    thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
+    if thread_id is None:
+        message = "a config for a checkpointer has configurable.thread_id"
+        raise UsageError(message, argument="thread_id", value=None)
+    namespace = configurable.get("checkpoint_ns") or ""
+    id = configurable.get("checkpoint_id") or ""
+    if not type(thread_id) is type(namespace) is type(id) is str or thread_id in _KEPT_THREADS:
+        thread_id = thread_id_of(thread_id)
+        for argument, value in (("checkpoint_ns", namespace), ("checkpoint_id", id)):
+            if not isinstance(value, str):
+                message = f"configurable.{argument} is a text, not {value!r}"
+                raise UsageError(message, argument=argument, value=value)
+    return _new(Place, (thread_id, namespace, id))
+
+
+def thread_id_of(thread_id: Any) -> str:
+    """Return the id a thread has in the store.
+
+    Raises:
+        UsageError: it is one of those kept for items and the cache, or nothing that names a thread. LimitError: it is
+            too long.
+
+    """
+    if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
+        message = f"a thread_id is a text, or what has one that names it, not {thread_id!r}"
+        raise UsageError(message, argument="thread_id", value=thread_id)
+    if thread_id in _KEPT_THREADS:
+        message = f"thread_id {thread_id!r} is kept for StatelogStore and StatelogCache"
+        raise UsageError(message, argument="thread_id", value=thread_id)
+    text = str(thread_id)
+    check_thread_id(text)
+    return text
+
+
+def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:
+    """Return the config that names a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": place.thread_id if thread_id is None else thread_id,
+            "checkpoint_ns": place.namespace,
+            "checkpoint_id": place.id,
+        }
+    }
+
+
+_PERSON = b"stlg-langgraph\0\0"
+
+
+def _hash(parts: Sequence[str], size: int) -> Any:
+    data = b""
+    for part in parts:
+        data += len(part).to_bytes(4) + part.encode("utf-8", "surrogatepass")
+    return blake2b(data, digest_size=size, person=_PERSON)
+
+
+def _digest(*parts: str) -> str:
+    digest: str = _hash(parts, 16).hexdigest()
+    return digest
+
+
+def checkpoint_name(namespace: str, id: str) -> str:
+    """Return the id a checkpoint has in the store."""
+    if _PLAIN.fullmatch(id) and (not namespace or _PLAIN.fullmatch(namespace)):
+        return f"{namespace}/{id}" if namespace else id
+    return f"#{_digest(namespace, id)}"
+
+
+@lru_cache(maxsize=256)
+def line_name(namespace: str) -> str:
+    """Return the branch of a namespace."""
+    if not namespace:
+        return "main"
+    return f"ns:{namespace}" if _PLAIN.fullmatch(namespace) else f"ns:#{_digest(namespace)}"
+
+
+def fork_name(namespace: str, id: str) -> str:
+    """Return the branch that begins with a checkpoint whose parent has a successor already."""
+    return f"{line_name(namespace)}@{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
+
+
+def is_of_line(branch: str, line: str) -> bool:
+    """Whether a branch is a namespace's, or a fork in it."""
+    return branch == line or branch.startswith(f"{line}@")
+
+
+store_names: dict[str, str] = {}
+"""Of some channels, what `channel_name` returns."""
+
+_CHANNELS_MAX = 1024
+
+
+def channel_name(channel: str) -> str:
+    """Return the channel in the store."""
+    name = store_names.get(channel)
+    if name is None:
+        name = _channel_name(channel)
+        if len(store_names) >= _CHANNELS_MAX:
+            store_names.clear()
+        store_names[str(channel)] = name
+    return name
+
+
+def _channel_name(channel: str) -> str:
+    try:
+        size = len(channel.encode())
+    except UnicodeEncodeError:
+        size = 0
+    is_itself = 0 < size <= NAME_SIZE_BYTES_MAX and not channel.startswith(_OURS)
+    return str(channel) if is_itself else f"{_OURS}#{_digest(channel)}"
+
+
+# --- pending writes: names of one length, so that those of a checkpoint stand together, and short: the names of the
+# latest are written again with every commit of one ------------------------------------------------
+
+
+def writes_prefix(place: Place) -> str:
+    """Return what the names of a checkpoint's pending writes begin with: later checkpoints mostly come behind."""
+    return checkpoint_prefix(place.namespace, place.id)
+
+
+def checkpoint_prefix(namespace: str, id: str) -> str:
+    """Return `writes_prefix` of a checkpoint of any thread."""
+    digits = _spell_with_digest(uuid_time(id) + b"\0", namespace, id)
+    return digits[:_TIME_WIDTH] + digits[_TIME_WIDTH + 1 : _TIME_WIDTH + 1 + _PLACE_WIDTH]
+
+
+def write_name(prefix: str, task_id: str, index: int) -> str:
+    """Return the channel of a write that LangGraph gives a negative number; of a task's writes (0), as it once was."""
+    return f"{prefix}/{_short_digest(task_id)}{_index_digits(index)}"
+
+
+def group_name(prefix: str, time_us: int) -> str:
+    """Return the channel of what tasks have written that were committed together: it comes behind earlier ones."""
+    return f"{prefix}/{_spell(time_us.to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _TASK_WIDTH :]}{_END_OF_GROUPS}"
+
+
+def _short_digest(*parts: str) -> str:
+    """Return 64 bits, of ASCII that sorts behind `+`."""
+    return _spell_with_digest(b"\0", *parts)[_DIGITS_MAX - _TASK_WIDTH :]
+
+
+@lru_cache(maxsize=256)
+def _index_digits(index: int) -> str:
+    return _spell((index - _INDEX_MIN).to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _INDEX_WIDTH :]
+
+
+def _spell_with_digest(head: bytes, *parts: str) -> str:
+    """Return a number and 64 bits of a digest in digits."""
+    return spell_digest(_PERSON, head, parts) or _spell(head + _hash(parts, 8).digest())
+
+
+def _spell(number: bytes) -> str:
+    """Return a number, bytes in threes, in digits: four of every three."""
+    return b2a_base64(number, newline=False).translate(_DIGITS).decode()
+
+
+_END_OF_GROUPS = _index_digits(_INDEX_OF_GROUPS)
+
+
+def writes_range(prefix: str) -> tuple[str, str]:
+    """Return the first name a write of a checkpoint could have, and one behind the last."""
+    width = _TASK_WIDTH + _INDEX_WIDTH
+    return f"{prefix}/{'+' * width}", f"{prefix}0{'+' * width}"
+
+
+PREFIX_WIDTH = _TIME_WIDTH + _PLACE_WIDTH
+"""Digits of `checkpoint_prefix`."""
+
+LEAST_WRITE_NAME = writes_range("+" * PREFIX_WIDTH)[0]
+"""Names of what is hidden stand before it, for they are shorter."""
+
+
+def hidden_name(prefix: str) -> str:
+    """Return the channel that says that a checkpoint was removed."""
+    return f"{prefix}-"

@@ -1,0 +1,1 @@
+"""What keeps a log well: verify, rebuild, retention, vacuum, compaction."""

@@ -1,0 +1,62 @@
+"""Compaction of a store: a new file in key order, without free pages, and without what no version reaches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statelog.format.record import decode_record
+from statelog.log.care.sweep import sweep_store
+from statelog.storage.file.compaction import compact_file, exclusively
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What a compaction did: sizes of the file, and what was copied."""
+
+    size_before_bytes: int
+    size_after_bytes: int
+    records: int
+    index_entries: int
+    vacuumed_nodes: int
+    """Nodes that no version reached any more."""
+    duration_s: float
+
+
+def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+    """Put the store into a new file; see `Store.compact`."""
+    started_s = time.perf_counter()
+    looked_at = 0
+
+    def advance(done: int, whole: int) -> None:
+        nonlocal looked_at
+        looked_at = whole
+        if progress is not None:
+            progress(done, whole)
+
+    def advance_further(done: int, whole: int) -> None:
+        if progress is not None:
+            progress(looked_at + done, looked_at + whole)
+
+    with exclusively(engine.environment):
+        swept = sweep_store(engine, progress=advance)
+        compacted = compact_file(engine.environment, check_record=_check_record, progress=advance_further)
+    return CompactionReport(
+        compacted.size_before_bytes,
+        compacted.size_after_bytes,
+        compacted.records,
+        compacted.index_entries,
+        swept.vacuumed_nodes,
+        time.perf_counter() - started_s,
+    )
+
+
+def _check_record(lsn: int, data: bytes | memoryview) -> None:
+    """Refuse to carry a damaged record into the new file: the old one is better evidence."""
+    decode_record(data, lsn)

@@ -1,0 +1,123 @@
+"""Derive the index from the log again, byte for byte what commits made of it (L4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, Record, decode_record
+from statelog.log.events import ThreadEvent, decode_event
+from statelog.log.index import apply_borrowed, apply_event, apply_nodes, enter_redacted, node_facts, redacted_state
+from statelog.log.view import View, missing, ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from statelog.log.engine import Engine
+    from statelog.log.events import Event
+    from statelog.log.index import IndexWriter, NodeFacts
+    from statelog.log.view import Transaction
+    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.file.reading import ReadTransaction
+
+
+class DerivedIndex:
+    """An index made anew in memory, over the log of a transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self.payloads: dict[bytes, bytes] = {}
+        self.view = View(self)
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return a payload."""
+        return self.payloads.get(key)
+
+    def put_index(self, key: bytes, payload: bytes) -> None:
+        """Put a payload."""
+        self.payloads[key] = payload
+
+    def delete_index(self, key: bytes) -> None:
+        """Delete a key."""
+        self.payloads.pop(key, None)
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return a record."""
+        return self._transaction.get_log(lsn)
+
+    def last_lsn(self) -> int:
+        """Return the last LSN."""
+        return self._transaction.last_lsn()
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return the greatest key with a prefix."""
+        return max(self.scan_index(prefix), default=None)
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, from a key on, ascending or descending."""
+        found = {key: payload for key, payload in self.payloads.items() if key.startswith(prefix)}
+        yield from ordered(found, start, reverse=reverse)
+
+
+def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | None = None) -> DerivedIndex:
+    """Return the index that follows from the log, of which one record at a time is held."""
+    index = DerivedIndex(transaction)
+    last = transaction.last_lsn()
+    for lsn in range(1, last + 1):
+        data = transaction.get_log(lsn)
+        if data is None:
+            raise missing("record", lsn)
+        record = decode_record(data, lsn)
+        event = None if record.flags & FLAG_REDACTED else decode_event(record)
+        facts = node_facts(data)
+        transaction.give_back(data)
+        apply_record(index, record, event, facts)
+        if progress is not None and lsn % 256 == 0:
+            progress(lsn, last)
+    if progress is not None:
+        progress(last, last)
+    return index
+
+
+def apply_record(index: IndexWriter, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
+    """Bring an index up to date with one record. Of a redacted one, without event, only shared nodes are left.
+
+    Args:
+        index: the index.
+        record: the record.
+        event: what it says; None if it was redacted.
+        facts: of its nodes; where it was not redacted, those that are widely shared will do.
+
+    """
+    if event is None:
+        redacted = record.redacted()
+        apply_nodes(index, record.lsn, redacted.thread, facts)
+        apply_borrowed(index, redacted.borrowed)
+        is_vacuumed = bool(record.flags & FLAG_VACUUMED)
+        holds_nodes = any(size for _type, _digest, size, _first in facts)
+        state = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
+        enter_redacted(index, redacted.thread, {record.lsn: state})
+        return
+    thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
+    apply_nodes(index, record.lsn, thread, facts)
+    apply_event(index, event, record.lsn)
+
+
+def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = None) -> int:
+    """Replace the index by the derived one, in one transaction; return the records read.
+
+    Raises:
+        CorruptionError: a record is damaged; the index stays as it was.
+
+    """
+
+    def work(transaction: WriteTransaction) -> int:
+        derived = derive(transaction, progress).payloads
+        # An index that cannot be read is what a rebuild is for: keys only, no seals.
+        for key in transaction.index_keys():
+            if key not in derived:
+                transaction.delete_index(key)
+        for key, payload in sorted(derived.items()):
+            transaction.put_index(key, payload)
+        return transaction.last_lsn()
+
+    return engine.write_raw(work)

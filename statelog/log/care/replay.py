@@ -1,0 +1,97 @@
+"""Records of a journal, put back into the log with what follows from them for the index (L4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.format.record import (
+    FLAG_REDACTED,
+    FLAG_VACUUMED,
+    Record,
+    chain_digest,
+    contents_digest,
+    decode_record,
+    part_digest,
+    record_contents_digest,
+)
+from statelog.log.batch import LogEnd, read_log_end
+from statelog.log.care.rebuild import apply_record
+from statelog.log.events import decode_event
+from statelog.log.index import node_facts
+from statelog.log.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from statelog.storage.commit.transaction import WriteTransaction
+
+
+class _Applied:
+    """The index of a write transaction, as `apply_record` changes it."""
+
+    def __init__(self, transaction: WriteTransaction) -> None:
+        self._transaction = transaction
+        self.get_index = transaction.get_index
+        self.put_index = transaction.put_index
+        self.delete_index = transaction.delete_index
+        self.get_log = transaction.get_log
+        self.last_lsn = transaction.last_lsn
+        self.last_index = transaction.last_index
+        self.view = View(self)
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what is there now: what is found may be changed on the way."""
+        return iter(list(self._transaction.scan_index(prefix, start=start, reverse=reverse)))
+
+
+class Replay:
+    """Puts the groups of a journal back, one after the other, for one opening of a store."""
+
+    def __init__(self) -> None:
+        self._transaction: WriteTransaction | None = None
+        self._index: _Applied
+        self._end: LogEnd
+
+    def __call__(self, transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
+        """Append records, from `lsn` on, and bring the index up to date.
+
+        Returns:
+            False if they do not continue the log's chain (L3): they were never acknowledged. Nothing was written then.
+
+        Raises:
+            CorruptionError: a record's checksum does not hold, or what it says is not possible.
+
+        """
+        if transaction is not self._transaction:
+            self._transaction, self._index, self._end = transaction, _Applied(transaction), read_log_end(transaction)
+        end = self._end
+        read = []
+        for number, data in enumerate(records, lsn):
+            record = decode_record(data, number)
+            if number != end.lsn + 1 or record.previous_chain not in (b"", end.chain) or record.time_us <= end.time_us:
+                return False
+            rows = {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data)
+            contents = _contents_digest(data, record, rows)
+            chain = chain_digest(record.type, record.flags, number, record.time_us, end.chain, contents)
+            end = LogEnd(number, chain, record.time_us)
+            read.append((data, record, rows))
+        for data, record, rows in read:
+            transaction.put_log(record.lsn, data)
+            if record.flags & FLAG_REDACTED:
+                apply_record(self._index, record, None, node_facts(data))
+            else:
+                facts = [
+                    (type_, digest, size, data[at] if size else 0) for type_, digest, at, size, _total in rows.values()
+                ]
+                apply_record(self._index, record, decode_event(record), facts)
+        self._end = end
+        return True
+
+
+def _contents_digest(data: bytes, record: Record, rows: Mapping[int, tuple[int, bytes, int, int, int]]) -> bytes:
+    """As `record_contents_digest`, of a record whose nodes were found already."""
+    if record.flags & FLAG_REDACTED:
+        return record_contents_digest(data, record)
+    identities = b"".join([bytes((type_,)) + digest for type_, digest, _at, _size, _total in rows.values()])
+    return contents_digest(part_digest(record.body), identities)

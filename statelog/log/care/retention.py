@@ -1,0 +1,459 @@
+"""Let old versions go: redact their events, and vacuum nodes that no version reaches any more.
+
+In transactions of bounded size, while others keep committing, each version that a policy does not
+keep is *expired*: its entry leaves the index, its record is redacted, and those nodes go out of the record that no
+kept version reaches. What kept versions reach is *marked* beforehand, outside any lock; in the transaction the
+marks are brought up to date with what was committed since, so that nothing a version refers to is
+taken (invariant V1), also if all of this is cut short anywhere. Records that are redacted and hold nodes still (key
+`r`) are looked at again at the end.
+
+A policy that is applied as a thread commits expires the oldest versions first: it takes nodes only if no version is
+left behind that it does not keep. It marks what it keeps once, and then only what is new. A node that dies later
+stays marked, and is taken when all is marked anew, which is seldom.
+
+Nodes that another thread borrows, and what is below them, are kept here, and so are all of the records that a copy of
+the thread may lead to (V2); see `sweep.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog import kernels
+from statelog.errors import ExpiredError, StorageError, StoreFullError
+from statelog.format import keys
+from statelog.format.record import FLAG_REDACTED
+from statelog.log.care.mark import Marks
+from statelog.log.care.pages import without_versions
+from statelog.log.care.vacuum import (
+    RECORDS_PER_TRANSACTION_MAX,
+    EveryNode,
+    RetentionReport,
+    Rewritable,
+    fits_transaction,
+    rewrite,
+    write_in_portions,
+)
+from statelog.log.index import redacted_records
+from statelog.log.view import View
+from statelog.tree.node import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from statelog.log.care.mark import NodeRef
+    from statelog.log.care.vacuum import Alive
+    from statelog.log.engine import Engine
+    from statelog.storage.commit.transaction import WriteTransaction
+
+POLICY_STEP_VERSIONS = 64
+"""A policy is applied at every so manieth version: up to so many more than it says may be there."""
+
+SWEEP_VERSIONS_MIN = 512
+"""A policy marks all anew at most that often."""
+
+MARKS_MAX = 500_000
+"""Nodes that the policies of one process remember to be kept, 90 bytes each; one thread may have more."""
+
+_MARK_TRIES_MAX = 5
+_POLICY_TRANSACTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What to keep of each branch: a version goes when no rule keeps it.
+
+    Attributes:
+        keep_last: so many of the last versions of each branch.
+        max_age_s: versions younger than this.
+        keep_tags: also tagged ones. Heads and the versions branches leave at are always kept.
+        only: LSNs of versions: all others are kept. For once: no record of a policy says it.
+
+    """
+
+    keep_last: int | None = None
+    max_age_s: int | None = None
+    keep_tags: bool = True
+    only: frozenset[int] | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what a policy record says."""
+        return {"keep_last": self.keep_last, "max_age_s": self.max_age_s, "keep_tags": self.keep_tags}
+
+
+class _Lent(NamedTuple):
+    """Keeps what is marked, and every node of the records that a copy of the thread may lead to (V2)."""
+
+    marks: Alive
+    below_lsn: int
+
+    def is_alive(self, lsn: int, number: int) -> bool:
+        return lsn < self.below_lsn or self.marks.is_alive(lsn, number)
+
+
+_EVERYTHING = Policy(max_age_s=1 << 40)
+"""Keeps all versions that are there."""
+
+
+class _Version(NamedTuple):
+    branch: int
+    version: int
+    lsn: int
+
+
+class Collector:
+    """The nodes that the versions of one thread reach, of all those that a policy keeps."""
+
+    def __init__(self, engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> None:
+        self._engine = engine
+        self._thread = thread
+        self.policy = policy
+        self._pinned = pinned
+        self._marks = Marks(engine.read_node)
+        self._seen = 0
+        """LSN up to which versions are marked."""
+        self._late_lsn: int | None = None
+        """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
+        self._branches = 0
+        self._pins: frozenset[int] = frozenset()
+        self._keeps_made: tuple[int, Policy, _Keeps] | None = None
+        """What is kept when a certain record is the store's last."""
+
+    @property
+    def marked(self) -> int:
+        """Number of nodes that are known to be kept."""
+        return len(self._marks)
+
+    def start(self) -> None:
+        """Mark what is kept, outside any lock."""
+        for attempt in range(_MARK_TRIES_MAX):
+            with self._engine.read() as view:
+                refs = list(self._new_roots(view))
+            try:
+                self._marks.mark(refs)
+            except ExpiredError:  # another process expired one of them in between
+                if attempt == _MARK_TRIES_MAX - 1:
+                    raise
+                self._marks = Marks(self._engine.read_node)
+                self._seen = 0
+            else:
+                return
+
+    def _keeps(self, view: View) -> _Keeps:
+        """Return what is kept now.
+
+        It follows from what was committed, and from the time: while nothing is, a version that was kept stays so.
+        """
+        lsn = view.transaction.last_lsn()
+        made = self._keeps_made
+        if made is None or made[0] != lsn or made[1] is not self.policy:
+            made = self._keeps_made = (lsn, self.policy, _Keeps(view, self._thread, self.policy, self._pinned))
+        return made[2]
+
+    def _new_roots(self, view: View) -> Iterator[NodeRef]:
+        """Yield what is to be marked besides what was: of later versions, and of those that are kept only now."""
+        keeps = self._keeps(view)
+        yield from _borrowed_nodes(view, self._thread)
+        if self._seen == view.transaction.last_lsn():
+            return
+        # A branch keeps versions behind the one it leaves at: then all are looked at again.
+        after = self._seen if len(keeps.branches) == self._branches else 0
+        for row in keeps.branches:
+            for version, entry in view.entries_after(self._thread, row.number, after):
+                is_late = self._late_lsn is not None and entry.lsn > self._late_lsn
+                if is_late or keeps(_Version(row.number, version, entry.lsn), entry.time_us):
+                    yield _root(view, entry.lsn)
+        for lsn in keeps.pins - self._pins:
+            if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
+                yield _root(view, lsn)
+        self._seen = view.transaction.last_lsn()
+        self._branches = len(keeps.branches)
+        self._pins = frozenset(keeps.pins)
+
+    def catch_up(self, transaction: WriteTransaction) -> Alive:
+        """Mark what is new, under the lock (V1); return what is kept."""
+        view = View(transaction)
+        marks = self._marks.read_by(self._engine.reader_in(transaction))
+        marks.mark(self._new_roots(view))
+        return _Lent(self._marks, view.lent_below(self._thread))
+
+    def expire(self) -> bool:
+        """Expire versions, and vacuum their records; return whether none is left that the policy does not keep."""
+
+        def work(transaction: WriteTransaction) -> bool:
+            if not View(transaction).is_alive(self._thread):
+                return True
+            marks = self.catch_up(transaction)
+            gone, is_done = _expirable(transaction, self._thread, self.policy, ())
+            # A version that is left, though the policy does not keep it, reaches nodes that are not marked.
+            _expire(transaction, self._thread, gone, marks if is_done else EveryNode())
+            return is_done
+
+        return any(self._engine.write_raw(work) for _ in range(_POLICY_TRANSACTIONS))
+
+    def expire_all(self) -> RetentionReport:
+        """Expire every version that the policy does not keep, and vacuum its record, the last one first.
+
+        Refs lead to earlier records, so a version that is still to expire reaches nothing in those that have
+        expired before it, wherever this is cut short (T5). And each transaction frees what it can, as a store that
+        is full needs it: to rewrite all records with their nodes first would take more than is kept back.
+
+        A version committed since the marking began stays, also if the policy has let go of it by now (V1).
+        """
+        self._late_lsn = late_lsn = self._seen
+        with self._engine.read() as view:
+            let_go = _let_go(view, self._thread, self.policy, self._pinned)
+            gone = sorted((version for version in let_go if version.lsn <= late_lsn), key=_lsn, reverse=True)
+        report = RetentionReport()
+        at = 0
+        while at < len(gone):
+            begin = at
+
+            def work(transaction: WriteTransaction, begin: int = begin) -> tuple[int, RetentionReport]:
+                view = View(transaction)
+                if not view.is_alive(self._thread):
+                    return len(gone), RetentionReport()
+                some = [version.lsn for version in gone[begin : begin + RECORDS_PER_TRANSACTION_MAX]]
+                fits = fits_transaction(transaction, some, transaction.rewrite_size_bytes_max)
+                end = begin + sum(1 for _lsn in fits)
+                marks = self.catch_up(transaction)
+                still = list(self._still_to_go(view, gone[begin:end]))
+                return end, _expire(transaction, self._thread, still, marks)
+
+            at, step = self._engine.write_raw(work)
+            report.add(step)
+        return report
+
+    def _still_to_go(self, view: View, versions: Sequence[_Version]) -> Iterator[_Version]:
+        """Yield those of some versions that nobody has expired, tagged or forked from meanwhile."""
+        keeps = self._keeps(view)
+        for version in versions:
+            entry = view.entry(self._thread, version.branch, version.version)
+            if entry is not None and entry.lsn == version.lsn and not keeps(version, entry.time_us):
+                yield version
+
+    def sweep(self) -> RetentionReport:
+        """Vacuum all redacted records. The policy must keep all versions that are there.
+
+        From the end: refs lead to earlier records, so what is cut short leaves nodes without parents, and not
+        parents without nodes (T5).
+        """
+        with self._engine.read() as view:
+            records = [Rewritable(lsn, self._thread) for lsn in reversed(redacted_records(view, self._thread))]
+
+        def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
+            if not View(transaction).is_alive(self._thread):
+                return RetentionReport()
+            return rewrite(transaction, some, self.catch_up(transaction))
+
+        report = RetentionReport()
+        for _count, step in write_in_portions(self._engine, records, write):
+            report.add(step)
+        return report
+
+
+def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
+    """Apply a policy to a thread at once; `pinned` are LSNs of checkpoints to keep besides."""
+    report = RetentionReport(threads=1)
+    collector = Collector(engine, thread, policy, pinned)
+    collector.start()
+    report.add(collector.expire_all())
+    _collector, swept = _sweep_thread(engine, thread)
+    report.add(swept)
+    return report
+
+
+def apply_policy(engine: Engine, thread: int, version: int) -> None:
+    """Apply a thread's policy after the commit of a version, if it has one and the turn has come.
+
+    All is marked anew, and the records that hold nodes are looked at again, at every so manieth version: about as
+    many as there are such records, so that each commit bears the cost of one or two. When that is follows from the
+    version and the file alone: processes may come and go.
+    """
+    if (version + 1) % POLICY_STEP_VERSIONS or engine.is_unruled(thread):
+        return
+    with engine.read() as view:
+        fields = view.thread(thread).policy if view.is_alive(thread) else {}
+        is_due = bool(fields) and not (version + 1) % SWEEP_VERSIONS_MIN
+        is_due = is_due and not (version + 1) % _sweep_period(len(redacted_records(view, thread)))
+    collector = engine.collectors.pop(thread, None)
+    if not fields:
+        engine.learn_policy(thread)
+        return
+    policy = Policy(**fields)
+    if collector is None or collector.policy != policy:
+        collector = Collector(engine, thread, policy)
+        collector.start()
+    if not collector.expire():
+        return  # its marks are not those of all versions that are left
+    if is_due:
+        collector, _report = _sweep_thread(engine, thread)
+        collector.policy = policy
+    engine.collectors[thread] = collector
+    _forget_longest_unused(engine.collectors)
+
+
+def _sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
+    collector = Collector(engine, thread, _EVERYTHING)
+    collector.start()
+    return collector, collector.sweep()
+
+
+def _sweep_period(held: int) -> int:
+    """Return after how many versions to sweep: a power of two, so that every longer period is a multiple of it."""
+    return max(SWEEP_VERSIONS_MIN, (1 << held.bit_length()) >> 1)
+
+
+def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
+    """Bound what is remembered; who was forgotten marks anew at the next turn."""
+    marked = sum(collector.marked for collector in collectors.values())
+    while marked > MARKS_MAX and len(collectors) > 1:
+        marked -= collectors.pop(next(iter(collectors))).marked
+
+
+def _lsn(version: _Version) -> int:
+    return version.lsn
+
+
+def _root(view: View, lsn: int) -> NodeRef:
+    event = view.checkpoint(lsn)
+    return ROOT, event.root_digest, event.root_lsn, event.root_node
+
+
+# --- what a policy keeps ------------------------------------------------------------
+
+
+class _Keeps:
+    """Whether a policy keeps a version of a thread."""
+
+    def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
+        self.branches = list(view.branches(thread))
+        self.pins = set(pinned)
+        """LSNs of versions that are kept whatever their number and age."""
+        self._ranges: dict[int, list[tuple[int, int]]] = {row.number: [] for row in self.branches}
+        self._tails: dict[int, int] = {}
+        self._only = policy.only
+        self._is_young = policy.max_age_s is not None
+        self._oldest_us = time.time_ns() // 1000 - (policy.max_age_s or 0) * 1_000_000
+        for row in self.branches:
+            head = view.head_version(thread, row.number)
+            self._tails[row.number] = head - (policy.keep_last or 1) + 1
+            self._add(view, thread, row.number, head, policy.keep_last or 1)
+            if row.parent is not None:
+                base = view.entry(thread, row.parent, row.base_version)
+                if base is not None:
+                    self.pins.add(base.lsn)
+        if policy.keep_tags:
+            for _key, payload in view.transaction.scan_index(keys.encode_tag_prefix(thread)):
+                self.pins.add(keys.decode_lsn(payload))
+        self.pins.discard(0)
+
+    def _add(self, view: View, thread: int, branch: int, high: int, count: int) -> None:
+        """Keep the last versions up to `high` as a branch sees them, each on the branch it was committed on."""
+        low = max(high - count + 1, 0)
+        while high >= low:
+            owner = view.owner(thread, branch, high)
+            first = view.branch(thread, owner).base_version + 1 if owner else 0
+            self._ranges[owner].append((max(low, first), high))
+            high = first - 1
+
+    def all_from(self, version: _Version, time_us: int) -> bool:
+        """Whether this version of a branch and all later ones are kept, by number or by age."""
+        is_young = self._is_young and time_us >= self._oldest_us
+        return is_young or version.version >= self._tails[version.branch]
+
+    def __call__(self, version: _Version, time_us: int) -> bool:
+        return (
+            version.lsn in self.pins
+            or (self._only is not None and version.lsn not in self._only)
+            or (self._is_young and time_us >= self._oldest_us)
+            or any(low <= version.version <= high for low, high in self._ranges[version.branch])
+        )
+
+
+def _let_go(view: View, thread: int, policy: Policy, pinned: Collection[int]) -> Iterator[_Version]:
+    """Yield versions that a policy does not keep, oldest first on each branch."""
+    keeps = _Keeps(view, thread, policy, pinned)
+    for row in keeps.branches:
+        for number, entry in view.entries(thread, row.number):
+            version = _Version(row.number, number, entry.lsn)
+            if keeps.all_from(version, entry.time_us):
+                break
+            if not keeps(version, entry.time_us):
+                yield version
+
+
+def _expirable(
+    transaction: WriteTransaction, thread: int, policy: Policy, pinned: Collection[int]
+) -> tuple[list[_Version], bool]:
+    """Return as many versions that a policy lets go as one transaction may expire, and whether these are all."""
+    some = list(islice(_let_go(View(transaction), thread, policy, pinned), RECORDS_PER_TRANSACTION_MAX + 1))
+    lsns = [version.lsn for version in some]
+    count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
+    return some[:count], count == len(some)
+
+
+def _expire(transaction: WriteTransaction, thread: int, gone: list[_Version], marks: Alive) -> RetentionReport:
+    """Take versions out of the index, redact their records, and take nodes of these that are not marked."""
+    view = View(transaction)
+    by_page: dict[bytes, set[int]] = {}
+    for each in gone:
+        key = keys.encode_page_key(thread, each.branch, each.version)
+        by_page.setdefault(key, set()).add(each.version)
+        event = view.checkpoint(each.lsn)
+        if event.id is not None:
+            transaction.delete_index(keys.encode_checkpoint_id_key(thread, event.id))
+    for key, versions in by_page.items():
+        payload = transaction.get_index(key)
+        left = b"" if payload is None else without_versions(payload, versions)
+        if left:
+            transaction.put_index(key, left)
+        else:
+            transaction.delete_index(key)
+    report = rewrite(transaction, [Rewritable(each.lsn, thread) for each in gone], marks)
+    report.expired_versions = len(gone)
+    return report
+
+
+def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
+    """Yield a thread's widely shared nodes that other threads refer to (V2)."""
+    for key, _payload in view.transaction.scan_index(keys.encode_borrowed_prefix(thread)):
+        digest = key[9:]
+        payload = view.transaction.get_index(keys.encode_digest_key(digest))
+        if payload is not None:
+            place = keys.decode_place(payload)
+            record = view.transaction.get_log(place.lsn)
+            if record is not None:
+                yield kernels.record_node(record, place.node)[0], digest, place.lsn, place.node
+
+
+# --- deleted threads ----------------------------------------------------------------
+
+
+def erase_records(engine: Engine, thread: int) -> RetentionReport:
+    """Redact what is left of a deleted thread's records, and take their nodes but for borrowed ones.
+
+    May be called again and again: what a kill or a full disk left over is done then.
+    """
+    report = RetentionReport(threads=1)
+    with engine.read() as view:
+        # From the end: what is cut short leaves a thread whose beginning says what it is.
+        records = [Rewritable(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
+
+    def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
+        view = View(transaction)
+        marks = Marks(engine.reader_in(transaction))
+        marks.mark(_borrowed_nodes(view, thread))
+        return rewrite(transaction, some, _Lent(marks, view.lent_below(thread)))
+
+    left = len(records)
+    try:
+        for count, step in write_in_portions(engine, records, write):
+            report.add(step)
+            left -= count
+    except (StorageError, StoreFullError):
+        report.pending_records = left
+    return report

@@ -1,0 +1,276 @@
+"""Take what no version of any thread reaches, over the whole store: what retention thread by thread must leave.
+
+A thread's retention keeps what other threads borrow (V2), and does not know whether they still do. Here all
+threads are looked at: a node of a redacted record stays if the record of some version leads to it.
+Refs lead to earlier records, or within their own; so one pass over the records from the last to the first
+sees everything that leads to a record before the record itself, and two bits for each node do.
+
+A record that holds nodes which other threads reach is nobody's from then on (thread 0): only this looks at
+it again. For the node under which another thread borrowed them may be gone, and with it the note that
+keeps the owner's retention from them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, overload
+
+from statelog import kernels
+from statelog.errors import CorruptionError
+from statelog.format import keys
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, decode_record
+from statelog.log.care.vacuum import RetentionReport, Rewritable, rewrite, write_in_portions
+from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.index import TO_BE_ERASED
+from statelog.log.operations import CHECKPOINT_TYPES
+from statelog.log.view import View
+from statelog.storage.file.residency import MappedPages
+from statelog.tree.check import check_node
+from statelog.tree.node import CHUNK, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import Transaction
+    from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.file.reading import ReadTransaction
+
+NOBODY = 0
+"""The thread of redacted records that belong to none."""
+
+_RECORDS_PER_READ = 256
+"""A read transaction pins pages that commits would use again: none is held for long."""
+
+_REACHED, _FOREIGN = 1, 2
+"""Bits of a node: a version reaches it; one of another thread does."""
+
+
+def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> RetentionReport:
+    """Vacuum all redacted records, in bounded transactions, beside commits.
+
+    Args:
+        engine: the store. It takes 24 bytes of memory for each redacted record that holds nodes, and at first 8 more,
+            later 8 more for each that is rewritten; 2 bits for each of the nodes, 8 bytes for each version that is
+            looked at, and some hundred bytes for each thread and branch of these.
+        progress: called with (records looked at, records to look at).
+
+    Raises:
+        CorruptionError: a record cannot be read; nothing was taken.
+
+    """
+    report = RetentionReport()
+    sweep = _Sweep(engine)
+    if sweep.is_needed:
+        sweep.scan(progress)
+
+        def write(transaction: WriteTransaction, some: Iterable[Rewritable]) -> RetentionReport:
+            sweep.catch_up(transaction)
+            return rewrite(transaction, some, sweep)
+
+        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # from the end: `Collector.sweep`
+            report.add(step)
+    return report
+
+
+class _Sweep:
+    """Redacted records that hold nodes, as of LSN `_seen`, and which of the nodes are reached."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mapped = MappedPages(engine.environment)
+        self._lsns = array("Q")
+        self._threads = array("Q")
+        self._starts = array("Q")
+        """Where the bits of a record's nodes begin: node n of record i is pair `starts[i] + n`."""
+        with engine.environment.read() as transaction:
+            view = View(transaction)
+            self._seen = transaction.last_lsn()
+            held = _held(view)
+            threads = {thread for thread, _lsns in held}
+            pairs = 0
+            for lsn, thread in heapq.merge(*(zip(lsns, repeat(thread)) for thread, lsns in held)):
+                self._lsns.append(lsn)
+                self._threads.append(thread)
+                self._starts.append(pairs)
+                pairs += _node_count(transaction, lsn)
+                self._mapped.read(ENVELOPE_SIZE_BYTES)
+            self._starts.append(pairs)
+            is_lent = NOBODY in threads or any(
+                view.lent_below(thread) or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
+                for thread in threads
+            )
+            # Where nothing is lent, no other thread leads to these.
+            self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
+        self._bits = bytearray(pairs // 4 + 1)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything that may be taken."""
+        return len(self._lsns) > 0
+
+    def is_alive(self, lsn: int, number: int) -> bool:
+        """Whether a node is reached; those of records not looked at are."""
+        index = self._find(lsn)
+        return index is None or bool(self._get(index, number))
+
+    def scan(self, progress: Callable[[int, int], None] | None) -> None:
+        """Look at all records that may lead to the redacted ones, from the last to the first."""
+        whole = len(self._visited)
+        for end in range(whole, 0, -_RECORDS_PER_READ):
+            start = max(end - _RECORDS_PER_READ, 0)
+            with self._engine.read() as view:
+                for lsn in reversed(self._visited[start:end]):
+                    self._visit(view.transaction, lsn)
+            if progress is not None:
+                progress(whole - start, whole)
+
+    def catch_up(self, transaction: WriteTransaction) -> None:
+        """Look at what was committed since, and at all that it leads to (V1)."""
+        last = transaction.last_lsn()
+        for lsn in range(self._seen + 1, last + 1):
+            pending = self._visit(transaction, lsn)
+            while pending:
+                pending += self._visit(transaction, pending.pop())
+        self._seen = last
+
+    def to_rewrite(self) -> Sequence[Rewritable]:
+        """Return the records that have nodes to give up, or that are nobody's from now on; the last come first."""
+        found = array("q")
+        for start in range(0, len(self._lsns), _RECORDS_PER_READ):
+            with self._engine.read() as view:
+                for index in range(start, min(start + _RECORDS_PER_READ, len(self._lsns))):
+                    lsn, thread = self._lsns[index], self._threads[index]
+                    data = view.transaction.get_log(lsn)
+                    if data is None:
+                        continue
+                    self._mapped.read(len(data))
+                    bits = [self._get(index, number) for number, row in enumerate(kernels.record_nodes(data)) if row[0]]
+                    if thread != NOBODY and any(each & _FOREIGN for each in bits):
+                        found.append(~index)
+                    elif not all(bits):
+                        found.append(index)
+        found.reverse()
+        return _Rewritables(self._lsns, self._threads, found)
+
+    # --- following --------------------------------------------------------------
+
+    def _visit(self, transaction: Transaction, lsn: int) -> list[int]:
+        """Mark what a record leads to; return the redacted records in which a node was marked anew, without this."""
+        data = transaction.get_log(lsn)
+        if data is None:
+            return []
+        self._mapped.read(len(data))
+        index = self._find(lsn)
+        record = decode_record(data, lsn)
+        marked: list[int] = []
+        if record.flags & FLAG_REDACTED:
+            thread = record.redacted().thread
+        elif record.type in CHECKPOINT_TYPES:
+            event = decode_event(record)
+            assert isinstance(event, CheckpointEvent)
+            thread = event.thread
+            if self._mark(event.root_lsn, event.root_node, thread, is_foreign=False):
+                marked.append(event.root_lsn)
+        else:
+            return marked
+        rows = kernels.record_nodes(data)
+        pending = [number for number in range(len(rows)) if index is None or self._get(index, number)]
+        while pending:
+            number = pending.pop()
+            type_, _digest, at, content_size, total_size = rows[number]
+            if type_ not in (ROOT, CHUNK):
+                continue
+            is_foreign = index is not None and bool(self._get(index, number) & _FOREIGN)
+            node = bytes(data[at : at + total_size])
+            for _type, _child_digest, child_lsn, child_number in check_node(type_, node, content_size, lsn):
+                if self._mark(child_lsn, child_number, thread, is_foreign=is_foreign):
+                    if child_lsn == lsn:
+                        pending.append(child_number)
+                    else:
+                        marked.append(child_lsn)
+        return marked
+
+    def _mark(self, lsn: int, number: int, thread: int, *, is_foreign: bool) -> bool:
+        """Mark a node as reached from a record of `thread`; return whether that is news."""
+        index = self._find(lsn)
+        if index is None:
+            return False
+        pair = self._starts[index] + number
+        if pair >= self._starts[index + 1]:
+            message = f"record {lsn} has no node {number}, which is referred to"
+            raise CorruptionError(message, lsn=lsn, node=number)
+        before = self._get(index, number)
+        after = before | _REACHED | (_FOREIGN if is_foreign or self._threads[index] != thread else 0)
+        self._bits[pair >> 2] |= after << 2 * (pair & 3)
+        return after != before
+
+    def _get(self, index: int, number: int) -> int:
+        pair = self._starts[index] + number
+        return self._bits[pair >> 2] >> 2 * (pair & 3) & 3
+
+    def _find(self, lsn: int) -> int | None:
+        index = bisect_left(self._lsns, lsn)
+        return index if index < len(self._lsns) and self._lsns[index] == lsn else None
+
+
+class _Rewritables(Sequence[Rewritable]):
+    """Some of the records of a sweep, by index; those that are to be nobody's by its complement."""
+
+    def __init__(self, lsns: array[int], threads: array[int], indices: array[int]) -> None:
+        self._lsns = lsns
+        self._threads = threads
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, at: int) -> Rewritable: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Rewritable]: ...
+    def __getitem__(self, at: int | slice) -> Rewritable | list[Rewritable]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        index = self._indices[at]
+        heir = None if index >= 0 else NOBODY
+        index = index if index >= 0 else ~index
+        return Rewritable(self._lsns[index], self._threads[index], heir)
+
+
+def _held(view: View) -> list[tuple[int, array[int]]]:
+    """Return threads, and their redacted records that hold nodes, ascending."""
+    return [
+        (thread, array("Q", map(itemgetter(1), found))) for thread, found in groupby(_each_held(view), itemgetter(0))
+    ]
+
+
+def _each_held(view: View) -> Iterator[tuple[int, int]]:
+    for key, payload in view.transaction.scan_index(b"r"):
+        thread = keys.decode_redacted_thread(key)
+        for lsn, state in keys.decode_redacted_page(key, payload).items():
+            if state != TO_BE_ERASED:
+                yield thread, lsn
+
+
+def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> array[int]:
+    """Return the LSNs of the versions of threads, and of redacted records, ascending."""
+    runs = [array("Q", held)]
+    for thread in threads:
+        branches = [row.number for row in view.branches(thread)]
+        runs += [array("Q", (entry.lsn for _version, entry in view.entries(thread, branch))) for branch in branches]
+    return array("Q", heapq.merge(*runs))
+
+
+def _node_count(transaction: ReadTransaction, lsn: int) -> int:
+    data = transaction.get_log(lsn)
+    if data is None:
+        return 0
+    count = kernels.record_open(data).node_count
+    transaction.give_back(data)  # or each would be kept until the last is counted
+    return count

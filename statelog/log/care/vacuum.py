@@ -1,0 +1,197 @@
+"""Rewrite records in bounded transactions: without their events, and without nodes that nothing reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from statelog import kernels
+from statelog.format import keys
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, FLAGS_AT, redact_record
+from statelog.log.index import enter_redacted, redacted_state
+from statelog.log.view import View
+from statelog.storage.file.residency import MappedPages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from statelog.log.engine import Engine
+    from statelog.log.view import Transaction
+    from statelog.storage.commit.transaction import WriteTransaction
+
+RECORDS_PER_TRANSACTION_MAX = 64
+"""Rewriting so many small records holds the writer lock for one or two milliseconds."""
+
+_TOUCHED_SIZE_BYTES = 128 * 1024
+"""Of the map, to rewrite a record: its pages, those of its neighbours and of the index, and those around them."""
+
+_GAP_SIZE_BYTES_MAX = 16 * 1024
+"""Of records that stay as they are, to be put back together with their neighbours."""
+
+
+class Rewritable(NamedTuple):
+    """A record, the thread that has it, and the thread it is to be given to if that is another."""
+
+    lsn: int
+    thread: int
+    heir: int | None = None
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What retention did."""
+
+    threads: int = 0
+    expired_versions: int = 0
+    """Versions that were let go, those of a deleted thread included."""
+    vacuumed_nodes: int = 0
+    freed_bytes: int = 0
+    pending_records: int = 0
+    """Records of deleted threads that could not be erased: `retain`, or deleting again, goes on with them."""
+
+    def add(self, other: RetentionReport) -> None:
+        """Add up."""
+        self.threads += other.threads
+        self.expired_versions += other.expired_versions
+        self.vacuumed_nodes += other.vacuumed_nodes
+        self.freed_bytes += other.freed_bytes
+        self.pending_records += other.pending_records
+
+
+class Alive(Protocol):
+    """What tells which nodes are to be kept."""
+
+    def is_alive(self, lsn: int, number: int, /) -> bool:
+        """Whether a node is to be kept."""
+
+
+class EveryNode:
+    """Keeps all nodes."""
+
+    def is_alive(self, _lsn: int, _number: int) -> bool:
+        """Whether a node is to be kept."""
+        return True
+
+
+class _Direct:
+    """An index writer straight into a transaction."""
+
+    def __init__(self, transaction: WriteTransaction) -> None:
+        self.view = View(transaction)
+        self.get_index = transaction.get_index
+        self.put_index = transaction.put_index
+        self.delete_index = transaction.delete_index
+
+
+def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
+    """Yield as many of the LSNs, from the first on, as one transaction may rewrite: at least one, if there is one.
+
+    Args:
+        transaction: in which the records are read.
+        lsns: of the records, in the order in which they are to be rewritten.
+        size_bytes_max: of the records as they are; see `Headroom.rewrite_size_bytes_max`.
+
+    """
+    size_bytes = 0
+    for count, lsn in enumerate(lsns):
+        if count == RECORDS_PER_TRANSACTION_MAX or size_bytes >= size_bytes_max:
+            return
+        size_bytes += len(transaction.get_log(lsn) or b"")
+        yield lsn
+
+
+def write_in_portions(
+    engine: Engine,
+    records: Sequence[Rewritable],
+    write: Callable[[WriteTransaction, Sequence[Rewritable]], RetentionReport],
+) -> Iterator[tuple[int, RetentionReport]]:
+    """Rewrite records, in this order, as many a transaction as there is room for; yield how many, and the report."""
+    at = 0
+    mapped = MappedPages(engine.environment)
+    while at < len(records):
+
+        def work(transaction: WriteTransaction, at: int = at) -> tuple[int, RetentionReport]:
+            lsns = (record.lsn for record in records[at : at + RECORDS_PER_TRANSACTION_MAX])
+            count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
+            return count, write(transaction, records[at : at + count])
+
+        count, report = engine.write_raw(work)
+        mapped.read(count * _TOUCHED_SIZE_BYTES)
+        at += count
+        yield count, report
+
+
+def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive) -> RetentionReport:
+    """Redact records, take their nodes that are not marked, and bring the index up to date."""
+    report = RetentionReport()
+    index = _Direct(transaction)
+    rewritten: dict[int, bytes] = {}
+    states: dict[int, dict[int, int | None]] = {}
+    for lsn, thread, heir in records:
+        data = transaction.get_log(lsn)
+        if data is None:
+            continue
+        old = bytes(data)
+        flags = old[FLAGS_AT]
+        rows = kernels.record_rows(old)
+        alive = {number for number in rows if marks.is_alive(lsn, number)}
+        if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
+            new = rewritten[lsn] = redact_record(old, lsn, thread if heir is None else heir, alive=alive, rows=rows)
+            _forget_shared(index, lsn, [(number, row[1]) for number, row in rows.items() if number not in alive])
+            report.vacuumed_nodes += len(rows) - len(alive)
+            report.freed_bytes += len(old) - len(new)
+            flags = new[FLAGS_AT]
+        state = redacted_state(is_vacuumed=bool(flags & FLAG_VACUUMED), holds_nodes=bool(alive))
+        states.setdefault(thread, {})[lsn] = state if heir is None else None
+        if heir is not None:
+            states.setdefault(heir, {})[lsn] = state
+            _give_shared(index, lsn, heir, [(number, rows[number][1]) for number in sorted(alive)])
+    transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
+    for thread, changes in states.items():
+        enter_redacted(index, thread, changes)
+    return report
+
+
+def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:
+    """Return small records between those rewritten: put back in order with them, all share pages."""
+    found: dict[int, bytes] = {}
+    for low, high in pairwise(lsns):
+        gap: dict[int, bytes] = {}
+        size_bytes = 0
+        for lsn in range(low + 1, high):
+            data = transaction.get_log(lsn)
+            size_bytes += _GAP_SIZE_BYTES_MAX if data is None else len(data)
+            if size_bytes >= _GAP_SIZE_BYTES_MAX:
+                break
+            gap[lsn] = bytes(data or b"")
+        else:
+            found |= gap
+    return found
+
+
+def _forget_shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> None:
+    """Take nodes out of the index of widely shared ones."""
+    for place, digest in _shared(index, lsn, nodes):
+        index.delete_index(keys.encode_digest_key(digest))
+        if place.is_borrowed:
+            index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+
+
+def _give_shared(index: _Direct, lsn: int, thread: int, nodes: list[tuple[int, bytes]]) -> None:
+    """Note of widely shared nodes that they are another thread's now."""
+    for place, digest in _shared(index, lsn, nodes):
+        index.put_index(keys.encode_digest_key(digest), keys.encode_place(place._replace(thread=thread)))
+        if place.is_borrowed:
+            index.delete_index(keys.encode_borrowed_key(place.thread, digest))
+            index.put_index(keys.encode_borrowed_key(thread, digest), b"")
+
+
+def _shared(index: _Direct, lsn: int, nodes: list[tuple[int, bytes]]) -> Iterator[tuple[keys.Place, bytes]]:
+    """Yield place and digest of those nodes of a record that are found there by digest."""
+    for number, digest in nodes:
+        payload = index.get_index(keys.encode_digest_key(digest))
+        if payload is not None:
+            place = keys.decode_place(payload)
+            if (place.lsn, place.node) == (lsn, number):
+                yield place, digest

@@ -1,0 +1,253 @@
+"""Check a store against its invariants. DESIGN.md numbers them; a problem cites its number."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from statelog import kernels
+from statelog.errors import CorruptionError, StatelogError
+from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
+from statelog.log.care.rebuild import DerivedIndex, apply_record
+from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.index import node_facts
+from statelog.storage.file.pages import check_pages
+from statelog.storage.file.residency import MappedPages
+from statelog.tree.check import check_node
+from statelog.tree.node import ROOT, node_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from statelog.kernels import RecordFacts
+    from statelog.log.engine import Engine
+    from statelog.log.index import NodeFacts
+    from statelog.storage.file.reading import ReadTransaction
+
+    Batch = list[tuple[int, memoryview]]
+    Progress = Callable[[int, int], None]
+
+PROBLEMS_MAX = 1000
+_BATCH_SIZE_BYTES = 512 * 1024
+"""Records that the kernel looks at in one call: a millisecond's work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not hold: invariant number, record and node where known, and what."""
+
+    invariant: str
+    lsn: int
+    message: str
+    node: int | None = None
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a verification saw. `problems` is empty for a sound store."""
+
+    problems: list[Problem] = field(default_factory=list)
+    records: int = 0
+    nodes: int = 0
+    bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def add(self, invariant: str, lsn: int, message: str, node: int | None = None) -> None:
+        """Note a problem; the first `PROBLEMS_MAX` are kept."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(Problem(invariant, lsn, message, node))
+
+
+class _Verifier:
+    """One pass over the log in order; every node is looked at where it lies.
+
+    A node's own digest proves its content; its refs are checked to lead to nodes of the
+    digests it names, in this record or an earlier one. By induction every state is whole.
+
+    A kernel looks at a whole record. Where it is not satisfied, the record is gone through node by node, to name what
+    does not hold: so what is slow is done for damage alone.
+    """
+
+    def __init__(self, transaction: ReadTransaction, *, deep: bool) -> None:
+        self.report = VerifyReport()
+        self._transaction = transaction
+        self._kernel = kernels.RecordVerifier() if deep else None
+        self._index: DerivedIndex | None = DerivedIndex(transaction)
+        self.last_lsn = 0
+        self._chain = NO_DIGEST
+        """Empty where it cannot be known: behind what is damaged, up to a record that says it."""
+        self._said_lsn = 1
+        """The last record that said the chain before it: all before have been found to be in it."""
+        self._time_us = 0
+
+    def check_nodes(self, batch: Batch) -> list[RecordFacts | None]:
+        """Have the kernel look at the nodes of records; in any thread, batch after batch."""
+        if self._kernel is None:
+            return [None] * len(batch)
+        return self._kernel.check(batch)
+
+    def visit(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
+        """Check one record, whose nodes the kernel has looked at."""
+        if lsn != self.last_lsn + 1:
+            self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
+            self._index = None
+            self._chain = b""
+        self.last_lsn = lsn
+        self.report.records += 1
+        self.report.bytes += len(data)
+        try:
+            self._check(lsn, data, found)
+        except StatelogError as error:
+            self.report.add("R1", lsn, error.message)
+            self._index = None
+            self._chain = b""
+
+    def _check(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
+        """Raise StatelogError where the record as such is damaged (R1); note all else."""
+        record = decode_record(data, lsn)
+        facts: list[NodeFacts] | None = None
+        if found is None:
+            nodes = kernels.record_nodes(data)
+            if self._kernel is not None:
+                for number, row in enumerate(nodes):
+                    self._check_node(record, data, number, row)
+        else:
+            self.report.nodes += found.node_count
+            for ref in found.refs:
+                self._check_ref(lsn, ref.parent, ref.type, ref.digest, ref.lsn, ref.node)
+            if not found.shared_count and not record.flags & FLAG_REDACTED:
+                facts = []
+        self._check_order(record)
+        is_redacted = bool(record.flags & FLAG_REDACTED)
+        if found is not None and not is_redacted:
+            self._chain = found.chain_digest
+        elif record.previous_chain or self._chain:
+            self._chain = record_chain_digest(data, record, self._chain)
+        self._apply(record, node_facts(data) if facts is None else facts)
+
+    def _check_order(self, record: Record) -> None:
+        if record.time_us <= self._time_us:
+            self.report.add("L2", record.lsn, f"record {record.lsn} is not later than the one before")
+        if record.previous_chain:
+            if self._chain and record.previous_chain != self._chain:
+                first, last = self._said_lsn, record.lsn - 1
+                between = f" of records {first} to {last}" if first < last else ""
+                self.report.add("L3", record.lsn, f"record {record.lsn} does not continue the chain{between}")
+            self._said_lsn = record.lsn
+        self._time_us = record.time_us
+
+    def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:
+        type_, digest, at, content_size, total_size = row
+        if not content_size:  # vacuumed: only a record marked so has rows that lack (T3)
+            return
+        self.report.nodes += 1
+        node = bytes(data[at : at + total_size])
+        try:
+            if node_digest(type_, node[:content_size]) != digest:
+                self.report.add("T3", record.lsn, f"node {number} is not what its digest says", number)
+                return
+            for child_type, child_digest, lsn, child in check_node(type_, node, content_size, record.lsn):
+                self._check_ref(record.lsn, number, child_type, child_digest, lsn, child)
+        except StatelogError as error:
+            self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
+
+    def _check_ref(self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int) -> None:
+        """Look a ref up where it leads, in this record or an earlier one (T5)."""
+        found = kernels.VACUUMED
+        data = self._transaction.get_log(child_lsn) if 0 < child_lsn <= lsn else None
+        if data is not None:
+            with contextlib.suppress(CorruptionError):
+                found = kernels.record_node(data, child)
+            if child_lsn != lsn:
+                self._transaction.give_back(data)
+        if found[1] != digest:
+            self.report.add(
+                "T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number
+            )
+        elif found[0] != child_type:
+            self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}", number)
+
+    def _apply(self, record: Record, facts: list[NodeFacts]) -> None:
+        try:
+            event = None if record.flags & FLAG_REDACTED else decode_event(record)
+            if isinstance(event, CheckpointEvent):
+                root = (ROOT, event.root_digest, event.root_lsn, event.root_node)
+                if self._kernel is None or not self._kernel.has_seen(*root):
+                    self._check_ref(record.lsn, -1, *root)
+            if self._index is not None:
+                apply_record(self._index, record, event, facts)
+        except StatelogError as error:
+            self.report.add("L5", record.lsn, error.message)
+            self._index = None
+
+    def compare_index(self) -> None:
+        """Compare the index with the one that follows from the log (L4)."""
+        if self._index is None:
+            return
+        expected = self._index.payloads
+        for key in self._transaction.index_keys():
+            wanted = expected.pop(key, None)
+            try:
+                held = self._transaction.get_index(key)
+            except CorruptionError as error:
+                self.report.add("L4", 0, f"index key {key.hex()}: {error.message}")
+                continue
+            if held != wanted:
+                self.report.add("L4", 0, f"index key {key.hex()} is not what the log says")
+        for key in expected:
+            self.report.add("L4", 0, f"index key {key.hex()} is missing")
+
+
+def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyReport:
+    """Check every record, and with `deep` every node and every page of the file; see `Store.verify`."""
+    verifier: _Verifier | None = None
+    try:
+        while verifier is None:
+            with engine.environment.read() as transaction:
+                pages = check_pages(engine.environment, transaction) if deep else []
+                if pages is None:  # others commit faster than its meta page could be read: take a later snapshot
+                    continue
+                verifier = _Verifier(transaction, deep=deep)
+                for problem in pages:
+                    verifier.report.add(problem.invariant, 0, problem.message)
+                if not any(problem.is_in_the_way for problem in pages):
+                    _visit_all(verifier, engine, transaction, progress)
+    except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
+        if verifier is None:
+            raise
+        verifier.report.add("R1", verifier.last_lsn, str(error))
+    assert verifier is not None
+    return verifier.report
+
+
+def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction, progress: Progress | None) -> None:
+    total = transaction.log_count()
+    pages = MappedPages(engine.environment)
+    count = 0
+    with ThreadPoolExecutor(1) as pool:  # hashes the next records while this thread goes through what is found
+        ahead: deque[tuple[Batch, Future[list[RecordFacts | None]]]] = deque()
+        for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
+            if batch is not None:
+                ahead.append((batch, pool.submit(verifier.check_nodes, batch)))
+            while ahead and (batch is None or len(ahead) > 1):
+                hashed, future = ahead.popleft()
+                for (lsn, data), found in zip(hashed, future.result(), strict=True):
+                    verifier.visit(lsn, data, found)
+                    pages.read(len(data))
+                count += len(hashed)
+                if progress is not None:
+                    progress(count, total)
+    if count != total:
+        verifier.report.add("L1", verifier.last_lsn, f"LMDB counts {total} records, {count} are there")
+    verifier.compare_index()
+    if progress is not None:
+        progress(total, total)

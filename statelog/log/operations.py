@@ -1,0 +1,342 @@
+"""The operations that append to the log: each stages what it does in a batch, or refuses.
+
+Nothing is staged before everything that can be refused has been checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from statelog import kernels
+from statelog.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    LimitError,
+    ReducerTypeError,
+    ThreadDeletedError,
+    UsageError,
+    ValueTypeError,
+)
+from statelog.format import cbor
+from statelog.format.record import (
+    NO_NODES,
+    TYPE_CHECKPOINT,
+    TYPE_DELETE,
+    TYPE_FORK,
+    TYPE_POLICY,
+    TYPE_ROLLBACK,
+    TYPE_SCHEMA,
+    TYPE_TAG,
+    TYPE_THREAD,
+    pack_nodes,
+    part_digest,
+)
+from statelog.limits import POLICIES_MAX
+from statelog.log.batch import Head
+from statelog.log.care.loans import gives_back
+from statelog.log.care.policies import is_one_thread, policy_of_new_thread, says_already, stored_pattern, with_policy
+from statelog.log.events import (
+    NOTHING_BORROWED,
+    NOTHING_WRITTEN,
+    CheckpointEvent,
+    DeleteEvent,
+    ForkEvent,
+    PolicyEvent,
+    SchemaEvent,
+    StorePolicyEvent,
+    TagEvent,
+    ThreadEvent,
+    encode_checkpoint,
+    parse_default_id,
+)
+from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
+from statelog.log.lines import line_of
+from statelog.log.names import channel_key, check_name
+from statelog.log.step import take_rollback, take_step
+from statelog.tree import mapping
+from statelog.tree.node import ROOT, Node, Slot
+from statelog.tree.value import add_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.format.record import Nodes
+    from statelog.log.batch import Batch
+    from statelog.log.lines import Line
+    from statelog.log.step import StepChange
+    from statelog.tree.node import Workspace
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+CHECKPOINT_TYPES = (TYPE_CHECKPOINT, TYPE_ROLLBACK)
+
+
+class Write(Protocol):
+    """One write to one channel, prepared: encoded, and bound to its reducer."""
+
+    @property
+    def channel(self) -> str:
+        """The channel's name."""
+
+    @property
+    def spec(self) -> str:
+        """The reducer, for messages."""
+
+    @property
+    def step(self) -> StepChange | None:
+        """What it is as part of a step, None if it can be none."""
+
+    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+        """Return the channel's new slot, None to remove the channel."""
+
+
+def deleted_error(thread_id: str) -> ThreadDeletedError:
+    """Return the error for a thread that was deleted."""
+    message = f"thread {thread_id!r} was deleted"
+    return ThreadDeletedError(message, thread=thread_id)
+
+
+def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
+    """Stage a thread's end: it leaves the index, and its id stays dead."""
+    lsn = batch.next_lsn()
+    event = DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread))
+    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(event.fields()))
+    apply_event(batch, event, lsn)
+    batch.forget_threads()
+
+
+def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
+    """Stage a thread's retention policy; empty for none."""
+    lsn = batch.next_lsn()
+    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode([thread, policy]))
+    batch.memory.unruled.discard(thread)
+    apply_event(batch, PolicyEvent(thread, policy), lsn)
+
+
+def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None:
+    """Stage a policy for threads that are still to begin, if it says anything new; empty for none.
+
+    Raises:
+        LimitError: there are too many of them.
+
+    """
+    view = batch.view
+    if is_one_thread(pattern) and (view.thread_lsn(pattern) is not None or view.is_deleted(pattern)):
+        return
+    stored = stored_pattern(pattern)
+    rows = view.policies()
+    if says_already(rows, stored, policy):
+        return
+    count = len(with_policy(rows, stored, policy))
+    if count > POLICIES_MAX:
+        message = f"{count} patterns with a policy for threads to come, at most {POLICIES_MAX} are allowed"
+        raise LimitError(message, actual=count, limit=POLICIES_MAX)
+    lsn = batch.next_lsn()
+    event = StorePolicyEvent(0, policy, stored)
+    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode(list(event)))
+    apply_event(batch, event, lsn)
+
+
+def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
+    """Begin a thread, under the policy that the store has for it; return its LSN.
+
+    Raises:
+        ThreadDeletedError: one of this id was deleted.
+
+    """
+    if batch.view.is_deleted(thread_id):
+        raise deleted_error(thread_id)
+    policy = policy_of_new_thread(batch.view.policies(), thread_id)
+    lsn = batch.next_lsn()
+    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]))
+    apply_event(batch, ThreadEvent(thread_id, specs), lsn)
+    if policy:
+        set_policy(batch, lsn, policy)
+    return lsn
+
+
+def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
+    """Add channels to a thread's schema."""
+    lsn = batch.next_lsn()
+    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]))
+    apply_event(batch, SchemaEvent(thread, specs), lsn)
+    batch.forget_threads()
+
+
+def commit(
+    batch: Batch,
+    thread_id: str,
+    thread: int,
+    branch: int,
+    writes: Sequence[Write],
+    *,
+    metadata: bytes,
+    written: bytes,
+    expected_version: int | None,
+    checkpoint_id: str | None,
+    known: Sequence[tuple[bytes, int, int]] = (),
+) -> Head:
+    """Stage a checkpoint: the head's channels merged with the writes, in order.
+
+    `known`: nodes of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
+
+    Raises:
+        ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
+        AlreadyExistsError: the id is taken in this thread.
+        ReducerTypeError: a write does not merge.
+
+    """
+    head = batch.head(thread, branch)
+    if head is None and not batch.view.is_alive(thread):
+        raise deleted_error(thread_id)
+    version = head.event.version if head else batch.view.head_version(thread, branch)  # behind a base that has expired
+    check_version(thread_id, expected_version, version)
+    if checkpoint_id is not None:
+        _check_id(batch, thread_id, thread, checkpoint_id)
+    line = line_of(batch, thread, branch, version + 1, head)
+    if head is not None and writes and not known:
+        stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
+        if stepped is not None:
+            return stepped
+    borrowed: list[bytes] = []
+    workspace = batch.workspace(thread, borrowed, known)
+    if head is None:
+        root = mapping.empty_root(kernels.KIND_DICT)
+    else:
+        workspace.know(head.event.root_digest, head.event.root_lsn, head.event.root_node)
+        root = workspace.read(ROOT, head.event.root_digest, head.event.root_lsn, head.event.root_node)
+    changes = _merge_writes(batch, workspace, root, writes) if writes else []
+    if changes or head is None:
+        merged = mapping.merge_batch(workspace, root, changes, kind=kernels.KIND_DICT) if changes else root
+        slot = add_root(workspace, merged)
+        if workspace.has_garbage:
+            slot = workspace.collect(slot)
+        located = (slot.data[1:], slot.lsn or batch.next_lsn(), slot.number)
+    else:
+        assert head is not None
+        located = (head.event.root_digest, head.event.root_lsn, head.event.root_node)
+    event = _checkpoint_event(batch, line, located, checkpoint_id, metadata, written, 0)
+    if borrowed:
+        event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
+    if workspace.has_shared:
+        facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in workspace.rows]
+        apply_nodes(batch, event.lsn, thread, facts)
+    return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
+
+
+def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]) -> mapping.Batch:
+    slots: dict[bytes, Slot | None] = {}
+    for write in writes:
+        key = channel_key(write.channel)
+        if key in slots:
+            current = slots[key]
+            workspace.has_garbage = True
+        else:
+            current = mapping.find_in_root(workspace, root, key)
+        try:
+            slots[key] = write.merge(workspace, current, batch.memory.identities)
+        except (ReducerTypeError, ValueTypeError, LimitError) as error:
+            if "channel" in error.facts:
+                raise
+            message = f"channel {write.channel!r} ({write.spec}): {error.message}"
+            facts = {**error.facts, "path": write.channel, "channel": write.channel, "reducer": write.spec}
+            raise type(error)(message, **facts) from error
+    return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
+
+
+def check_version(thread_id: str, expected: int | None, actual: int) -> None:
+    """Refuse a stale expectation, and what is none."""
+    if expected is None:
+        return
+    if isinstance(expected, bool) or not isinstance(expected, int):
+        message = f"thread {thread_id!r}: the version expected is an int, not {expected!r}"
+        raise UsageError(message, thread=thread_id, argument="expected_version", value=expected)
+    if expected != actual:
+        message = f"thread {thread_id!r} is at version {actual}, not at {expected}"
+        raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=actual)
+
+
+def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str) -> None:
+    check_name("checkpoint id", checkpoint_id)
+    if parse_default_id(checkpoint_id) is not None:
+        message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
+        raise UsageError(message, thread=thread_id, argument="id", value=checkpoint_id)
+    if batch.has_id(thread, checkpoint_id):
+        message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
+        raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
+    batch.note_id(thread, checkpoint_id)
+
+
+def _checkpoint_event(
+    batch: Batch,
+    line: Line,
+    root: tuple[bytes, int, int],
+    checkpoint_id: str | None,
+    metadata: bytes,
+    written: bytes,
+    target: int,
+) -> CheckpointEvent:
+    made = batch.next_place()[:2]
+    return _new(CheckpointEvent, (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, target, *made))
+
+
+def _stage_checkpoint(
+    batch: Batch, type_: int, event: CheckpointEvent, head: Head | None, nodes: Nodes = NO_NODES
+) -> Head:
+    body, digest = encode_checkpoint(event, event.lsn)
+    batch.append(type_, event.time_us, body, nodes)
+    page = apply_checkpoint(batch, event, None if head is None else head.page_before(event.branch, event.version))
+    made = Head(event, digest, page)
+    batch.set_head(event.thread, event.branch, made)
+    return made
+
+
+def rollback(
+    batch: Batch,
+    thread_id: str,
+    thread: int,
+    branch: int,
+    target: Head,
+    *,
+    metadata: bytes,
+    expected_version: int | None = None,
+) -> Head:
+    """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
+    head = batch.head(thread, branch)
+    version = head.event.version if head else -1
+    check_version(thread_id, expected_version, version)
+    old = target.event
+    line = line_of(batch, thread, branch, version + 1, target)
+    made = None if head is None else take_rollback(batch, head, line, target, metadata, NOTHING_WRITTEN)
+    if made is not None:
+        return made
+    root = (old.root_digest, old.root_lsn, old.root_node)
+    event = _checkpoint_event(batch, line, root, None, metadata, NOTHING_WRITTEN, old.lsn)
+    return _stage_checkpoint(batch, TYPE_ROLLBACK, event, head)
+
+
+def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, int]) -> int:
+    """Stage a branch that shares versions 0..base[1] of branch base[0]; return its number."""
+    check_name("branch", name)
+    if batch.view.branch_number(thread, name) is not None:
+        message = f"thread {thread_id!r} has a branch {name!r}"
+        raise AlreadyExistsError(message, thread=thread_id, name=name)
+    number = batch.view.thread(thread).branch_count
+    batch.memory.one_branch.pop(thread, None)
+    lsn = batch.next_lsn()
+    event = ForkEvent(thread, number, name, base[0], base[1])
+    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)))
+    apply_event(batch, event, lsn)
+    return number
+
+
+def tag(batch: Batch, thread: int, name: str, target: int) -> None:
+    """Stage setting a tag to a checkpoint's LSN; 0 removes it."""
+    check_name("tag", name)
+    if parse_default_id(name) is not None:
+        message = f"tag {name!r}: names of this form are ids given by the store"
+        raise UsageError(message, argument="tag", value=name)
+    event = TagEvent(thread, name, target)
+    lsn = batch.next_lsn()
+    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)))
+    apply_event(batch, event, lsn)

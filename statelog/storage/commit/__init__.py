@@ -1,0 +1,1 @@
+"""Write transactions, and who makes them."""

@@ -1,0 +1,499 @@
+"""Group commit: many callers, one transaction, one flush. The only way to write.
+
+There is no background thread. Of those who want to commit at one time one is the
+leader: it takes what the others have queued, runs all their works in one
+transaction, commits, and gives each its own result. Whoever comes meanwhile
+queues, and the first of them leads next. So under load a flush is shared by as
+many as came during the one before; alone, a commit is its own leader.
+
+What a commit must survive, and does: a work that fails (it fails alone), a full
+map or disk, a commit of unknown outcome (the store is reopened and looked at), an
+interrupt in any of the threads (no follower is lost, leadership is passed on).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import threading
+from collections import deque
+from threading import get_ident
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
+
+import lmdb
+
+from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
+from statelog.kernels.marks import CommitterMarks
+from statelog.limits import GROUP_COMMITS_MAX
+from statelog.storage.commit.requests import NONE, Request, wake_all
+from statelog.storage.commit.transaction import Stage, WriteTransaction
+from statelog.storage.commit.waiting import NotDeferrableError
+from statelog.storage.faults import armed, point
+from statelog.storage.file.failures import error_code, full_error, is_full
+from statelog.storage.file.headroom import NoHeadroomError
+from statelog.storage.file.locks import is_owned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.storage.commit.waiting import DeferredTransaction
+    from statelog.storage.environment import Environment
+
+T = TypeVar("T")
+
+_READER_CHECK_COMMITS = 256
+"""So many groups at least lie between two looks for readers that died. Who goes the way in C does not look."""
+
+_PATIENCE_FLUSHES = 1.5
+_PATIENCE_S_MAX = 0.005
+"""How long, after a group was delivered, its members are expected back: in multiples of a flush, and at most."""
+
+_EMA_WEIGHT = 0.125
+
+_TRANSACTIONS_TO_REUSE = 2
+_MAP_ATTEMPTS = 4
+"""How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
+
+
+class Committer(CommitterMarks):
+    """Commits for all threads of this process on one environment.
+
+    Attributes:
+        groups: transactions committed or tried.
+        commits: works run in them; `commits / groups` is the mean group size.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.groups = 0
+        self.commits = 0
+        self._checked = 0
+        self._environment = environment
+        self.mutex = threading.Lock()
+        self.entries = {Committer.submit.__code__}  # of the ways in; each has the committer among its names
+        self.inside: set[int] = set()
+        """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
+        self.leader: Request | None = None
+        self._group: list[Request] = NONE
+        """Whose works the leader runs, itself first."""
+        self.queue: deque[Request] = deque()
+        self._assembled = threading.Lock()
+        self._assembled.acquire()
+        self._awaited = 0
+        """Queue length at which the leader wants to be woken; 0 when it does not wait."""
+        self.expected = 1
+        self._delivered_at_s = 0.0
+        self._flush_s = 0.0
+        """How long groups of several take, of late."""
+
+    def submit(
+        self,
+        work: Callable[[WriteTransaction], T],
+        *,
+        is_flushed: bool = True,
+        may_wait: bool = False,
+    ) -> T:
+        """Run `work` in a write transaction, and return its result once that is durable.
+
+        Args:
+            work: may be run by another thread, beside the works of others, and again if the
+                transaction fails for someone else's reason. It must raise before it writes;
+                what it raises reaches its own caller alone.
+            is_flushed: False leaves the flush to the next commit, or to the keeper, whatever `durability` says.
+            may_wait: it may be in the journal before it is in LMDB: see `deferred`. `work` raises NotDeferrableError
+                before it writes if that cannot be, and is run again.
+
+        Raises:
+            UsageError: called from within a work, or by what has interrupted the store where it holds a lock.
+            ForkedError, ClosedError, ReadOnlyError, StoreLockedError: as named.
+            StoreFullError: quota or disk is used up; nothing was written. Facts: max_size_bytes.
+            StorageError: LMDB or the system refused; nothing was written.
+            CommitOutcomeUnknownError: it failed, and whether it was written cannot be told.
+        """
+        environment = self._environment
+        if os.getpid() != environment.process_id:
+            raise environment.forked_error()
+        thread = get_ident()
+        if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
+            message = "a commit cannot be made from within another commit"
+            raise UsageError(message, path=str(environment.path))
+        if environment.deferred.settling_thread == thread:
+            raise environment.deferred.settling_error()
+        if is_owned(environment.write_lock, environment.gate):
+            message = "a commit cannot be made by what interrupts who has the store alone, to compact it or to begin"
+            raise UsageError(message, path=str(environment.path))
+        request = Request(work, is_flushed=is_flushed, may_wait=may_wait)
+        try:
+            self.inside.add(thread)
+            with self.mutex:
+                if self.leader is None:
+                    self.leader = request
+                else:
+                    self._enqueue(request)
+            if self.leader is not request:
+                request.gate.acquire()  # type: ignore[union-attr]  # set by _enqueue
+            if self.leader is request:
+                self._lead(request)
+        except BaseException:
+            self.leave(request)
+            raise
+        finally:
+            self.inside.discard(thread)
+        if request.error is not None:
+            error, request.error = request.error, None
+            try:
+                raise error
+            finally:
+                del error, request  # no cycle through the traceback
+        result: T = request.result
+        return result
+
+    def _is_within(self) -> bool:
+        """Tell whether `submit` was called from within itself: its mark stays where an interrupt comes as it ends."""
+        frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to the callers
+        while frame is not None and not (frame.f_code in self.entries and self in frame.f_locals.values()):
+            frame = frame.f_back
+        return frame is not None
+
+    # --- leaders and followers --------------------------------------------------
+
+    def _enqueue(self, request: Request) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        request.gate = gate
+        self.queue.append(request)
+        if len(self.queue) == self._awaited:
+            self._awaited = 0
+            self._assembled.release()
+
+    def _lead(self, request: Request) -> None:
+        """Run one group, deliver, and pass leadership on."""
+        self._group = group = [request]
+        try:
+            if self.queue or self.expected > 1:
+                self._assemble(group)
+            started_s = perf_counter()
+            with self._environment.write_lock:
+                if not self._defer(group):
+                    self._execute(group)
+            if len(group) > 1:
+                weight = _EMA_WEIGHT if self._flush_s else 1.0
+                self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
+            self.count(len(group))
+            if armed:
+                point("commit.before_delivery")
+        finally:
+            self.pass_on(request, group)
+
+    def _assemble(self, group: list[Request]) -> None:
+        """Gather the queue into `group`.
+
+        The members of the last group are on their way back, each needing the
+        interpreter for an instant; starting without them would make two half groups
+        of them for ever. They are given until a flush's time after they were
+        released: one who is not back by then is doing something else.
+        """
+        missing = min(self.expected, GROUP_COMMITS_MAX) - 1 - len(self.queue)
+        if missing > 0:
+            patience_s = min(_PATIENCE_FLUSHES * self._flush_s, _PATIENCE_S_MAX)
+            left_s = self._delivered_at_s + patience_s - perf_counter()
+            if left_s > 0:
+                self._await_queue(len(self.queue) + missing, left_s)
+        with self.mutex:
+            if self.queue and self.queue[0] is group[0]:  # who passed on was interrupted before taking it out
+                self.queue.popleft()
+            while self.queue and len(group) < GROUP_COMMITS_MAX:
+                group.append(self.queue[0])  # first into the one, then out of the other: an interrupt loses nobody
+                self.queue.popleft()
+
+    def _await_queue(self, length: int, timeout_s: float) -> None:
+        self._assembled.acquire(blocking=False)  # a release that came after an earlier time-out
+        with self.mutex:
+            if len(self.queue) >= length:
+                return
+            self._awaited = length
+        self._assembled.acquire(timeout=timeout_s)
+        self._awaited = 0
+
+    def is_interrupted(self) -> bool:
+        """Tell whether this thread has something of the store in its hands, and would wait for itself."""
+        environment, thread = self._environment, get_ident()
+        return (
+            thread in (environment.writer_thread, environment.deferred.settling_thread)
+            or thread in self.inside
+            or is_owned(environment.write_lock, environment.gate, environment.deferred.lock)
+        )
+
+    def count(self, commits: int = 1) -> None:
+        """Count a group, and look for readers that died, now and then."""
+        self.groups += 1
+        self.commits += commits
+        if self.groups - self._checked < _READER_CHECK_COMMITS:
+            return
+        self._checked = self.groups
+        with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
+            self._environment.check_readers()
+
+    def pass_on(self, request: Request, group: list[Request]) -> None:
+        """Make the next in the queue the leader, and wake it and those of `group` who are settled.
+
+        Written to be run again by `_leave` after an interrupt at any line.
+        """
+        queue = self.queue
+        with self.mutex:
+            if len(group) > 1 or queue:
+                unsettled = [member for member in group[1:] if not member.settled]
+                if unsettled:
+                    queue.extendleft(member for member in reversed(unsettled) if member not in queue)
+                flushed = sum(each.is_flushed for each in (*group, *queue)) - sum(each.is_flushed for each in unsettled)
+                self.expected = max(flushed, 1)
+                request.to_wake = [member.gate for member in group[1:] if member.settled]
+                self._delivered_at_s = perf_counter()
+                if queue:
+                    request.to_wake.append(queue[0].gate)
+                    self.leader = queue[0]
+                    queue.popleft()
+                else:
+                    self.leader = None
+            else:
+                self.expected = 1
+                self.leader = None
+            self._group = NONE
+        if request.to_wake:
+            wake_all(request.to_wake)
+        if armed:
+            point("commit.after_delivery")
+
+    def leave(self, request: Request) -> None:
+        """Take an interrupted request out, wherever it is, so that its work no longer runs."""
+        while True:
+            with self.mutex:
+                is_leader = self.leader is request
+                if request in self.queue:
+                    self.queue.remove(request)
+                    request.settled = not is_leader
+                in_hands = not is_leader and not request.settled and request in self._group
+            if is_leader:
+                self.pass_on(request, self._group or [request])
+                return
+            wake_all(request.to_wake)
+            if not in_hands:
+                return
+            request.gate.acquire()  # type: ignore[union-attr]  # released when it is settled, or leads
+
+    # --- one transaction ----------------------------------------------------------
+
+    def _defer(self, group: list[Request]) -> bool:
+        """Commit the works of `group` to the journal, let them wait for LMDB's transaction, and settle every one.
+
+        False, and nothing was done, if they cannot be committed so.
+        """
+        if not (group[0].may_wait and (len(group) == 1 or all(request.may_wait for request in group))):
+            return False
+        transaction = self._environment.deferred.begin(is_flushed=group[0].is_flushed or len(group) > 1)
+        if transaction is None:
+            return False
+        try:
+            return self._defer_in(transaction, group)
+        except BaseException:
+            transaction.abort()  # once more: an interrupt may come as a failure is dealt with
+            raise
+
+    def _defer_in(self, transaction: DeferredTransaction, group: list[Request]) -> bool:
+        try:
+            for request in group:
+                self._run(request, transaction)
+            if armed:
+                point("deferred.before_journal")
+            self._environment.deferred.commit(transaction)
+            for request in group:  # here: whom an interrupt leaves unsettled, though it is in, would be made again
+                request.settled = True
+        except BaseException as error:
+            if isinstance(error, Exception) and not (transaction.may_be_committed or self._environment.is_forked):
+                self._environment.deferred.give_up(transaction)
+                return False
+            self.after_failure(transaction, group, error, 0)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            count = len(transaction.appended)
+            transaction.appended.clear()  # who remembers the transaction need not keep what it put
+            transaction.rows.clear()
+            transaction.first_lsn += count  # behind it a kernel may go on
+        self._environment.wake.notify()
+        return True
+
+    def _execute(self, group: list[Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
+        """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
+
+        An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
+        """
+        transaction = WriteTransaction(self._environment)
+        if transaction.is_flushed and not group[0].is_flushed:
+            transaction.is_flushed = any(request.is_flushed for request in group)
+        try:
+            if armed:
+                point("commit.before_begin")
+            transaction.begin()
+            if armed:
+                point("commit.after_begin")
+            for request in group:
+                self._run(request, transaction)
+            if transaction.changes:
+                self._environment.headroom.provide(transaction)
+            if armed:
+                point("commit.before_lmdb_commit")
+            transaction.commit()
+            if armed:
+                point("commit.after_lmdb_commit")
+            for request in group:  # as above
+                request.settled = True
+        except BaseException as error:
+            self.after_failure(transaction, group, error, attempts)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            transaction.appended.clear()  # who remembers the transaction need not keep its records
+        if transaction.changes:
+            self._environment.wake.notify()
+
+    @staticmethod
+    def _run(request: Request, transaction: WriteTransaction) -> None:
+        changes = transaction.changes
+        request.error = None
+        try:
+            request.result = request.work(transaction)
+        except Exception as error:
+            if transaction.changes != changes or isinstance(error, lmdb.Error | NotDeferrableError):
+                raise  # its writes cannot be told from the others': the transaction is lost
+            request.error = error
+        if armed:
+            point("commit.between_works")
+
+    def after_failure(
+        self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int
+    ) -> None:
+        """End a failed transaction, and settle `group` by what became of it."""
+        transaction.abort()
+        if transaction.may_be_committed and not isinstance(error, lmdb.MapFullError):
+            self._settle_by_looking(transaction, group, error)
+            return
+        if attempts and self._find_pages(error, _MAP_ATTEMPTS - attempts):
+            self._execute(group, attempts - 1)
+            return
+        if transaction.may_be_committed:  # no page for the free list: but the journal may have it
+            self._settle_by_looking(transaction, group, error)
+        elif not isinstance(error, Exception):
+            return
+        elif transaction.stage is Stage.NEW or len(group) == 1:
+            for request in group:
+                request.error = self._refusal(error)
+                request.settled = True
+        else:
+            for request in group:
+                self._execute([request])
+
+    def _find_pages(self, error: BaseException, tried: int) -> bool:
+        """After a transaction found no page, tell whether there may be some now: each time by another way first."""
+        ways = (self._let_go_of_pages, self._environment.headroom.adapt, self._ripen)
+        first = tried % len(ways)
+        return any(way(error) for way in (*ways[first:], *ways[:first]))
+
+    def _let_go_of_pages(self, error: BaseException) -> bool:
+        """After a transaction found no page, tell whether there are some now that were held for the steady snapshot."""
+        environment = self._environment
+        if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.steady.is_unsteady):
+            return False
+        with contextlib.suppress(StatelogError):
+            environment.make_steady()
+            return True
+        return False
+
+    def ripen(self) -> None:
+        """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
+        with contextlib.suppress(StatelogError):
+            for _ in range(_TRANSACTIONS_TO_REUSE):
+                self.submit(WriteTransaction.write_header_again)
+
+    def _ripen(self, error: BaseException) -> bool:
+        """After a transaction found no page, tell whether there are some now: freed ones, grown old enough.
+
+        What a transaction frees LMDB hands out to the second one after it. Where nothing else is free, that one and
+        the one between would be refused for ever.
+        """
+        environment = self._environment
+        if not (isinstance(error, lmdb.MapFullError) and environment.headroom.is_worth_ripening()):
+            return False
+        with contextlib.suppress(StatelogError), environment.headroom.reserve():
+            requests = [Request(WriteTransaction.write_header_again) for _ in range(_TRANSACTIONS_TO_REUSE)]
+            for request in requests:
+                self._execute([request], 0)
+            environment.headroom.note_ripe()
+            return all(request.error is None for request in requests)
+        return False
+
+    def _settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
+        """Settle `group` after a commit that neither succeeded nor surely failed."""
+        outcome = self._look(transaction, reopen=isinstance(error, Exception))
+        if outcome is False and not isinstance(error, Exception):
+            return
+        for request in group:
+            if outcome is False:
+                request.error = self._refusal(error)
+            elif outcome is None:
+                path = self._environment.path
+                message = f"{path}: a commit failed, and whether it was written cannot be told: {error}"
+                request.error = CommitOutcomeUnknownError(message, path=str(path))
+                request.error.__cause__ = error
+            request.settled = True
+
+    def _look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
+        """Tell whether `transaction` is in the store, durably; None if that cannot be told.
+
+        Whatever is found is flushed before it is told. A write of the meta page that failed may have
+        reached the disk all the same, and LMDB then writes over it without a flush: a refused
+        commit would come back after a power cut, and the next one would reuse its pages.
+        """
+        environment = self._environment
+        try:
+            if reopen:
+                environment.reopen()
+            environment.make_steady()
+            return self._is_in_store(transaction)
+        except (StatelogError, lmdb.Error):
+            return None
+
+    def _is_in_store(self, transaction: WriteTransaction) -> bool | None:
+        with self._environment.read() as snapshot:
+            if not transaction.appended:
+                return False if snapshot.id < transaction.number else None
+            found = snapshot.get_log(transaction.first_lsn + len(transaction.appended) - 1)
+            return found is not None and found == transaction.appended[-1]
+
+    def _refusal(self, error: BaseException) -> BaseException:
+        """Return what one caller of a transaction that was not written gets to see."""
+        environment = self._environment
+        if self._is_full(error):
+            disk_full = environment.headroom.is_disk_full or not isinstance(error, lmdb.MapFullError)
+            refusal: StatelogError = full_error(
+                path=environment.path, max_size_bytes=environment.max_size_bytes, disk_full=disk_full
+            )
+        elif isinstance(error, lmdb.Error):
+            refusal = environment.translate(error)
+        elif isinstance(error, StatelogError):
+            refusal = type(error)(error.message, **error.facts)  # each thread raises its own
+            refusal.__cause__ = error.__cause__
+            return refusal
+        else:
+            return error
+        refusal.__cause__ = error
+        return refusal
+
+    def _is_full(self, error: BaseException) -> bool:
+        """Tell whether there was no room. LMDB calls a write of which the disk took a part an input/output error."""
+        if is_full(error) or isinstance(error, NoHeadroomError):
+            return True
+        is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
+        return is_short and self._environment.headroom.is_refused_a_page()

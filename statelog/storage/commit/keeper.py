@@ -1,0 +1,158 @@
+"""The thread that flushes what commits have left to it, and rests a store that is idle.
+
+Nothing depends on it: without it what is left is flushed when the store is closed, and one that is
+idle stays unsteady. It lives while there is something to do, and then waits a minute for more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from statelog.errors import StatelogError
+from statelog.kernels import start_writing
+from statelog.kernels.marks import KeeperMarks
+from statelog.storage.file.locks import call_if_free
+
+if TYPE_CHECKING:
+    from statelog.storage.environment import Environment
+
+IDLE_S = 1.0
+"""So long without a commit, and everything is flushed where it lies, and no page is held any more."""
+
+_WAIT_S = 60.0
+"""So long a thread with nothing to do is there: to begin another takes a commit as long as all the rest of it."""
+
+_SETTLE_S = 0.02
+"""So long without a commit, and nothing waits for LMDB's transaction any more: see `deferred`."""
+
+
+class Keeper(KeeperMarks):
+    """Looks after an environment that was written to."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._is_interval = environment.options.durability == "interval"
+        self.flushes = self._is_interval
+        """Whether commits have left flushes to it: then it looks often."""
+        self.is_at_work = False
+        """Whether it has a thread that looks."""
+        self._has_thread = False
+        """Whether it has one, which may wait."""
+        self._alarm = threading.Event()
+        """Of that thread; another's has ended."""
+        self.commits = 0
+        """Counted by who commits, and holds `write_lock`."""
+
+    def looks_after(self, *, is_flushed: bool) -> bool:
+        """Have what is committed looked after; tell whether it is. The caller holds `write_lock`."""
+        if not (is_flushed or self.flushes):
+            self.flushes = True
+            self._alarm.set()
+        if not self.is_at_work:
+            self._start()
+        return self.is_at_work
+
+    def _start(self) -> None:
+        self.is_at_work = True
+        if self._has_thread:
+            self._alarm.set()
+            return
+        self._alarm = threading.Event()
+        name = f"statelog {self._environment.path.name}"
+        thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
+        self._has_thread = True
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be had, or the interpreter is ending: closing flushes
+            self.is_at_work = self._has_thread = False
+
+    def stop(self) -> None:
+        """End soon. The caller holds `write_lock`."""
+        alarm, self._alarm = self._alarm, threading.Event()
+        alarm.set()
+        self.is_at_work = self._has_thread = False
+
+    def _run(self, alarm: threading.Event) -> None:
+        self._look(alarm)
+        while self._waits(alarm):
+            self._look(alarm)
+
+    def _waits(self, alarm: threading.Event) -> bool:
+        """Wait for something to do; tell whether there is."""
+        if self._alarm is not alarm:
+            return False
+        if alarm.wait(_WAIT_S) and self._alarm is alarm and self.is_at_work:
+            alarm.clear()  # and without the lock: who has woken this has it, and wants it again at once
+            return True
+        with self._environment.write_lock:
+            if self._alarm is not alarm:
+                return False
+            alarm.clear()
+            self._has_thread = self.is_at_work
+            return self.is_at_work
+
+    def _look(self, alarm: threading.Event) -> None:
+        """Look after what is committed, until the store is at rest, or this is to end."""
+        environment = self._environment
+        seen, busy_s = -1, time.monotonic()
+        flushed_s = busy_s
+        while self._alarm is alarm:
+            interval_s = min(environment.interval_s, IDLE_S)
+            left_s = flushed_s + interval_s - time.monotonic()
+            if alarm.wait(max(min(left_s, _SETTLE_S), 0.0) if self.flushes else _SETTLE_S):  # to end, or to look sooner
+                alarm.clear()
+                continue
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # who writes next meets it, too
+                now_s = time.monotonic()
+                if self.flushes and now_s >= flushed_s + interval_s:
+                    flushed_s = now_s
+                    environment.steady.flush()
+                if self.flushes and seen != self.commits:  # the next advance waits for less
+                    start_writing(environment.locks.descriptor)
+                if seen != self.commits:
+                    seen, busy_s = self.commits, now_s
+                elif now_s - busy_s >= _SETTLE_S and environment.deferred.is_on:
+                    environment.deferred.settle(is_idle=True)
+                    call_if_free(environment.write_lock, self._advance_ahead)
+                environment.steady.note_flushed()
+                environment.steady.look_for_journal()
+                call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
+                if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
+                    return
+
+    def _advance_ahead(self) -> None:
+        """Advance while nobody commits, if the next commits would have to soon."""
+        environment = self._environment
+        steady = environment.steady
+        with environment.gate:  # LMDB's map stays where it is
+            if environment.is_shut or environment.deferred.is_on or not steady.pin.is_held:
+                return
+            if steady.held.is_half_taken and environment.locks.try_writer():
+                try:
+                    if steady.is_at_hand():
+                        steady.advance()
+                finally:
+                    environment.locks.release_writer()
+
+    def _rest(self, alarm: threading.Event, seen: int) -> bool:
+        """Make the store steady if it is idle; tell whether there is nothing left to look after."""
+        environment = self._environment
+        with environment.write_lock:
+            if self._alarm is not alarm:
+                return True
+            if seen != self.commits:
+                return False
+            environment.deferred.settle()
+            environment.locks.acquire_writer(0.0)
+            try:
+                environment.steady.rest()
+            finally:
+                environment.locks.release_writer()
+            self.is_at_work = False
+            self.flushes = self._is_interval
+            return True

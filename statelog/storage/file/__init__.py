@@ -1,0 +1,1 @@
+"""The data file: opening, checks, space, compaction, and reading its tables."""

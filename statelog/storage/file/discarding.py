@@ -1,0 +1,29 @@
+"""Taking back a store that was made in vain, as that of an import that was refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.storage.file.compaction import exclusively
+from statelog.storage.file.creation import sync_directory
+
+if TYPE_CHECKING:
+    from statelog.storage.environment import Environment
+
+
+def withdraw(environment: Environment) -> None:
+    """Remove the file of a store, and its lock file, if nothing was ever committed. It is to be closed right after.
+
+    Raises:
+        StoreLockedError: another process has it open: it stays. Facts: path.
+        StorageError, OSError: the system refuses.
+    """
+    path = environment.path
+    with exclusively(environment), environment.write_lock:
+        with environment.read() as transaction:
+            if transaction.last_lsn():
+                return
+        environment.steady.retire()  # here, for when it is closed a journal of that name may be another store's
+        path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
+        path.unlink()
+        sync_directory(path.parent)

@@ -1,0 +1,160 @@
+"""What lies beside a data file under names that belong to it: its journal, and LMDB's lock file.
+
+Whatever else somebody keeps there is neither read, written over nor removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, TypeVar
+
+from statelog.errors import CorruptionError, FormatError, JournalMissingError, StorageError
+from statelog.storage.file.failures import translate_os
+from statelog.storage.journal.journal import is_journal_of, journal_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Error = TypeVar("Error", bound=CorruptionError)
+
+_MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
+"""A lock file of LMDB's begins with it; in a data file it stands behind the head of the first page."""
+
+_META_MAGIC_AT = 16
+_NO_FILE_ERRNOS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})
+_ASIDE_MAX = 1000
+
+
+def open_journal(path: Path, *, create_mode: int | None = None) -> int:
+    """Open the journal of the store at `path` for reading and writing.
+
+    Raises:
+        FileNotFoundError: there is none, and no mode to make it with was given.
+        FormatError: what lies there is no file. Facts: path, journal.
+        AccessError, StoreFullError, StorageError: the system refuses. Facts: path, of the journal.
+    """
+    journal = journal_path(path)
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(journal, flags | (0 if create_mode is None else os.O_CREAT), create_mode or 0)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_FILE_ERRNOS:
+            raise in_the_way_error(path, journal, "is not a regular file") from None
+        raise translate_os(error, path=journal) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise in_the_way_error(path, journal, "is not a regular file")
+    return descriptor
+
+
+def check_leftover(path: Path, descriptor: int, store_id: bytes) -> None:
+    """Raise FormatError if what is open as a store's journal is none of it, nor the beginning of one."""
+    if not is_journal_of(descriptor, store_id):
+        raise in_the_way_error(path, journal_path(path), "is no journal of this store")
+
+
+def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
+    """Return the error of a store that needs a name which something else has."""
+    message = f"{other} {what}, and stands where {path} needs a file of its own: move it elsewhere"
+    return FormatError(message, path=str(path), journal=str(other))
+
+
+def missing_error(path: Path) -> JournalMissingError:
+    """Return the error of a store that was not closed and has no journal."""
+    what = (
+        "was not closed, and its journal {} is missing: what was committed last, up to some seconds or megabytes, may"
+        " be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
+    )
+    return _of_both(JournalMissingError, path, what)
+
+
+def removed_error(path: Path) -> JournalMissingError:
+    """Return the error of a store in use whose journal somebody has taken away."""
+    what = (
+        "has lost its journal {}, which was removed while the store is in use: nothing is written any more; close the"
+        " store, which puts all that was committed into the file, and open it again"
+    )
+    return _of_both(JournalMissingError, path, what)
+
+
+def misfit_error(path: Path, what: str) -> CorruptionError:
+    """Return the error of a store that was not closed and cannot be recovered with the journal that it has."""
+    way_out = (
+        "`statelog salvage` saves what is whole in both files, `statelog recover --without-journal` goes on with what"
+        " the first one has alone"
+    )
+    return _of_both(CorruptionError, path, f"was not closed, and {what} ({{}}); {way_out}")
+
+
+def _of_both(kind: type[Error], path: Path, what: str) -> Error:
+    """Return an error about a store and its journal, whose name takes the place of the braces."""
+    journal = journal_path(path)
+    return kind(f"{path} {what.replace('{}', journal.name)}", path=str(path), journal=str(journal))
+
+
+def broken_error(path: Path) -> StorageError:
+    """Return the error of a store of which a flush has failed."""
+    message = (
+        f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
+        " has it open, and open it again"
+    )
+    return StorageError(message, path=str(path))
+
+
+def check_before_creation(path: Path) -> None:
+    """Raise FormatError where there is no store, but something that bears the name of its journal."""
+    journal = journal_path(path)
+    try:
+        status = journal.lstat()
+    except OSError:
+        return
+    is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
+    if not is_empty and not path.exists():  # asked last: others make stores, too
+        raise in_the_way_error(path, journal, "belongs to a store that is not there, or to none")
+
+
+def check_lock_file(path: Path) -> None:
+    """Raise FormatError if what bears the name of LMDB's lock file is a store, or no file: LMDB would write over it.
+
+    Anything else may be what a loss of power left of a lock file, whose contents nobody flushes.
+    """
+    lock_file = path.with_name(f"{path.name}-lock")
+    try:
+        descriptor = os.open(lock_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # LMDB meets it, too, and says what it needs
+        return
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0) if is_file else b""
+    finally:
+        os.close(descriptor)
+    if not is_file:
+        raise in_the_way_error(path, lock_file, "is not a regular file")
+    if start[_META_MAGIC_AT:] == _MAGIC and not start.startswith(_MAGIC):
+        raise in_the_way_error(path, lock_file, "is a store")
+
+
+def remove_journal(path: Path) -> None:
+    """Remove the journal of a store that is complete without. Raises OSError.
+
+    Where the directory does not let this user remove it, it stays, and is a leftover: nobody reads it.
+    """
+    with contextlib.suppress(PermissionError):
+        journal_path(path).unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Give the journal of the store at `path` another name, where nobody looks for it; None if there is none."""
+    journal = journal_path(path)
+    if not os.path.lexists(journal):
+        return None
+    names = (f"{journal.name}-aside{number or ''}" for number in range(_ASIDE_MAX))
+    aside = next(path.with_name(name) for name in names if not os.path.lexists(path.with_name(name)))
+    journal.rename(aside)
+    return aside

@@ -1,0 +1,130 @@
+"""Opening LMDB's environment on a file that was found fit for it."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import lmdb
+
+from statelog.errors import CorruptionError, FormatError, StorageError
+from statelog.format.header import HEADER_KEY, decode_header
+from statelog.limits import READERS_MAX
+from statelog.storage.file.checks import check_file
+from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
+from statelog.storage.file.failures import translate_lmdb
+from statelog.storage.file.locks import is_same_file
+from statelog.storage.file.neighbours import check_lock_file
+from statelog.storage.file.upgrading import is_older, upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from statelog.storage.file.locks import FileLocks
+
+_SPARE_READS = 0
+"""Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
+parent's reader table by a forked child that exits, after which the parent cannot read."""
+
+
+class Handles(NamedTuple):
+    """What one opening of LMDB gave; replaced as a whole by a reopening."""
+
+    raw: lmdb.Environment
+    begin: Callable[..., lmdb.Transaction]
+    meta: Any
+    log: Any
+    index: Any
+    page_size_bytes: int
+
+
+def open_handles(
+    locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float
+) -> tuple[Handles, dict[str, Any]]:
+    """Check the file, open LMDB and the tables, and return them with the header.
+
+    Raises:
+        FormatError: not a store, or a newer one. Facts: path.
+        CorruptionError: a damaged store. Facts: path.
+        AccessError: no permission for the file or its lock file. Facts: path.
+        StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+        StorageError: the file was replaced, or LMDB refuses it. Facts: path.
+    """
+    if not is_same_file(path, locks.descriptor):  # LMDB would make a file where there is none
+        message = f"{path} was replaced or removed"
+        raise StorageError(message, path=str(path))
+    open_lmdb = partial(_open_lmdb, locks, path, read_only=read_only, max_size_bytes=max_size_bytes)
+    handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
+    try:
+        if is_older(handles, read_only=read_only):
+            # In a transaction that LMDB itself flushes: there is no journal of another format.
+            handles.raw.close()
+            handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=True)
+            upgrade(handles, locks, path, read_only=read_only, lock_timeout_s=lock_timeout_s)
+            handles.raw.close()
+            handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
+        return handles, _read_header(handles, path)
+    except BaseException as error:
+        handles.raw.close()
+        if isinstance(error, lmdb.Error):
+            raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
+        raise
+
+
+def _open_lmdb(
+    locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float, sync: bool
+) -> Handles:
+    page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
+    check_lock_file(path)
+    raw: lmdb.Environment | None = None
+    try:
+        raw = lmdb.open(
+            str(path),
+            map_size=max_size_bytes // page_size_bytes * page_size_bytes,
+            subdir=False,
+            readonly=read_only,
+            create=False,
+            mode=os.fstat(locks.descriptor).st_mode & 0o666,  # of the lock file: as the data file's
+            sync=sync,  # by itself it flushes nothing: see `steady`
+            max_readers=READERS_MAX,
+            max_dbs=TABLES_MAX,
+            max_spare_txns=_SPARE_READS,
+        )
+        raw.reader_check()
+        if not read_only:  # then LMDB wants a write transaction, even to open what is there
+            locks.acquire_writer(lock_timeout_s)
+        try:
+            return _open_tables(raw, path)
+        finally:
+            if not read_only:
+                locks.release_writer()
+    except BaseException as error:
+        if raw is not None:
+            raw.close()
+        if isinstance(error, lmdb.Error):
+            raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
+        raise
+
+
+def _open_tables(raw: lmdb.Environment, path: Path) -> Handles:
+    try:
+        meta, log, index = (raw.open_db(name, create=False) for name in (META_TABLE, LOG_TABLE, INDEX_TABLE))
+    except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
+        message = f"{path} is an LMDB file, but not a statelog store"
+        raise FormatError(message, path=str(path)) from error
+    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"])
+
+
+def _read_header(handles: Handles, path: Path) -> dict[str, Any]:
+    with handles.begin() as transaction:
+        value = transaction.get(HEADER_KEY, db=handles.meta)
+    if value is None:
+        message = f"{path} is damaged: it has no header"
+        raise CorruptionError(message, path=str(path))
+    try:
+        return decode_header(value)
+    except (CorruptionError, FormatError) as error:
+        message = f"{path}: {error.message}"
+        raise type(error)(message, **{"path": str(path), **error.facts}) from None

@@ -1,0 +1,317 @@
+"""Walk over the pages of one snapshot of a store's file, without LMDB.
+
+LMDB checks nothing of its own pages, and records and seals do not cover them: a store whose every value is sound
+may have a page that two trees lead to, or that is listed as free and in use. Readers see nothing of that; the next
+commits write over what is live. So every page of a snapshot is looked at where it lies:
+
+E2. A page bears its own number, its nodes fill it, its keys ascend and lie between those its parent names for it;
+    all leaves of a tree are equally deep. A long value's pages are as many as it needs, at least.
+E3. Every page from the third to the last is in one tree, once, or on the free list, once.
+E4. A tree has the entries, the pages of each kind and the depth that its record says; flags and page size stand
+    in the record of the free list alone.
+
+While a reader is on a snapshot LMDB reuses none of its pages; so the walk needs no more than a read transaction
+that stays open, and the meta page of that transaction.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.errors import StatelogError
+from statelog.kernels import NODE_LONG, NODE_TABLE, PAGE_BRANCH, PageReader
+from statelog.storage.file.checks import (
+    INTEGER_KEY_FLAG,
+    NO_PAGE,
+    DatabaseRecord,
+    Meta,
+    check_file,
+    decode_database,
+    read_meta_of,
+)
+from statelog.storage.file.residency import MAPPED_AROUND_BYTES, RELEASE_SIZE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.kernels import PageNode
+    from statelog.storage.environment import Environment
+    from statelog.storage.file.reading import ReadTransaction
+
+_HEADER_SIZE_BYTES = 16
+_LONG_FLAG = 0x04
+_META_PAGES = 2
+_DEPTH_MAX = 32
+_NUMBER = struct.Struct("=Q")
+_HEADER = struct.Struct("=QHHI")
+FREE_LIST, MAIN = "free list", "main"
+"""Names of the two trees that the meta page names; the others are called as in the main one."""
+
+
+class PageProblem(NamedTuple):
+    """What does not hold: the invariant's number, the tree (or empty), the page, and what."""
+
+    invariant: str
+    tree: str
+    page: int
+    message: str
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether LMDB may end the process when it reads the snapshot: of the free list it reads nothing then."""
+        return self.invariant in ("E2", "E3") and self.tree not in ("", FREE_LIST)
+
+
+class TreePage(NamedTuple):
+    """A branch or leaf page on its way through a walk."""
+
+    tree: str
+    number: int
+    is_branch: bool
+    nodes: list[PageNode]
+
+
+class LongValue(NamedTuple):
+    """The pages of a long value: the first, and how many; and the value's size."""
+
+    tree: str
+    number: int
+    pages: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a walk counted of one tree."""
+
+    depth: int = 0
+    branch_pages: int = 0
+    leaf_pages: int = 0
+    overflow_pages: int = 0
+    entries: int = 0
+    is_whole: bool = True
+
+
+class PageWalk:
+    """One walk over all trees of a snapshot. Problems are gathered; what is behind a bad page is not looked at.
+
+    Args:
+        file: the whole file.
+        meta: the snapshot's meta page.
+        lists_all: hand out every node of a leaf; else long values and tables only, and the free list's.
+
+    """
+
+    def __init__(self, file: mmap.mmap | bytes, meta: Meta, *, lists_all: bool = False) -> None:
+        self.problems: list[PageProblem] = []
+        self.trees: dict[str, DatabaseRecord] = {FREE_LIST: meta.free, MAIN: meta.main}
+        self._meta = meta
+        self._lists_all = lists_all
+        self._size = meta.page_size_bytes
+        self._map = file
+        self._pages_present = len(self._map) // self._size
+        self._view = memoryview(file)
+        self._reader = PageReader(self._view, self._size)
+        self._seen = bytearray(meta.last_page + 1)
+        self._seen[:_META_PAGES] = b"\1" * _META_PAGES
+        self._read_bytes = 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._reader.close()
+        self._view.release()
+
+    def run(self) -> Iterator[TreePage | LongValue]:
+        """Walk over every tree, and yield its pages; then see that every page was met once."""
+        yield from self._walk_tree(MAIN)
+        for tree in list(self.trees)[2:]:
+            yield from self._walk_tree(tree)
+        yield from self._walk_tree(FREE_LIST)
+        if not self.problems:
+            lost = self._seen.find(0)
+            if lost >= 0:
+                self._add("E3", "", lost, f"in no tree and not free; so are {self._seen.count(0) - 1} more")
+
+    def data(self, page: int, at: int, size_bytes: int) -> bytes:
+        """Return bytes of a page, or of a run of pages from there."""
+        start = page * self._size + at
+        return self._map[start : start + size_bytes]
+
+    def _add(self, invariant: str, tree: str, page: int, message: str) -> None:
+        what = f"{tree}: {message}" if tree else message
+        self.problems.append(PageProblem(invariant, tree, page, f"page {page}: {what}"))
+
+    def _take(self, tree: str, number: int, count: int) -> bool:
+        """Note pages as met; False, and a problem, if they cannot be or were met before."""
+        if not _META_PAGES <= number <= self._meta.last_page or count > self._meta.last_page + 1 - number:
+            self._add("E3", tree, number, f"not among the {self._meta.last_page + 1} there are")
+            return False
+        if self._seen.find(1, number, number + count) >= 0:
+            self._add("E3", tree, number, "in use or free already")
+            return False
+        self._seen[number : number + count] = b"\1" * count
+        return True
+
+    def _note_read(self) -> None:
+        """Give memory back now and then; one page touched maps those around it."""
+        self._read_bytes += MAPPED_AROUND_BYTES
+        if self._read_bytes >= RELEASE_SIZE_BYTES and isinstance(self._map, mmap.mmap):
+            self._read_bytes = 0
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def _walk_tree(self, tree: str) -> Iterator[TreePage | LongValue]:
+        record = self.trees[tree]
+        found = _Found()
+        todo: list[tuple[int, int, bytes | None, bytes | None]] = []
+        if record.root != NO_PAGE:
+            todo.append((record.root, 1, None, None))
+        has_integer_keys = bool(record.flags & INTEGER_KEY_FLAG)
+        reads_values = tree == FREE_LIST
+        read = self._reader.read
+        lists_all = self._lists_all or reads_values
+        while todo:
+            number, depth, low, high = todo.pop()
+            if not self._take(tree, number, 1) or not self._is_present(tree, number):
+                found.is_whole = False
+                continue
+            facts = read(number, low=low, high=high, has_integer_keys=has_integer_keys, lists_all=lists_all)
+            fault = facts.fault if facts.number == number else f"it says it is page {facts.number}"
+            if not fault and facts.kind == PAGE_BRANCH and (depth >= _DEPTH_MAX or facts.node_count < 2 - reads_values):
+                fault = "a branch that parts nothing"
+            if fault:
+                self._add("E2", tree, number, fault)
+                found.is_whole = False
+                continue
+            self._note_read()
+            if facts.kind == PAGE_BRANCH:
+                found.branch_pages += 1
+                todo.extend(self._children(number, facts.nodes, depth, low, high))
+                yield TreePage(tree, number, True, facts.nodes)
+                continue
+            if found.depth not in (0, depth):
+                self._add("E2", tree, number, f"a leaf at depth {depth}, others at {found.depth}")
+            found.depth = depth
+            found.leaf_pages += 1
+            found.entries += facts.node_count
+            if self._lists_all:
+                yield TreePage(tree, number, False, facts.nodes)
+            if facts.nodes:
+                yield from self._look_into(tree, number, facts.nodes, found)
+        self._compare(tree, record, found)
+
+    def _is_present(self, tree: str, number: int) -> bool:
+        if number >= self._pages_present:
+            self._add("E3", tree, number, "behind the end of the file")
+            return False
+        return True
+
+    def _children(
+        self, number: int, nodes: list[PageNode], depth: int, low: bytes | None, high: bytes | None
+    ) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+        """Yield page, depth and bounds of each child, the last first: so they are walked in order."""
+        for index in range(len(nodes) - 1, -1, -1):
+            node = nodes[index]
+            least = self.data(number, node.key_at, node.key_size) if index else low
+            yield node.value, depth + 1, least, high
+            high = least
+
+    def _look_into(self, tree: str, number: int, nodes: list[PageNode], found: _Found) -> Iterator[LongValue]:
+        """Follow what the nodes of a leaf lead to."""
+        for node in nodes:
+            if node.flags == NODE_TABLE:
+                self._note_table(tree, number, node)
+            elif node.flags == NODE_LONG:
+                value = self._take_long_value(tree, number, node)
+                if value is None:
+                    found.is_whole = False
+                    continue
+                found.overflow_pages += value.pages
+                yield value
+                if tree == FREE_LIST:
+                    self._note_free(number, self.data(value.number, _HEADER_SIZE_BYTES, node.value))
+            elif tree == FREE_LIST:
+                self._note_free(number, self.data(number, node.data_at, node.value))
+
+    def _note_table(self, tree: str, number: int, node: PageNode) -> None:
+        name = self.data(number, node.key_at, node.key_size).decode(errors="replace")
+        if tree != MAIN or name in self.trees:
+            self._add("E2", tree, number, "the record of a table where none can be")
+            return
+        self.trees[name] = decode_database(self.data(number, node.data_at, node.value))
+
+    def _take_long_value(self, tree: str, leaf: int, node: PageNode) -> LongValue | None:
+        (number,) = _NUMBER.unpack_from(self._map, leaf * self._size + node.data_at)
+        if not _META_PAGES <= number < self._pages_present:
+            self._add("E3", tree, leaf, f"a long value on page {number}, which is not there")
+            return None
+        own, _padding, flags, pages = _HEADER.unpack_from(self._map, number * self._size)
+        self._note_read()
+        needed = (_HEADER_SIZE_BYTES - 1 + node.value) // self._size + 1
+        if own != number or flags != _LONG_FLAG or pages < needed:
+            self._add("E2", tree, number, f"not {needed} pages of a long value")
+            return None
+        if not self._take(tree, number, pages) or not self._is_present(tree, number + needed - 1):
+            return None
+        return LongValue(tree, number, pages, node.value)
+
+    def _note_free(self, leaf: int, data: bytes) -> None:
+        """Note the pages that one commit freed: their count, then their numbers, descending."""
+        count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
+        if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
+            self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")
+            return
+        before = self._meta.last_page + 1
+        for number in struct.unpack_from(f"={count}Q", data, _NUMBER.size):
+            if number >= before:
+                self._add("E3", FREE_LIST, leaf, f"page {number} behind page {before}")
+                return
+            if not self._take(FREE_LIST, number, 1):
+                return
+            before = number
+
+    def _compare(self, tree: str, record: DatabaseRecord, found: _Found) -> None:
+        if not found.is_whole:
+            return
+        is_named = tree not in (FREE_LIST, MAIN)
+        pairs = (
+            ("flags", record.flags if is_named else 0, 0),
+            ("bytes a page", 0 if tree == FREE_LIST else record.page_size_bytes, 0),
+            ("depth", record.depth, found.depth),
+            ("branch pages", record.branch_pages, found.branch_pages),
+            ("leaf pages", record.leaf_pages, found.leaf_pages),
+            ("pages of long values", record.overflow_pages, found.overflow_pages),
+            ("entries", record.entries, found.entries),
+        )
+        for what, said, there in pairs:
+            if said != there:
+                page = 0 if record.root == NO_PAGE else record.root
+                self._add("E4", tree, page, f"{what}: {said}, not {there}")
+
+
+def check_pages(environment: Environment, transaction: ReadTransaction) -> list[PageProblem] | None:
+    """Look at every page of the snapshot a read transaction holds.
+
+    Returns:
+        What does not hold (E1 to E4); None if since the transaction began others have committed twice, and no meta
+        page names the snapshot any more.
+
+    """
+    descriptor, path = environment.locks.descriptor, environment.path
+    try:
+        meta = read_meta_of(descriptor, path, transaction.id)
+        check_file(descriptor, path)
+    except StatelogError as error:
+        return [PageProblem("E1", "", 0, error.message)]
+    if meta is None:
+        return None
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as file:
+        walk = PageWalk(file, meta)
+        try:
+            for _ in walk.run():
+                pass
+        finally:
+            walk.close()
+        return walk.problems

@@ -1,0 +1,321 @@
+"""Transactions over the tables of a store: thin, fast, and nothing borrowed escapes.
+
+A `memoryview` out of LMDB points into the mapped file and stays readable when its
+transaction is over, by then showing whatever was written there since. So each one
+lent is taken back (released) at the end of its transaction, and before the next
+write in it: a late read raises `ValueError` instead of lying. Slices made of it
+cannot be taken back; callers copy what they keep.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from os import getpid
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import lmdb
+
+from statelog.errors import CorruptionError, StorageError
+from statelog.format.keys import after_prefix
+from statelog.format.seal import unseal
+from statelog.kernels import check_leaf_at
+from statelog.kernels.marks import TransactionMarks
+from statelog.storage.file.freed import find_in_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from statelog.storage.environment import Environment
+
+encode_lsn = Struct(">Q").pack
+
+_BATCHES_LENT = 2
+
+NO_PAGE = -1
+"""In place of a page's number."""
+
+_ENTRIES_MAX = 1 << 48
+"""More than any file holds: a count that was damaged may say anything."""
+
+
+class _Ended:
+    """Stands where LMDB's transaction was."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = "the read transaction has ended"
+        raise StorageError(message)
+
+
+_ENDED = _Ended()
+
+
+class ReadTransaction(TransactionMarks):
+    """A consistent snapshot of the store, for use in one `with` statement.
+
+    Short by contract: while it lives, LMDB reuses no page freed since it began.
+    """
+
+    __slots__ = ("_borrowed", "_environment", "_index", "_leaf", "_log", "_raw")
+
+    _raw: Any  # lmdb.Transaction, None before it began
+    _leaf: int  # number of the leaf page of the index that was looked at last
+    _may_own_pages = False
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._raw = None
+        self._leaf = NO_PAGE
+        self._borrowed: list[memoryview] = []
+
+    def __enter__(self) -> Self:
+        """Begin.
+
+        Raises:
+            ForkedError: this process was forked since the store was opened.
+            ClosedError: the store is closed.
+            LimitError: more transactions read at once than the store has slots for.
+        """
+        environment = self._environment
+        if getpid() != environment.process_id:
+            raise environment.forked_error()
+        active = environment.active_transactions
+        try:
+            active.add(self)
+            if environment.gated:
+                active.discard(self)
+                environment.pass_gate(self)
+            handles = environment.handles
+            self._raw = handles.begin(None, None, False, True)
+        except lmdb.Error as error:
+            active.discard(self)
+            self._raw = environment.begin_read_again(self, error)
+            handles = environment.handles
+        except BaseException:
+            active.discard(self)
+            raise
+        self._log = handles.log
+        self._index = handles.index
+        return self
+
+    def begin_ungated(self) -> None:
+        """Begin for who is inside already: see `DeferredTransaction`. `__exit__` ends it."""
+        handles = self._environment.handles
+        self._raw = handles.begin(None, None, False, True)
+        self._log = handles.log
+        self._index = handles.index
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """End the snapshot and take back what was borrowed from it."""
+        try:
+            if self._borrowed:
+                self._take_back()
+        finally:
+            if not self._environment.is_forked:  # else the slot in the reader table is the parent's
+                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference only
+                raw.abort()
+                self._environment.active_transactions.discard(self)
+        if kind is not None and isinstance(error, lmdb.Error):
+            raise self._environment.translate(error) from error
+
+    @property
+    def id(self) -> int:
+        """The id of the last commit this snapshot contains; of a write, its own."""
+        number: int = self._raw.id()
+        return number
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return the record with that LSN, borrowed until the transaction ends or writes."""
+        view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
+        if view is not None:
+            self._borrowed.append(view)
+        return view
+
+    def give_back(self, record: memoryview) -> None:
+        """Take back a record at once that was lent by `get_log`: who reads a whole log holds one at a time."""
+        record.release()
+        if self._borrowed and self._borrowed[-1] is record:
+            self._borrowed.pop()
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return the payload under `key`.
+
+        Raises:
+            CorruptionError: its seal does not hold, or it is not found where damage may hide it (E6). Facts: key.
+        """
+        value = self._raw.get(key, None, self._index)
+        if value is None:
+            cursor = self._raw.cursor(self._index)
+            if self._seek(cursor, key):
+                self._check_neighbour(cursor, key + b"\0", is_below=False)
+            return None
+        find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
+        return unseal(key, value)
+
+    def mapped(self) -> tuple[int, int, int]:
+        """Return what `kernels.version_find` takes first: where LMDB's map lies, and which commit is read in it."""
+        environment = self._environment
+        return environment.map_address, environment.handles.page_size_bytes, self._snapshot_id()
+
+    def last_lsn(self) -> int:
+        """Return the LSN of the last record, 0 in an empty log.
+
+        Raises:
+            CorruptionError: the log has not as many records. Facts: lsn.
+        """
+        last = self._last_key()
+        # L1: dense from 1. A damaged key must not be believed: the next record would go behind it.
+        if last != self._raw.stat(self._log)["entries"]:
+            message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
+            raise CorruptionError(message, lsn=last)
+        return last
+
+    def _last_key(self) -> int:
+        cursor = self._raw.cursor(self._log)
+        key = bytes(cursor.key()) if cursor.last() else b""
+        if len(key) not in (0, 8):
+            message = f"the last record lies under a key of {len(key)} bytes"
+            raise CorruptionError(message, key=key)
+        return int.from_bytes(key)
+
+    def log_count(self) -> int:
+        """Return how many records LMDB counts."""
+        count: int = self._raw.stat(self._log)["entries"]
+        return count
+
+    def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
+        """Yield all that is in the log as (LSN, record), in lists of `size_bytes` or a little more.
+
+        A list is lent until the next but one is asked for. As many records as LMDB counts at the most: damage may
+        chain pages in a ring.
+        """
+        cursor = self._raw.cursor(self._log)
+        pairs: Any = cursor.iternext(keys=True, values=True)
+        lent: list[list[tuple[int, memoryview]]] = [[]]
+        size = 0
+        for key, record in islice(pairs, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
+            if len(key) != 8:
+                message = f"a record lies under a key of {len(key)} bytes"
+                raise CorruptionError(message, key=bytes(key))
+            lent[-1].append((int.from_bytes(key), record))
+            size += len(record)
+            if size >= size_bytes:
+                yield lent[-1]
+                lent.append([])
+                size = 0
+                for _lsn, old in lent.pop(0) if len(lent) > _BATCHES_LENT else ():
+                    old.release()
+        yield lent[-1]
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys that begin with `prefix`, in order, with their payloads.
+
+        Args:
+            prefix: of every key yielded.
+            start: a whole key (it need not exist) at which to begin, included.
+            reverse: from the greatest key, or from `start`, down.
+
+        Raises:
+            CorruptionError: a seal does not hold, or damage may hide some (E6). Facts: key.
+        """
+        cursor = self._raw.cursor(self._index)
+        if reverse:
+            bound = start + b"\0" if start else after_prefix(prefix)
+            if bound and cursor.set_range(bound):
+                self._check_neighbour(cursor, bound, is_below=False)
+                found = cursor.prev()
+            else:
+                found = cursor.last()
+            step = cursor.prev
+        else:
+            bound = max(prefix, start)
+            found = self._seek(cursor, bound) if bound else cursor.first()
+            step = cursor.next
+        while found:
+            lent = cursor.key()
+            key = bytes(lent)
+            self._check_leaf(lent)
+            if bound and (key < bound) != reverse:
+                raise _out_of_order(key)
+            payload = unseal(key, cursor.value())
+            if not key.startswith(prefix):
+                return
+            yield key, payload
+            bound = key if reverse else key + b"\0"
+            found = step()
+
+    def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
+        """Move to the least key that is `bound` or above it, and tell if there is one.
+
+        Whatever key was damaged, LMDB's search for it ends beside it (E6): so the neighbour below is looked at,
+        whether its seal holds, whether it is below, and whether its page is whole. The caller looks at the other.
+        """
+        found = cursor.set_range(bound)
+        if cursor.prev() if found else cursor.last():
+            self._check_neighbour(cursor, bound, is_below=True)
+            if found:
+                cursor.next()
+        elif found:
+            cursor.first()
+        elif self._raw.stat(self._index)["entries"]:
+            message = "the index has entries, and none can be found"
+            raise CorruptionError(message, key=bound)
+        return found
+
+    def _check_neighbour(self, cursor: lmdb.Cursor, bound: bytes, *, is_below: bool) -> None:
+        lent = cursor.key()
+        key = bytes(lent)
+        if (key < bound) != is_below:
+            raise _out_of_order(key)
+        self._check_leaf(lent)
+        unseal(key, cursor.value())
+
+    def _check_leaf(self, lent: Any) -> None:
+        """Look at the whole page that a key of the index lies in.
+
+        LMDB's page heads have no checksum: a bit less in the count of a page's nodes hides those at its end, and no
+        look-up that misses them, no scan that ends there, meets anything damaged. But a page whose nodes do not
+        fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
+        """
+        number = find_in_use(
+            self._environment, lent, bytes(lent), self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages
+        )
+        if number >= 0 and number != self._leaf:
+            fault = check_leaf_at(lent, self._environment.handles.page_size_bytes, number)
+            if fault:
+                message = f"a page of the index: {fault}"
+                raise CorruptionError(message, key=bytes(lent))
+            self._leaf = number
+
+    def _snapshot_id(self) -> int:
+        """Return the commit whose pages are read."""
+        return self.id
+
+    def index_keys(self) -> list[bytes]:
+        """Return all keys of the index, whatever their values."""
+        cursor = self._raw.cursor(self._index)
+        keys = cursor.iternext(keys=True, values=False)
+        return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return the greatest key that begins with `prefix`, and its payload."""
+        return next(self.scan_index(prefix, reverse=True), None)
+
+    def table_stat(self, table: Any) -> dict[str, Any]:
+        """Return LMDB's page counts of one table, as of this snapshot."""
+        counts: dict[str, Any] = self._raw.stat(table)
+        return counts
+
+    def _take_back(self) -> None:
+        """Release what was lent; a view still exported (to C) cannot be, and is our own bug."""
+        borrowed, self._borrowed = self._borrowed, []
+        for view in borrowed:
+            view.release()
+
+
+def _out_of_order(key: bytes) -> CorruptionError:
+    message = f"the index is out of order at key {key!r}"
+    return CorruptionError(message, key=key)

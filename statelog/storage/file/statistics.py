@@ -1,0 +1,95 @@
+"""Sizes and counts of an open store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statelog.storage.file.checks import read_live_meta
+
+if TYPE_CHECKING:
+    from statelog.storage.environment import Environment
+
+_META_PAGES = 2
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """One table: entries, depth of its tree, pages by kind."""
+
+    entries: int
+    depth: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
+
+    @property
+    def pages(self) -> int:
+        """All pages of the table."""
+        return self.branch_pages + self.leaf_pages + self.overflow_pages
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentStatistics:
+    """The file and who reads it.
+
+    `pages_used` + `pages_free` are all pages LMDB ever took; free ones are reused before the
+    file grows. `readers` are read transactions open now, in all processes, but for the one that counts.
+    """
+
+    file_size_bytes: int
+    map_size_bytes: int
+    page_size_bytes: int
+    pages_used: int
+    pages_free: int
+    tables: dict[str, TableStatistics]
+    readers: int
+    last_transaction_id: int
+
+
+def collect_statistics(environment: Environment) -> EnvironmentStatistics:
+    """Return the statistics of one commit, the last if commits leave time enough."""
+    for _ in range(_ATTEMPTS):
+        with environment.read() as transaction:
+            handles = environment.handles
+            named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
+            tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
+            pins = environment.steady.pin.count
+            readers = _count_readers(handles.raw.readers()) - 1 - pins
+            map_size_bytes = handles.raw.info()["map_size"]
+            meta = read_live_meta(environment.locks.descriptor, environment.path)
+            if meta.transaction_id == transaction.id and environment.steady.pin.count == pins:
+                break
+    used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
+    return EnvironmentStatistics(
+        file_size_bytes=os.fstat(environment.locks.descriptor).st_size,
+        map_size_bytes=map_size_bytes,
+        page_size_bytes=meta.page_size_bytes,
+        pages_used=used,
+        pages_free=max(meta.last_page + 1 - used, 0),
+        tables=tables,
+        readers=readers,
+        last_transaction_id=meta.transaction_id,
+    )
+
+
+def _table(stat: dict[str, Any]) -> TableStatistics:
+    return TableStatistics(
+        entries=stat["entries"],
+        depth=stat["depth"],
+        branch_pages=stat["branch_pages"],
+        leaf_pages=stat["leaf_pages"],
+        overflow_pages=stat["overflow_pages"],
+    )
+
+
+def _count_readers(listing: str) -> int:
+    """Return how many transactions LMDB's listing shows.
+
+    It is text: a heading, then `pid thread transaction` for each slot, the transaction
+    being "-" where a slot is only reserved.
+    """
+    slots = [fields for fields in map(str.split, listing.splitlines()) if fields and fields[0].isdigit()]
+    return sum(fields[-1] != "-" for fields in slots)

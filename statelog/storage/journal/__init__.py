@@ -1,0 +1,1 @@
+"""The write-ahead log beside the file, and recovery from it."""

@@ -1,0 +1,78 @@
+"""The journal's session, as who begins to write finds it, or begins it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from statelog.storage.file.disk import flush_file, write_zeros
+from statelog.storage.file.failures import DISK_FULL_ERRNOS
+from statelog.storage.file.locks import is_same_file
+from statelog.storage.file.neighbours import check_leftover, missing_error, open_journal
+from statelog.storage.journal.journal import RECORDS_AT, fill, is_broken, journal_path, read_slots
+from statelog.storage.journal.marker import clear_marker
+
+if TYPE_CHECKING:
+    from statelog.storage.environment import Environment
+
+_SESSION_SIZE_BYTES = 16
+
+
+def find_or_begin(environment: Environment, descriptor: int, marked: bytes | None) -> tuple[bytes, int, int]:
+    """Return session and epoch of an open journal, and its size; the epoch is 0 if the session begins.
+
+    Args:
+        environment: whose journal it is.
+        descriptor: of the journal.
+        marked: the session that the data file bears, None if it bears no mark: then nobody else takes part.
+
+    Raises:
+        JournalMissingError: the marked session has another journal. Facts: path, journal.
+        FormatError: it is no journal of this store. Facts: path, journal.
+        OSError: the system refuses.
+
+    """
+    if marked is not None:
+        newest = next((slot for slot in read_slots(descriptor) if slot.session == marked), None)
+        if newest is None:
+            raise missing_error(environment.path)
+        return newest.session, newest.epoch, _fill_head(environment, descriptor)
+    check_leftover(environment.path, descriptor, environment.store_id)
+    if os.fstat(descriptor).st_size:  # a leftover: it goes when the cleared mark is on the disk for certain
+        clear_marker(environment.locks.descriptor)
+        flush_file(environment.locks.descriptor)
+    os.ftruncate(descriptor, 0)
+    return secrets.token_bytes(_SESSION_SIZE_BYTES), 0, _fill_head(environment, descriptor)
+
+
+def is_journal_broken(environment: Environment) -> bool:
+    """Tell whether a flush has failed in a process that is gone. Raises FormatError: it is no journal of the store."""
+    descriptor = open_journal(environment.path)
+    try:
+        check_leftover(environment.path, descriptor, environment.store_id)
+        return is_broken(os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0"))
+    finally:
+        os.close(descriptor)
+
+
+def is_taken_away(environment: Environment, descriptor: int) -> bool:
+    """Tell whether somebody has removed, or replaced, the journal that is open."""
+    if is_same_file(journal_path(environment.path), descriptor):
+        return False
+    # Not where its directory has another name now: the store has gone along.
+    is_removed = not os.fstat(descriptor).st_nlink
+    return is_removed or is_same_file(environment.path, environment.locks.descriptor)
+
+
+def _fill_head(environment: Environment, descriptor: int) -> int:
+    """Fill the journal's first pages, on a full disk with blocks of the store's own reserve; return its size."""
+    size_bytes = os.fstat(descriptor).st_size
+    try:
+        return fill(descriptor, RECORDS_AT + 1, size_bytes)
+    except OSError as error:
+        if error.errno not in DISK_FULL_ERRNOS or not environment.headroom.lend(RECORDS_AT):
+            raise
+    os.ftruncate(descriptor, RECORDS_AT)
+    write_zeros(descriptor, size_bytes, RECORDS_AT)
+    return RECORDS_AT

@@ -1,0 +1,48 @@
+"""Arguments of a store's methods that cannot be, refused before anything is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from statelog.errors import UsageError
+from statelog.store.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def check_lsn(lsn: int) -> None:
+    """Refuse an `after` that is no LSN."""
+    if isinstance(lsn, bool) or not isinstance(lsn, int) or lsn < 0:
+        message = f"an LSN is an int from 0, not {lsn!r}"
+        raise UsageError(message, argument="after", value=lsn)
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Refuse a `timeout_s` that is no time; a negative one is none at all."""
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not is_number or math.isnan(timeout_s):
+        message = f"timeout_s is a number of seconds, not {timeout_s!r}"
+        raise UsageError(message, argument="timeout_s", value=timeout_s)
+
+
+def check_progress(progress: Callable[[int, int], None] | None) -> None:
+    """Refuse a `progress` that cannot be called."""
+    if progress is not None and not callable(progress):
+        message = f"progress is a function of what is done and of all there is, not {progress!r}"
+        raise UsageError(message, argument="progress", value=progress)
+
+
+def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Return several checkpoints. Raises UsageError: there is something else among them, or it is one alone."""
+    if not isinstance(checkpoints, Iterable):
+        message = f"{argument} are several checkpoints, not {checkpoints!r}"
+        raise UsageError(message, argument=argument, value=checkpoints)
+    found = list(checkpoints)
+    for checkpoint in found:
+        if not isinstance(checkpoint, Checkpoint):
+            message = f"{argument} are checkpoints, not {checkpoint!r}"
+            raise UsageError(message, argument=argument, value=checkpoint)
+    return found

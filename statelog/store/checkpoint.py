@@ -1,0 +1,175 @@
+"""Checkpoints: immutable snapshots of a thread's channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import UsageError
+from statelog.format import cbor
+from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
+from statelog.log.batch import NO_LISTS, Head
+from statelog.log.events import CheckpointEvent, default_id
+from statelog.log.times import to_datetime
+from statelog.store.views import MapView, state_view
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from statelog.log.view import View
+    from statelog.store.session import Outcome, Session
+
+
+class Checkpoint:
+    """One version of a thread: its channels' values, and how they came to be.
+
+    Its values are read when asked for. Equal checkpoints are the same record of the same store.
+    """
+
+    __slots__ = ("_outcome", "_session", "thread_id")
+
+    def __init__(self, session: Session, thread_id: str, outcome: Outcome) -> None:
+        self._session = session
+        self._outcome = outcome
+        self.thread_id = thread_id
+
+    @property
+    def event(self) -> CheckpointEvent:
+        """What its record says (internal)."""
+        outcome = self._outcome
+        return outcome.event if type(outcome) is Head else outcome.head.event
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Thread and branch, by number (internal)."""
+        event = self.event
+        return event.thread, event.branch
+
+    @property
+    def id(self) -> str:
+        """The caller's id, or one that tells LSN and digest."""
+        event = self.event
+        return event.id if event.id is not None else default_id(event.lsn, self._outcome.head.digest)
+
+    @property
+    def lsn(self) -> int:
+        """The record that holds it."""
+        return self.event.lsn
+
+    @property
+    def version(self) -> int:
+        """Its number on the branch it was committed on."""
+        return self.event.version
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch it was committed on."""
+        with self._session.read() as view:
+            return view.branch(self.event.thread, self.event.branch).name
+
+    @property
+    def time(self) -> datetime:
+        """When it was committed (UTC); strictly ascending through the store."""
+        return to_datetime(self.event.time_us)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the caller gave with it; a value whose codec is not registered here as `cbor.Unregistered`."""
+        metadata = cbor.decode(self.event.metadata, loosely=True)
+        assert isinstance(metadata, dict)
+        return metadata
+
+    @property
+    def channels_written(self) -> tuple[str, ...]:
+        """The channels that were written, sorted."""
+        return tuple(cbor.decode(self.event.written))
+
+    @property
+    def kind(self) -> str:
+        """`commit` or `rollback`."""
+        return "rollback" if self.event.target else "commit"
+
+    @property
+    def digest(self) -> str:
+        """Hex digest over parent, state, time, id and metadata."""
+        return self._outcome.head.digest.hex()
+
+    @property
+    def state_digest(self) -> str:
+        """Hex digest of the state alone: equal states have equal ones, whatever their history."""
+        return self.event.root_digest.hex()
+
+    @property
+    def state(self) -> MapView:
+        """The channels' values."""
+        event = self.event
+        return state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+
+    @property
+    def parent(self) -> Checkpoint | None:
+        """The checkpoint this one was made from; of a rollback, the one rolled back to."""
+        event = self.event
+        if event.parent_branch is None or event.parent_version is None:
+            return None
+        with self._session.read() as view:
+            return read_checkpoint(
+                self._session, view, self.thread_id, event.thread, event.parent_branch, event.parent_version
+            )
+
+    @property
+    def has_parent(self) -> bool:
+        """Whether it was made from another, which may have expired since."""
+        return self.event.parent_branch is not None
+
+    def ancestor(self, generations: int) -> Checkpoint | None:
+        """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
+        if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
+            message = f"a number of generations from 0, not {generations!r}"
+            raise UsageError(message, argument="generations", value=generations)
+        event = self.event
+        place = Place(event.branch, event.version)
+        with self._session.read() as view:
+            depth = event.depth - generations
+            found = ancestor_at_depth(view, event.thread, place, depth) if depth >= 0 else None
+            if found is None:
+                return None
+            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+
+    def common_ancestor(self, other: Checkpoint) -> Checkpoint | None:
+        """Return the last checkpoint that both come from, or that one of them is. O(log n).
+
+        Raises:
+            UsageError: they are of different threads.
+
+        """
+        event, theirs = self.event, other.event
+        if event.thread != theirs.thread or self.thread_id != other.thread_id:
+            message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
+            raise UsageError(message, argument="other", value=other.id)
+        with self._session.read() as view:
+            found = common_ancestor(view, event.thread, event, theirs)
+            if found is None:
+                return None
+            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self.digest == other.digest and self.lsn == other.lsn
+
+    def __hash__(self) -> int:
+        return hash(self._outcome.head.digest)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.thread_id!r} version {self.version} id {self.id}>"
+
+
+def read_checkpoint(
+    session: Session, view: View, thread_id: str, thread: int, branch: int, version: int
+) -> Checkpoint | None:
+    """Return the checkpoint a version names, None if there is none."""
+    head = read_head(view, thread, branch, version)
+    return None if head is None else Checkpoint(session, thread_id, head)
+
+
+def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:
+    """Return a version's event, digest and entry, None if there is no such version."""
+    found = view.checkpoint_of(thread, branch, version) if version >= 0 else None
+    return None if found is None else tuple.__new__(Head, (*found, None, None, NO_LISTS))

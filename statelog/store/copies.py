@@ -1,0 +1,21 @@
+"""Copies of threads, as users ask for them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from statelog.log.care import copying
+from statelog.store.thread import Thread
+from statelog.store.writes import check_thread_id
+
+if TYPE_CHECKING:
+    from statelog.store.session import Session
+
+
+def copy_thread(session: Session, source: str, target: str) -> Thread:
+    """Copy a thread; see `Store.copy_thread`."""
+    check_thread_id(source)
+    check_thread_id(target)
+    session.act(partial(copying.copy_thread, source_id=source, target_id=target))
+    return Thread(session, target)

@@ -1,0 +1,73 @@
+"""A branch's checkpoints, newest first, read in pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.errors import UsageError
+from statelog.store.checkpoint import read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.log.batch import Head
+    from statelog.log.view import View
+    from statelog.store.checkpoint import Checkpoint
+    from statelog.store.session import Session
+
+_PAGE = 32
+
+
+def iterate_history(
+    session: Session,
+    find: Callable[[View], tuple[int, int] | None],
+    wrap: Callable[[Head], Checkpoint],
+    limit: int | None,
+    before: int | None,
+) -> Iterator[Checkpoint]:
+    """Return an iterator of checkpoints; see `Thread.history`. What is asked for is checked at once.
+
+    Args:
+        session: what is read.
+        find: returns thread and branch, None if there are none.
+        wrap: makes a checkpoint of what was read.
+        limit: at most so many.
+        before: only versions below this one.
+
+    """
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        message = f"a limit is an int from 0, not {limit!r}"
+        raise UsageError(message, argument="limit", value=limit)
+    if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
+        message = f"a version is an int, not {before!r}"
+        raise UsageError(message, argument="before", value=before)
+    return _iterate(session, find, wrap, limit, None if before is None else before - 1)
+
+
+def _iterate(
+    session: Session,
+    find: Callable[[View], tuple[int, int] | None],
+    wrap: Callable[[Head], Checkpoint],
+    left: int | None,
+    version: int | None,
+) -> Iterator[Checkpoint]:
+    while left is None or left > 0:
+        page: list[Head] = []
+        with session.read() as view:
+            found = find(view)
+            if found is None:
+                return
+            last = view.head_version(*found)
+            version = last if version is None else min(version, last)
+            while len(page) < _PAGE and (left is None or len(page) < left):
+                version = view.previous_version(*found, version)
+                head = read_head(view, *found, version)
+                if head is None:
+                    break
+                page.append(head)
+                version -= 1
+        for head in page:
+            yield wrap(head)
+        if len(page) < _PAGE:
+            return
+        left = None if left is None else left - len(page)

@@ -1,0 +1,128 @@
+"""Where a thread is in a store: its numbers, looked up once, and its schema, compared with what is remembered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.errors import SchemaError, ThreadNotFoundError
+from statelog.log import operations as writer
+from statelog.log.direct import DirectCommit
+from statelog.log.events import MAIN
+from statelog.schema import Schema, reconcile
+from statelog.store.branches import no_branch
+from statelog.store.writes import check_thread_id
+
+if TYPE_CHECKING:
+    from statelog.log.batch import Batch
+    from statelog.log.view import View
+    from statelog.store.session import Session
+    from statelog.store.writes import KnownPlace
+
+
+class Located:
+    """One branch of one thread, found or still to be made."""
+
+    def __init__(self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN) -> None:
+        check_thread_id(thread_id)
+        self._session = session
+        self._id = thread_id
+        self._branch = branch
+        self._given = Schema.of(schema)
+        self._schema = self._given
+        self._has_schema = schema is not None
+        self._missing_specs: dict[str, str] = {}
+        self._lsn: int | None = None
+        self._branch_number: int | None = None
+        self._place: KnownPlace | None = None
+        """Where a commit goes that has nothing left to look up or to record."""
+        with session.read() as view:
+            self._resolve(view)
+        if branch != MAIN and self._branch_number is None:
+            raise no_branch(thread_id, branch)
+
+    def _resolve(self, view: View) -> bool:
+        """Learn the thread's and branch's numbers; return whether they exist."""
+        if self._branch_number is not None and self._lsn is not None and self._session.is_final:
+            if view.is_alive(self._lsn):
+                return True
+            self._lsn = self._branch_number = None
+        self._place = None
+        lsn = view.thread_lsn(self._id)
+        if lsn is None:
+            self._missing_specs = self._given.specs()
+            return False
+        row = view.thread(lsn)
+        if self._has_schema:
+            self._missing_specs = reconcile(self._id, row.specs, self._given)
+        else:
+            self._schema = Schema.from_specs(row.specs)
+            self._missing_specs = {}
+        self._lsn = lsn
+        self._branch_number = number = view.branch_number(lsn, self._branch)
+        if number is None:
+            return False
+        if self._session.is_final and not self._missing_specs:
+            schema = self._schema
+            self._place = (lsn, number, schema.is_open, schema.plans, schema.plan_of_others, DirectCommit)
+        return True
+
+    def _ids(self, view: View) -> tuple[int, int]:
+        if not self._resolve(view):
+            if self._lsn is None:
+                if view.is_deleted(self._id):
+                    raise writer.deleted_error(self._id)
+                message = f"no thread {self._id!r} in this store"
+                raise ThreadNotFoundError(message, thread=self._id)
+            raise no_branch(self._id, self._branch)
+        assert self._lsn is not None
+        assert self._branch_number is not None
+        return self._lsn, self._branch_number
+
+    def _ids_if_any(self, view: View) -> tuple[int, int] | None:
+        return self._ids(view) if self._resolve(view) else None
+
+    def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
+        """Return (thread, branch); whose head is remembered from the last commit is there."""
+        if self._session.is_final and (self._lsn, self._branch_number) in batch.memory.heads:
+            assert self._lsn is not None
+            assert self._branch_number is not None
+            return self._lsn, self._branch_number
+        return self._ids(batch.view)
+
+    def _ids_for_writing(self, batch: Batch) -> tuple[int, int]:
+        """Return (thread, branch), the thread created and its schema recorded if need be."""
+        if self._session.is_final and not self._missing_specs and self._branch_number is not None:
+            assert self._lsn is not None
+            if self._schema.is_open and self._lsn not in batch.memory.open_threads:
+                self._check_still_open(batch)
+            return self._lsn, self._branch_number
+        # Nothing is remembered here: the batch may come to nothing, or be run again.
+        lsn = batch.view.thread_lsn(self._id)
+        if lsn is None:
+            if self._branch != MAIN:
+                raise no_branch(self._id, self._branch)
+            return writer.create_thread(batch, self._id, self._given.specs()), 0
+        if self._has_schema:
+            added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
+            if added:
+                writer.extend_schema(batch, lsn, added)
+        number = batch.view.branch_number(lsn, self._branch)
+        if number is None:
+            raise no_branch(self._id, self._branch)
+        return lsn, number
+
+    def _check_still_open(self, batch: Batch) -> None:
+        """Refuse to go past reducers that the thread was given since this object was made."""
+        assert self._lsn is not None
+        if batch.view.is_alive(self._lsn):
+            specs = batch.view.thread(self._lsn).specs
+            if specs:
+                message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
+                raise SchemaError(message, thread=self._id, stored=specs, given={})
+            batch.memory.open_threads.add(self._lsn)
+
+    def _learn(self) -> None:
+        """Remember what a write has created."""
+        self._branch_number = None
+        with self._session.read() as view:
+            self._resolve(view)

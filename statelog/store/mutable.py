@@ -1,0 +1,445 @@
+"""Lists and dicts that are changed in place over a stored tree, and what they come to.
+
+A value that was read is remembered beside its bytes; at the end it is encoded again, and
+what differs was changed, however deep inside. Of a stored list or dict only the parts that
+were touched are looked at, and only they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from statelog import kernels
+from statelog.errors import CorruptionError, LimitError, StatelogError
+from statelog.format import cbor
+from statelog.limits import DEPTH_MAX, KEY_SIZE_BYTES_MAX
+from statelog.store.views import MapView, find_text
+from statelog.tree import mapping, sequence
+from statelog.tree.tree import LISTS, Tree
+from statelog.tree.value import container_head, container_kind, encode_slot, is_tree, open_root, read_item
+
+if TYPE_CHECKING:
+    from statelog.tree.node import Slot, Workspace
+
+
+class Encoded:
+    """A value checked and encoded ahead: to be put into a dict of `Thread.edit`, or of a mount, as the value is.
+
+    What `edit` is given runs inside the commit, while others wait: of a large value the work is done here, before it.
+    It may also stand right inside a list or dict that is put; further inside the work is done again.
+    """
+
+    __slots__ = ("item",)
+
+    def __init__(self, value: object, *, path: str = "value") -> None:
+        """Encode. What cannot be stored is refused as by `Thread.commit`, under `path`."""
+        self.item = _encode_inside(value, path)
+
+    def __repr__(self) -> str:
+        return f"<Encoded {len(self.item)} bytes>"
+
+
+def _encode(value: Any, path: str) -> bytes:
+    """Return the item of a value; what is encoded in it already is taken as it is."""
+    if type(value) is Encoded:
+        return value.item
+    if type(value) is dict and Encoded in map(type, value.values()):
+        pairs = [(cbor.encode(key), _encode_inside(member, f"{path}.{key}")) for key, member in value.items()]
+        head = container_head(kernels.KIND_DICT, len(pairs))
+        return b"".join([head, *(part for pair in sorted(pairs) for part in pair)])
+    if type(value) is list and Encoded in map(type, value):
+        items = [_encode_inside(member, f"{path}[{index}]") for index, member in enumerate(value)]
+        return b"".join([container_head(kernels.KIND_LIST, len(items)), *items])
+    return cbor.encode(_plain_at(path, value), path=path)
+
+
+def _plain_at(path: str, value: Any) -> Any:
+    """Return `plain(value)`; of an error, with the path."""
+    try:
+        return plain(value)
+    except LimitError as error:
+        message = f"{path}: {error.message}"
+        raise LimitError(message, path=path, **error.facts) from None
+
+
+def _encode_inside(value: Any, path: str) -> bytes:
+    """Return the item of a value that may stand inside a list or dict: it nests a level less than others may."""
+    if type(value) is Encoded:
+        return value.item
+    item = cbor.encode(_plain_at(path, value), path=path)
+    if container_kind(item) >= 0:
+        try:
+            kernels.cbor_check(container_head(kernels.KIND_LIST, 1) + item)
+        except CorruptionError:
+            message = f"{path}: nested deeper than {DEPTH_MAX - 1} levels, and to stand inside another"
+            raise LimitError(message, path=path, limit=DEPTH_MAX - 1) from None
+    return item
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A value in a user's hands.
+
+    Attributes:
+        value: the value, or a `MountList` or `MountMap` over a stored tree.
+        item: its bytes in the store, None for a new value or a tree.
+        position: where it lies in the stored list, None for a new one.
+        final: its bytes to store, once `encode` has fixed them.
+
+    """
+
+    value: Any
+    item: bytes | None = None
+    position: int | None = None
+    final: bytes | None = None
+
+    @property
+    def mounted(self) -> MountList | MountMap | None:
+        """The tree it is mounted over, if it is."""
+        value = self.value
+        return value if isinstance(value, MountList | MountMap) and value.origin is self else None
+
+    def is_changed(self) -> bool:
+        """Whether it is another value than in the store."""
+        mounted = self.mounted
+        if mounted is not None:
+            return mounted.is_changed()
+        if self.item is None:
+            return True
+        try:
+            return cbor.encode(plain(self.value)) != self.item
+        except StatelogError:
+            return True  # `encode` says what is wrong, and where
+
+    def encode(self, path: str) -> bool:
+        """Fix what will be stored, so that what cannot be is refused here, with its path; return `is_changed`."""
+        mounted = self.mounted
+        if mounted is not None:
+            return mounted.encode(path)
+        self.final = _encode(self.value, path)
+        return self.final != self.item
+
+    def store(self, workspace: Workspace) -> Slot:
+        """Return the slot of the value as fixed, as a part of another."""
+        mounted = self.mounted
+        if mounted is not None:
+            return mounted.store(workspace, top=False)
+        assert self.final is not None
+        return encode_slot(workspace, self.final)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value with the mounted lists and dicts in it as plain ones.
+
+    Raises:
+        LimitError: nested deeper than `DEPTH_MAX`, as a cycle is.
+
+    """
+    if type(value) is Encoded:
+        return cbor.decode(value.item)
+    if not isinstance(value, MountList | MountMap) and type(value) not in (list, dict):
+        return value
+    if depth > DEPTH_MAX:
+        message = f"nested deeper than {DEPTH_MAX} levels, or a cycle"
+        raise LimitError(message, actual=depth, limit=DEPTH_MAX)
+    if isinstance(value, MountList | list):
+        return [plain(item, depth + 1) for item in value]
+    return {key: plain(item, depth + 1) for key, item in value.items()}
+
+
+def load_value(workspace: Workspace, slot: Slot, position: int | None = None) -> Loaded:
+    """Return a stored value for changing."""
+    if is_tree(slot):
+        tree = open_root(workspace, slot)
+        loaded = Loaded(None, position=position)
+        if tree.kind in LISTS:
+            loaded.value = MountList(tree, slot, loaded)
+            return loaded
+        if tree.kind == kernels.KIND_DICT:
+            loaded.value = MountMap(tree, slot, loaded)
+            return loaded
+    item = read_item(workspace, slot)
+    return Loaded(cbor.decode(item), item, position)
+
+
+class MountList(MutableSequence[Any]):
+    """A stored list to change in place: stretches of the stored one, and loaded or new items between."""
+
+    def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
+        self.origin = origin
+        self._tree = tree
+        self._slot = slot
+        self._pieces: list[range | list[Loaded]] = [range(tree.count)]
+        self._edits: list[tuple[int, int, list[bytes]]] = []
+
+    # --- pieces --------------------------------------------------------------------
+
+    def _split(self, position: int) -> int:
+        """Make a boundary before an item; return the number of the piece that begins there."""
+        for number, piece in enumerate(self._pieces):
+            if position == 0:
+                return number
+            if position < len(piece):
+                self._pieces[number : number + 1] = [piece[:position], piece[position:]]
+                return number + 1
+            position -= len(piece)
+        return len(self._pieces)
+
+    def _loaded(self, position: int) -> Loaded:
+        """Return an item for reading; one that can be changed inside is kept."""
+        offset = position
+        for piece in self._pieces:
+            if offset < len(piece):
+                break
+            offset -= len(piece)
+        if isinstance(piece, list):
+            return _opened(piece[offset])
+        stored = piece[offset]
+        loaded = load_value(self._tree.workspace, self._tree.at(stored), stored)
+        if isinstance(loaded.value, list | dict | set | MountList | MountMap):
+            number = self._split(position)
+            self._split(position + 1)
+            self._pieces[number] = [loaded]
+        return loaded
+
+    def _replace(self, start: int, stop: int, values: Iterable[Any]) -> None:
+        first = self._split(start)
+        last = self._split(stop) if stop > start else first
+        made = [Loaded(value) for value in values]
+        if first and isinstance(self._pieces[first - 1], list) and first == last:
+            self._pieces[first - 1].extend(made)  # type: ignore[union-attr]  # a list, as just asked
+        else:
+            self._pieces[first:last] = [made] if made else []
+
+    # --- as a list -----------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def _position(self, index: int) -> int:
+        size = len(self)
+        position = index + size if index < 0 else index
+        if not 0 <= position < size:
+            message = f"index {index} of a list of {size} items"
+            raise IndexError(message)
+        return position
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self._loaded(position).value for position in range(len(self))[index]]
+        return self._loaded(self._position(index)).value
+
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        if not isinstance(index, slice):
+            position = self._position(index)
+            self._replace(position, position + 1, [value])
+            return
+        positions = range(len(self))[index]
+        values = list(value)
+        if positions.step == 1:
+            self._replace(positions.start, max(positions.stop, positions.start), values)
+            return
+        if len(values) != len(positions):
+            message = f"{len(values)} values for a slice of {len(positions)} items"
+            raise ValueError(message)
+        for position, item in zip(positions, values, strict=True):
+            self._replace(position, position + 1, [item])
+
+    def __delitem__(self, index: int | slice) -> None:
+        if not isinstance(index, slice):
+            position = self._position(index)
+            self._replace(position, position + 1, [])
+            return
+        positions = range(len(self))[index]
+        if positions.step == 1:
+            self._replace(positions.start, max(positions.stop, positions.start), [])
+            return
+        for position in sorted(positions, reverse=True):
+            self._replace(position, position + 1, [])
+
+    def insert(self, index: int, value: Any) -> None:
+        """Insert before an index."""
+        size = len(self)
+        position = max(index + size, 0) if index < 0 else min(index, size)
+        self._replace(position, position, [value])
+
+    def __iter__(self) -> Iterator[Any]:
+        position = 0
+        while position < len(self):
+            yield self._loaded(position).value
+            position += 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MutableSequence) and plain(self) == plain(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as list
+
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    # --- what it comes to --------------------------------------------------------------
+
+    def _compile(self, path: str | None) -> list[tuple[int, int, list[bytes]]]:
+        """Return the edits that make the stored list this one; with a path, refuse what cannot be stored."""
+        edits: list[tuple[int, int, list[bytes]]] = []
+        at = 0
+        fresh: list[bytes] = []
+        count = 0
+        for piece in [*self._pieces, range(self._tree.count, self._tree.count + 1)]:
+            for stored, loaded in _stretches(piece):
+                if loaded is not None and (loaded.position is None or loaded.is_changed()):
+                    fresh.append(cbor.encode(plain(loaded.value), path=f"{path}[{count}]"))
+                    count += 1
+                    continue
+                if fresh or stored.start > at:
+                    edits.append((at, stored.start, fresh))
+                    fresh = []
+                at = stored.stop
+                count += len(stored)
+        return edits
+
+    def is_changed(self) -> bool:
+        """Whether it is another list than the stored one."""
+        return bool(self._compile("value"))
+
+    def encode(self, path: str) -> bool:
+        """Fix what will be stored; return `is_changed`."""
+        self._edits = self._compile(path)
+        return bool(self._edits)
+
+    def store(self, workspace: Workspace, *, top: bool) -> Slot:
+        """Return the slot of the list as fixed."""
+        if not self._edits:
+            return self._slot
+        return sequence.edit(workspace, Tree(workspace, self._tree.node), self._edits, top=top)
+
+
+def _stretches(piece: range | list[Loaded]) -> Iterator[tuple[range, Loaded | None]]:
+    """Yield (stored positions, loaded item) of a piece; a new item has no positions."""
+    if isinstance(piece, range):
+        yield piece, None
+        return
+    for loaded in piece:
+        start = loaded.position
+        yield (range(0) if start is None else range(start, start + 1)), loaded
+
+
+class MountMap(MutableMapping[str, Any]):
+    """A stored dict to change in place: the stored one, and what was touched of it."""
+
+    def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
+        self.origin = origin
+        self._tree = tree
+        self._slot = slot
+        self._loaded: dict[str, Loaded] = {}
+        self._removed: set[str] = set()
+        self._slots: dict[object, Slot | None] = {}
+        self._changes: list[tuple[str, Loaded | None]] = []
+
+    def _stored(self, key: object) -> Slot | None:
+        if key not in self._slots:
+            self._slots[key] = find_text(self._tree, key)
+        return self._slots[key]
+
+    def __getitem__(self, key: str) -> Any:
+        loaded = self._loaded.get(key)
+        if loaded is None:
+            slot = None if key in self._removed else self._stored(key)
+            if slot is None:
+                raise KeyError(key)
+            loaded = load_value(self._tree.workspace, slot)
+            self._loaded[key] = loaded
+        return _opened(loaded).value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._loaded[key] = Loaded(value)
+        self._removed.discard(key)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._loaded.pop(key, None)
+        if self._stored(key) is not None:
+            self._removed.add(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._loaded or (key not in self._removed and self._stored(key) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        for key in MapView(self._tree):
+            if key not in self._removed:
+                yield key
+        yield from [key for key in self._loaded if self._stored(key) is None]
+
+    def __len__(self) -> int:
+        added = sum(1 for key in self._loaded if self._stored(key) is None)
+        return self._tree.count - len(self._removed) + added
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MutableMapping) and plain(self) == plain(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as dict
+
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    def touched(self) -> Iterator[tuple[str, Slot | None, Loaded | None]]:
+        """Yield (key, stored slot, loaded value or None to remove) of what may have changed, by key."""
+        for key in sorted(self._loaded.keys() | self._removed, key=str):
+            yield key, self._stored(key), None if key in self._removed else self._loaded[key]
+
+    def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None) -> bool:
+        """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""
+        if not (loaded.is_changed() if path is None else loaded.encode(path)):
+            return False
+        if stored is None or loaded.mounted is not None:
+            return True
+        try:
+            final = cbor.encode(plain(loaded.value)) if path is None else loaded.final
+        except StatelogError:
+            return True
+        return final != read_item(self._tree.workspace, stored)
+
+    def is_changed(self) -> bool:
+        """Whether it is another dict than the stored one."""
+        return any(loaded is None or self.is_other(loaded, stored) for _key, stored, loaded in self.touched())
+
+    def encode(self, path: str) -> bool:
+        """Fix what will be stored; return `is_changed`."""
+        self._changes = []
+        for key, stored, loaded in self.touched():
+            if stored is None:
+                _check_key(key, path)
+            if loaded is None or self.is_other(loaded, stored, f"{path}.{key}"):
+                self._changes.append((key, loaded))
+        return bool(self._changes)
+
+    def store(self, workspace: Workspace, *, top: bool) -> Slot:
+        """Return the slot of the dict as fixed."""
+        batch: mapping.Batch = [
+            (cbor.encode(key), None if loaded is None else loaded.store(workspace)) for key, loaded in self._changes
+        ]
+        return mapping.merge(workspace, self._slot, sorted(batch, key=_first), top=top)
+
+
+def _check_key(key: str, path: str) -> None:
+    """Refuse what cannot be a key, as in any dict."""
+    if type(key) is not str or len(cbor.encode(key, path=f"{path} key")) > KEY_SIZE_BYTES_MAX:
+        cbor.encode({key: None}, path=path)
+
+
+def _first(pair: tuple[bytes, Slot | None]) -> bytes:
+    return pair[0]
+
+
+def _opened(loaded: Loaded) -> Loaded:
+    """Return a value for use: one that was given encoded is decoded now, since it may be changed from here on."""
+    if type(loaded.value) is Encoded:
+        loaded.value = cbor.decode(loaded.value.item)
+    return loaded

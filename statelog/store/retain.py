@@ -1,0 +1,173 @@
+"""Retention and deletion as users ask for them."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING
+
+from statelog.errors import ThreadNotFoundError, UsageError
+from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
+from statelog.log import operations as writer
+from statelog.log.care.loans import lenders_of
+from statelog.log.care.retention import Policy, erase_records, retain_thread
+from statelog.log.care.vacuum import RetentionReport
+from statelog.log.index import TO_BE_ERASED, redacted_records
+from statelog.log.names import check_name
+from statelog.store.writes import check_thread_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.log.batch import Batch
+    from statelog.log.engine import Engine
+    from statelog.log.view import View
+    from statelog.store.checkpoint import Checkpoint
+
+
+_POLICY_NUMBER_MAX = 2**53
+"""More seconds or versions than there will be."""
+
+
+def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
+    """Return the policy that the arguments of `Store.retain` mean; None if they name no rule.
+
+    Raises:
+        UsageError: they mean nothing.
+
+    """
+    if not isinstance(keep_tags, bool):
+        message = f"keep_tags is True or False, not {keep_tags!r}"
+        raise UsageError(message, argument="keep_tags", value=keep_tags)
+    if keep_last is None and max_age is None:
+        return None
+    if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
+        message = f"keep_last is a number from 1, not {keep_last!r}"
+        raise UsageError(message, argument="keep_last", value=keep_last)
+    seconds = max_age.total_seconds() if isinstance(max_age, timedelta) else max_age
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 <= seconds < math.inf):
+        message = f"max_age is a timedelta or seconds, not {max_age!r}"
+        raise UsageError(message, argument="max_age", value=max_age)
+    for argument, number in (("keep_last", keep_last), ("max_age", seconds)):
+        if number is not None and number > _POLICY_NUMBER_MAX:
+            message = f"{argument} is at most {_POLICY_NUMBER_MAX}, not {number!r}"
+            raise UsageError(message, argument=argument, value=number)
+    return Policy(keep_last, None if seconds is None else math.ceil(seconds), keep_tags)
+
+
+def retain_threads(
+    engine: Engine, policy: Policy | None, pattern: str, pinned: list[int], *, as_policy: bool
+) -> RetentionReport:
+    """Apply a policy to all threads whose id fits a pattern, their own if none is given; with `as_policy` store it.
+
+    Raises:
+        UsageError: no policy is given, and none is stored.
+
+    """
+    check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
+    if pinned and as_policy:
+        message = "pinned= holds for once; for a policy tag the checkpoints"
+        raise UsageError(message, argument="pinned", value=pinned)
+    engine.environment.check_writable()  # also where there is nothing to let go
+    fields = {} if policy is None else policy.to_fields()
+    if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
+        _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
+    with engine.read() as view:
+        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern)]
+        has_policies = bool(view.policies())
+    if policy is None and not as_policy:
+        rows = [row for row in rows if row.policy]
+        if not rows and not has_policies:
+            message = "retain needs keep_last= or max_age=: no thread has a policy of its own"
+            raise UsageError(message, argument="keep_last", value=None)
+    report = erase_leftovers(engine)
+    report.threads = 0
+    for row in rows:
+        if as_policy and row.policy != fields:
+            _store(engine, partial(_set_policy, thread=row.lsn, fields=fields))
+        applied = Policy(**row.policy) if policy is None and not as_policy else policy
+        if applied is not None:
+            report.add(retain_thread(engine, row.lsn, applied, pinned))
+    return report
+
+
+def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
+    """Let some checkpoints go; see `Store.expire`."""
+    by_thread: dict[str, set[int]] = {}
+    for checkpoint in checkpoints:
+        by_thread.setdefault(checkpoint.thread_id, set()).add(checkpoint.lsn)
+    engine.environment.check_writable()
+    report = RetentionReport()
+    for thread_id, lsns in by_thread.items():
+        with engine.read() as view:
+            thread = view.thread_lsn(thread_id)
+        if thread is not None:
+            report.add(retain_thread(engine, thread, Policy(only=frozenset(lsns))))
+    return report
+
+
+def _store(engine: Engine, work: Callable[[Batch], None]) -> None:
+    """Commit a policy; also in a store that is full, which it helps out of that."""
+    engine.write(work, may_use_reserve=True)
+
+
+def _set_policy(batch: Batch, *, thread: int, fields: dict[str, object]) -> None:
+    if batch.view.is_alive(thread):
+        writer.set_policy(batch, thread, fields)
+
+
+def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
+    """Delete a thread; see `Store.delete_thread`."""
+    if thread_id != "":
+        check_thread_id(thread_id)
+    with engine.read() as view:
+        thread = view.thread_lsn(thread_id)
+        dead = view.deleted_thread(thread_id) if thread is None else None
+        is_pending = dead is not None and _holds_unerased(view, dead)
+    if dead is not None and is_pending:  # an earlier deletion was cut short
+        return erase_records(engine, dead)
+
+    def work(batch: Batch) -> tuple[int, int, list[int]]:
+        found = batch.view.thread_lsn(thread_id)
+        if found is None:
+            if batch.view.is_deleted(thread_id):
+                raise writer.deleted_error(thread_id)
+            message = f"no thread {thread_id!r} in this store"
+            raise ThreadNotFoundError(message, thread=thread_id)
+        versions = _count_versions(batch.view, found)
+        lenders = lenders_of(batch.view, found)
+        writer.delete_thread(batch, found, thread_id)
+        return found, versions, lenders
+
+    deleted, versions, lenders = engine.write(work, may_use_reserve=True)
+    engine.collectors.pop(deleted, None)
+    report = erase_records(engine, deleted)
+    for lender in lenders:  # what a deleted thread has left goes with the last of its copies
+        with engine.read() as view:
+            is_free = not view.is_alive(lender) and not view.lent_below(lender)
+        if is_free:
+            report.add(erase_records(engine, lender))
+    report.threads = 1
+    report.expired_versions = versions
+    return report
+
+
+def _count_versions(view: View, thread: int) -> int:
+    return sum(1 for branch in view.branches(thread) for _version in view.entries(thread, branch.number))
+
+
+def _holds_unerased(view: View, thread: int) -> bool:
+    return TO_BE_ERASED in redacted_records(view, thread).values()
+
+
+def erase_leftovers(engine: Engine) -> RetentionReport:
+    """Erase what deletions that were cut short have left."""
+    report = RetentionReport()
+    with engine.read() as view:
+        threads = [thread for thread in view.deleted_threads() if _holds_unerased(view, thread)]
+    for thread in threads:
+        report.add(erase_records(engine, thread))
+    return report

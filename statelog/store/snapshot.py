@@ -1,0 +1,108 @@
+"""Snapshots: the store as it is at one moment, for reading."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from statelog.errors import UsageError
+from statelog.log.nodes import read_nodes
+from statelog.store.thread import Thread
+from statelog.tree.node import Node, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from statelog.log.batch import Batch, Head
+    from statelog.log.engine import Direct, Engine
+    from statelog.log.view import View
+
+T = TypeVar("T")
+
+
+class Snapshot:
+    """All threads as they are at one moment; what others commit, or let expire, does not show.
+
+    Belongs to the `with` block that opened it, and to its OS thread: what was read lazily and not used until its end
+    raises UsageError afterwards.
+    """
+
+    is_final = is_flushed_at_commit = True
+
+    def __init__(self, engine: Engine, view: View) -> None:
+        self._engine = engine
+        self._view: View | None = view
+        self._read_node = engine.reader_in(view.transaction)
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+        """Return a thread for reading; see `Store.thread`."""
+        return Thread(self, id, schema, branch)
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last record, 0 for an empty log."""
+        return self._opened().transaction.last_lsn()
+
+    def end(self) -> None:
+        """Read no more (internal)."""
+        self._view = None
+
+    # --- as a session -----------------------------------------------------------
+
+    def _opened(self) -> View:
+        if self._view is None:
+            message = "the snapshot has ended: use what is read in its `with` block, or copy it with to_python()"
+            raise UsageError(message)
+        return self._view
+
+    @contextmanager
+    def read(self) -> Iterator[View]:
+        """Give the one view (internal)."""
+        yield self._opened()
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes (internal)."""
+        return Workspace(self._node, source_many=self._nodes)
+
+    def _node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
+        self._opened()
+        return self._read_node(type_, digest, lsn, number)
+
+    def _nodes(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
+        return read_nodes(self._opened().transaction, self._engine.cache, refs)
+
+    def write(
+        self,
+        work: Callable[[Batch], Head],
+        *,
+        is_flushed: bool = True,  # noqa: ARG002 - never is
+        direct: Direct | None = None,  # noqa: ARG002 - never is
+    ) -> Head:
+        """Refuse (internal)."""
+        return self.act(work)
+
+    def act(self, work: Callable[[Batch], T]) -> T:
+        """Refuse (internal)."""
+        del work
+        message = "a snapshot is for reading: commit to a thread of the store"
+        raise UsageError(message)
+
+    def flush(self) -> None:
+        """Nothing is committed here (internal)."""
+
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
+        """Nothing (internal)."""
+
+    def after_commit(self, head: Head) -> None:
+        """Nothing is committed here (internal)."""
+
+
+@contextmanager
+def snapshot(engine: Engine) -> Iterator[Snapshot]:
+    """Run a `with` block on one moment of the store; see `Store.snapshot`."""
+    with engine.read() as view:
+        opened = Snapshot(engine, view)
+        try:
+            yield opened
+        finally:
+            opened.end()

@@ -1,0 +1,453 @@
+"""The store: one open file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
+from statelog.log.care import compact as compaction
+from statelog.log.care import rebuild, verify
+from statelog.log.care.retention import apply_policy
+from statelog.log.engine import Engine
+from statelog.log.reader import LogRecord, read_log
+from statelog.log.times import to_datetime
+from statelog.portable import streams
+from statelog.storage.file.discarding import withdraw
+from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
+from statelog.store.copies import copy_thread
+from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
+from statelog.store.snapshot import Snapshot, snapshot
+from statelog.store.statistics import StoreStatistics, collect
+from statelog.store.thread import Thread
+from statelog.store.transaction import Transaction, transaction
+from statelog.tree.node import Workspace
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from datetime import datetime, timedelta
+    from pathlib import Path
+    from types import TracebackType
+
+    from statelog.log.batch import Batch, Head
+    from statelog.log.care.compact import CompactionReport
+    from statelog.log.care.vacuum import RetentionReport
+    from statelog.log.care.verify import VerifyReport
+    from statelog.log.engine import Direct
+    from statelog.log.view import ThreadRow, View
+    from statelog.portable.frames import Source, Target
+    from statelog.portable.reports import ExportReport, ImportReport
+    from statelog.store.checkpoint import Checkpoint
+
+T = TypeVar("T")
+
+_THREADS_PAGE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadInfo:
+    """A thread, as the store lists it."""
+
+    id: str
+    created: datetime
+    branches: int
+    versions: int
+    """Checkpoints on all branches, shared ones once."""
+    channels: dict[str, str]
+    """Reducer by channel; empty without a schema."""
+    policy: dict[str, Any]
+    """Its retention policy: "keep_last", "max_age_s" (each a number or None), "keep_tags"; empty for none."""
+
+
+class Store:
+    """One open file. May be used from several OS threads; a forked child must open it again.
+
+    Use it as a context manager, or call `close`.
+    """
+
+    is_final = True
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
+        """Whether a commit is on the disk when it returns, unless `durable=False` (internal)."""
+        self.try_write = engine.try_commit
+        """Commits if nobody is in the way (internal)."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {str(self.path)!r}{' closed' if self.closed else ''}>"
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._engine.environment.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._engine.is_closed
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._engine.environment.read_only
+
+    @property
+    def durability(self) -> str:
+        """`commit` or `interval`."""
+        return self._engine.environment.options.durability
+
+    def close(self) -> None:
+        """Close the file. What was made of the store raises ClosedError from then on."""
+        if not self._engine.is_closed:
+            self._engine.close()
+
+    # --- threads -----------------------------------------------------------------
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+        """Return a thread; it comes to be with its first commit.
+
+        Args:
+            id: the caller's stable id.
+            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
+                one the thread takes any channel with `replace`, or has the reducers it remembers.
+            branch: one of the thread's branches.
+
+        Raises:
+            SchemaError: the thread remembers other reducers; the message shows both.
+            BranchNotFoundError: no such branch.
+
+        """
+        return Thread(self, id, schema, branch)
+
+    def threads(self) -> Iterator[ThreadInfo]:
+        """Yield all threads in order of creation."""
+        with self.read() as view:
+            rows = list(view.threads())
+        for at in range(0, len(rows), _THREADS_PAGE):
+            with self.read() as view:
+                page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
+            yield from page
+
+    def copy_thread(self, source: str, target: str) -> Thread:
+        """Make a new thread with all branches, versions, ids of callers, metadata, tags and the schema of another.
+
+        One commit, whatever the length: a record of about 200 bytes for each version, and no value again. From then on
+        neither knows of the other: each can be committed to, retained and deleted. The copy's versions bear the time
+        of the copying, and therefore other digests and default ids; its retention policy is that of any new thread.
+
+        Raises:
+            ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
+            ThreadDeletedError: one of the two was deleted.
+
+        """
+        return copy_thread(self, source, target)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Return a context manager whose commits, to any threads, happen together at its end, or not at all."""
+        return transaction(self._engine)
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager whose value is the store at one moment: its `thread(id)` reads that moment.
+
+        For reading much that has to fit together, or goes on while others commit and let versions expire. The file
+        cannot use the pages of that moment again meanwhile: keep it short, and await nothing in it.
+        """
+        return snapshot(self._engine)
+
+    # --- the log --------------------------------------------------------------------
+
+    def log(self, after: int = 0, *, follow: bool = False, timeout_s: float | None = None) -> Iterator[LogRecord]:
+        """Yield the records of the event log, in order.
+
+        Args:
+            after: only records above this LSN.
+            follow: at the end, wait for more instead of stopping.
+            timeout_s: with `follow`: stop after so long without a record.
+
+        No transaction is held while the caller works.
+
+        """
+        check_lsn(after)
+        if timeout_s is not None:
+            check_timeout(timeout_s)
+        return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until there is a record above `after`, by whichever process; False when the time is up."""
+        check_lsn(after)
+        check_timeout(timeout_s)
+        seen = self._engine.environment.last_transaction_id()
+        if self.last_lsn > after:
+            return True
+        return self._engine.environment.wake.wait(seen, timeout_s)
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last record, 0 for an empty log."""
+        with self.read() as view:
+            return view.transaction.last_lsn()
+
+    def is_last(self, lsn: int) -> bool:
+        """Tell whether a record is the log's last (internal)."""
+        return self._engine.is_last(lsn)
+
+    def records_of(self, thread: int, lsn: int) -> tuple[int, list[int]] | None:
+        """Return the log's last LSN, and those of a thread's records behind one, if it can be told (internal)."""
+        return self._engine.records_of(thread, lsn)
+
+    # --- retention ---------------------------------------------------------------
+
+    def retain(
+        self,
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        threads: str = "*",
+        keep_tags: bool = True,
+        pinned: Iterable[Checkpoint] = (),
+        as_policy: bool = False,
+    ) -> RetentionReport:
+        """Let old versions go, and the space of what only they held.
+
+        A version is kept if it is among the last `keep_last` of its branch, or younger than `max_age`, or
+        tagged, or pinned, or the head of a branch, or where a branch leaves another. The log keeps
+        the places of the others, so that its chain still verifies. Space is reused by later commits; the
+        file itself gets smaller by `compact`.
+
+        Args:
+            keep_last: number of versions, at least 1.
+            max_age: a timedelta, or seconds; parts of a second count as a whole one.
+            threads: a pattern of thread ids, as for file names.
+            keep_tags: whether a tag keeps its version.
+            pinned: checkpoints to keep besides (not with `as_policy`: tag them).
+            as_policy: also store it as the policy of these threads, and of those to come whose id fits: it
+                is applied as a thread commits, every 64 versions. Neither rule given: there is none any more.
+
+        A thread's first commit gives it the policy it would have if it had been there all the time: that of the last
+        call with `as_policy` whose pattern fits. An imported thread keeps what it had. A call that changes nothing
+        writes nothing. `threads()` tells the policy of each thread, `statistics()` those for threads to come.
+
+        Without a rule, and without `as_policy`, each thread's own policy is applied at once.
+
+        Raises:
+            UsageError: the rules mean nothing; or there are none, and none was stored.
+            CheckpointNotFoundError: one that is `pinned` is not there, or not any more. Nothing was let go.
+            LimitError: as_policy, with too many different patterns.
+
+        """
+        policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
+        return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
+
+    def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
+        """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
+        found = list_checkpoints("pinned", pinned)
+        return [self.thread(checkpoint.thread_id).at(checkpoint).lsn for checkpoint in found]
+
+    def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
+        """Let these versions go, and the space of what only they held; all others are kept.
+
+        A version that is tagged, the head of a branch, or where a branch leaves another stays. See `retain`.
+
+        Raises:
+            ReadOnlyError: the store is open for reading only.
+            UsageError: they are no checkpoints. Nothing was let go.
+
+        """
+        return expire_checkpoints(self._engine, list_checkpoints("checkpoints", checkpoints))
+
+    def delete_thread(self, id: str) -> RetentionReport:
+        """Delete a thread: its versions, names and values, for good.
+
+        Its id stays dead: a late write raises ThreadDeletedError. Its bytes are overwritten as their space
+        is reused, and gone for certain after `compact`. The report tells how many versions it had.
+
+        Raises:
+            ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
+
+        """
+        return delete_thread(self._engine, id)
+
+    def flush(self) -> None:
+        """Return when everything committed so far is on the disk: a barrier for a store in `interval` mode.
+
+        In `commit` mode it is, and this costs nothing.
+
+        Raises:
+            StorageError: the disk refuses: what was committed since the last flush may be lost when power fails. Close
+                the store and open it again.
+
+        """
+        self._engine.flush()
+
+    def after_commit(self, head: Head) -> None:
+        """Apply the thread's retention policy (internal)."""
+        apply_policy(self._engine, head.event.thread, head.event.version)
+
+    # --- care -----------------------------------------------------------------------
+
+    def statistics(self, *, progress: Callable[[int, int], None] | None = None) -> StoreStatistics:
+        """Return sizes, counts, free pages and readers."""
+        check_progress(progress)
+        return collect(self._engine, progress=progress)
+
+    def verify(self, *, deep: bool = True, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+        """Check every invariant of the file and report what does not hold.
+
+        Args:
+            deep: also read every node that any version can reach.
+            progress: called with (records done, records in all).
+
+        """
+        check_progress(progress)
+        return verify.verify(self._engine, deep=deep, progress=progress)
+
+    def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
+        """Put the store into a new file, in key order and without free pages, that takes the old one's name.
+
+        Cut anywhere, the old file is there or the new one. It takes room for a second file until it is done.
+
+        Args:
+            progress: called with (entries copied, entries in all); it may read, and its commits raise UsageError.
+
+        Raises:
+            StoreLockedError: another process has the store open.
+            StoreFullError: there is no room for a second file; the old one stays.
+
+        """
+        check_progress(progress)
+        erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them
+        return compaction.compact(self._engine, progress=progress)
+
+    def export(
+        self,
+        target: Target,
+        *,
+        threads: Iterable[str] | None = None,
+        since: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ExportReport:
+        """Write the store, or some of its threads, as a stream that any machine can import.
+
+        Args:
+            target: what is written to: a binary file, a pipe.
+            threads: ids; all, and then the log record by record, if left out.
+            since: only records above this LSN, of the whole log.
+            progress: called with (records done, records in all).
+
+        Raises:
+            UsageError: the target takes no bytes; `since` is no LSN, or given with `threads`; these are no ids.
+            ThreadNotFoundError: no such thread.
+
+        """
+        check_progress(progress)
+        return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
+
+    def import_(self, source: Source, *, progress: Callable[[int, int], None] | None = None) -> ImportReport:
+        """Take an export in. All of it is checked by digest first; what is there already is passed over.
+
+        Args:
+            source: what is read from: a binary file, a pipe. It is not trusted.
+            progress: called with (LSNs done, LSNs in all).
+
+        Raises:
+            UsageError: the source gives no bytes.
+            FormatError, CorruptionError: it is no export, or a damaged one; what was verified before is there.
+            ConflictError: the store holds something else under the same LSNs or names.
+
+        """
+        check_progress(progress)
+        return streams.import_stream(self._engine, source, progress=progress)
+
+    def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Drop the index and derive it from the log again, in one transaction; return the records read."""
+        check_progress(progress)
+        return rebuild.rebuild_index(self._engine, progress=progress)
+
+    def withdraw(self) -> None:
+        """Remove the file if there is nothing in it, and nobody else has it open; then only close it (internal)."""
+        withdraw(self._engine.environment)
+
+    # --- as a session ---------------------------------------------------------------
+
+    def read(self) -> AbstractContextManager[View]:
+        """Open a view for a short while (internal)."""
+        return self._engine.read()
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes (internal)."""
+        return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
+
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Head:
+        """Commit (internal)."""
+        return self._engine.commit(work, is_flushed=is_flushed, direct=direct)
+
+    def act(self, work: Callable[[Batch], T]) -> T:
+        """Commit (internal)."""
+        return self._engine.write(work)
+
+
+def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
+    versions = 0
+    for branch in view.branches(row.lsn):
+        versions += view.head_version(row.lsn, branch.number) - branch.base_version
+    created = to_datetime(view.record(row.lsn).time_us)
+    return ThreadInfo(row.id, created, row.branch_count, versions, row.specs, row.policy)
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    durability: Literal["commit", "interval"] = "commit",
+    interval_ms: float = INTERVAL_DEFAULT_MS,
+    max_size_bytes: int | None = None,
+    lock_timeout_s: float | None = None,
+) -> Store:
+    """Open a store, creating it if need be.
+
+    Args:
+        path: the file. LMDB keeps a second one beside it, its name with `-lock` added.
+        read_only: refuse writes; the file must exist.
+        create: whether a missing file is made.
+        durability: "commit": what was acknowledged survives a power cut; one flush a commit. "interval": no flush in
+            the commit; a power cut may take what the last interval brought, and leaves the log as it was before.
+            A killed process loses nothing in either.
+        interval_ms: so long at most (1 to 60,000; by default 50) after a commit its flush begins. If this process opens
+            the store several times, the shortest one counts.
+        max_size_bytes: the file never grows beyond it (default 256 GiB). Where several processes
+            give different ones, the largest counts.
+        lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
+            (default 10).
+
+    Raises:
+        StoreNotFoundError: no such file, and `create` is False or `read_only` True.
+        FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
+            something else, which is left alone.
+        CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
+            are what they were.
+        StoreLockedError, StorageError, AccessError: the system refused.
+
+    """
+    options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
+    engine = Engine.open(
+        path,
+        read_only=read_only,
+        create=create,
+        durability=durability,
+        interval_ms=interval_ms,
+        max_size_bytes=MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes,
+        **options,
+    )
+    return Store(engine)

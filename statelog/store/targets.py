@@ -1,0 +1,124 @@
+"""What names a checkpoint: a version, an id or tag, a time, or a checkpoint itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.errors import CheckpointNotFoundError, LimitError, UsageError
+from statelog.format import keys
+from statelog.format.record import FLAG_REDACTED
+from statelog.limits import VERSIONS_MAX
+from statelog.log import operations as writer
+from statelog.log.batch import NO_LISTS, Head
+from statelog.log.events import default_id, parse_default_id, read_checkpoint
+from statelog.log.names import check_name
+from statelog.log.times import to_time_us
+from statelog.log.view import checkpoint_in
+from statelog.store.checkpoint import Checkpoint, read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.view import View
+
+Target = int | str | datetime | Checkpoint
+"""What names a checkpoint."""
+
+
+class Line(NamedTuple):
+    """The branch that a target is looked up on: names for messages, numbers for the index."""
+
+    thread_id: str
+    branch_name: str
+    thread: int
+    branch: int
+
+
+def find_checkpoint(view: View, line: Line, target: Target) -> Head:
+    """Return the checkpoint that `target` names on a branch.
+
+    Raises:
+        CheckpointNotFoundError: there is none, or not any more.
+        UsageError: the target is of another type.
+
+    """
+    found: Head | None = None
+    if isinstance(target, int) and not isinstance(target, bool):
+        found = read_head(view, line.thread, line.branch, target) if target <= VERSIONS_MAX else None
+    elif isinstance(target, Checkpoint):
+        return _find_itself(view, line, target)
+    elif isinstance(target, datetime):
+        version = view.version_at_time(line.thread, line.branch, to_time_us(target))
+        found = read_head(view, line.thread, line.branch, version)
+    elif isinstance(target, str):
+        found = find_named(view, line.thread, target) if target else None
+    else:
+        message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
+        raise UsageError(message, argument="target", value=target)
+    if found is None:
+        last = view.head_version(line.thread, line.branch)
+        shown = target.isoformat() if isinstance(target, datetime) else repr(target)
+        message = (
+            f"thread {line.thread_id!r}, branch {line.branch_name!r}: no checkpoint {shown}"
+            f" (its last version is {last})"
+        )
+        raise CheckpointNotFoundError(message, thread=line.thread_id, branch=line.branch_name, target=target)
+    return found
+
+
+def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
+    thread, branch = target.place
+    if thread == line.thread and target.thread_id == line.thread_id:
+        found = read_head(view, thread, branch, target.version)
+        if found is not None and found.event.lsn == target.lsn and found.digest.hex() == target.digest:
+            return found
+    is_there = 0 < target.lsn <= view.transaction.last_lsn() and target.thread_id == line.thread_id
+    head = head_at(view, line.thread, target.lsn) if is_there else None
+    if head is None or head.digest.hex() != target.digest:
+        message = f"{target!r} is no checkpoint of thread {line.thread_id!r} in this store"
+        raise CheckpointNotFoundError(message, thread=line.thread_id, branch=line.branch_name, target=target.id)
+    return head
+
+
+def find_named(view: View, thread: int, name: str) -> Head | None:
+    """Return the checkpoint of a thread that a tag or an id names, None if there is none."""
+    lsn = parse_default_id(name)  # which no tag is, and no id of a caller's
+    if lsn is not None and 0 < lsn <= view.transaction.last_lsn():
+        head = head_at(view, thread, lsn)
+        if head is not None and default_id(lsn, head.digest) == name:
+            return head
+    for encode in (keys.encode_tag_key, keys.encode_checkpoint_id_key):
+        key = _safe_key(encode, thread, name)
+        payload = view.transaction.get_index(key) if key else None
+        if payload is not None:
+            return head_at(view, thread, keys.decode_lsn(payload))
+    return None
+
+
+def head_at(view: View, thread: int, lsn: int) -> Head | None:
+    """Return the checkpoint of a thread in a record; None if the record is another's, or has expired."""
+    read = view.checkpoint_in_use(lsn)
+    if read is not None and read[0].thread == thread:
+        return tuple.__new__(Head, (*read, None, None, NO_LISTS))
+    data = view.transaction.get_log(lsn)
+    found = None if data is None else read_checkpoint(data, lsn)
+    if found is not None and found[0].thread == thread:
+        event = found[0]
+        entry = view.entry(thread, event.branch, event.version)
+        if entry == (lsn, event.time_us):
+            return tuple.__new__(Head, (*found, None, None, NO_LISTS))
+    record = view.record(lsn)
+    if record.type not in writer.CHECKPOINT_TYPES or record.flags & FLAG_REDACTED:
+        return None
+    event = checkpoint_in(record)
+    return read_head(view, thread, event.branch, event.version) if event.thread == thread else None
+
+
+def _safe_key(encode: Callable[[int, str], bytes], thread: int, name: str) -> bytes | None:
+    """Return the key, None for a name that could never have been stored."""
+    try:
+        check_name("name", name)
+    except (UsageError, LimitError):
+        return None
+    return encode(thread, name)

@@ -1,0 +1,451 @@
+"""Threads: one line of execution each, on one of its branches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import CheckpointNotFoundError, UsageError
+from statelog.format import keys
+from statelog.log import operations as writer
+from statelog.log.batch import Head
+from statelog.log.care.retention import POLICY_STEP_VERSIONS
+from statelog.log.direct import DirectCommit, DirectRollback
+from statelog.log.names import check_name, is_plain_id
+from statelog.log.view import settled_view
+from statelog.reducers import Overwrite
+from statelog.store.branches import BranchInfo, list_branches
+from statelog.store.checkpoint import Checkpoint
+from statelog.store.history import iterate_history
+from statelog.store.located import Located
+from statelog.store.mount import edit, mounted
+from statelog.store.mutable import Loaded, plain
+from statelog.store.targets import Line, Target, find_checkpoint, head_at
+from statelog.store.views import EMPTY_STATE, MapView
+from statelog.store.writes import NO_METADATA, encode_metadata, plain_commit, prepare_writes, written_item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from statelog.log.batch import Batch
+    from statelog.log.operations import Write
+    from statelog.log.view import View
+    from statelog.store.mount import Mount
+    from statelog.store.session import Outcome
+    from statelog.tree.node import Workspace
+
+
+_new = tuple.__new__
+"""Makes a named tuple without a call of Python's."""
+
+
+class Thread(Located):
+    """One branch of one thread of a store.
+
+    Nothing is written before the first commit. All methods may be called from several OS
+    threads, tasks and processes at once.
+    """
+
+    _head_seen: tuple[int | None, Head | None] = (None, None)
+    """The store's last commit when the head was read last, and that head: until the next commit it stays the head."""
+
+    @property
+    def id(self) -> str:
+        """The caller's stable id."""
+        return self._id
+
+    @property
+    def branch(self) -> str:
+        """The branch this object works on."""
+        return self._branch
+
+    def __repr__(self) -> str:
+        return f"<Thread {self._id!r} branch {self._branch!r}>"
+
+    # --- state ----------------------------------------------------------------------
+
+    @property
+    def head(self) -> Checkpoint | None:
+        """The branch's last checkpoint, None before the first commit."""
+        with self._session.read() as view:
+            snapshot = view.snapshot_id()
+            seen, head = self._head_seen
+            if snapshot is None or snapshot != seen:
+                if not self._resolve(view):
+                    return None
+                found = view.head_checkpoint(*self._ids(view))
+                head = None if found is None else Head(*found)
+                self._head_seen = (snapshot, head)
+        return None if head is None else self._wrap(head)
+
+    @property
+    def state(self) -> MapView:
+        """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
+        head = self.head
+        return EMPTY_STATE if head is None else head.state
+
+    @property
+    def version(self) -> int:
+        """The head's version, -1 before the first commit."""
+        with self._session.read() as view:
+            return view.head_version(*self._ids(view)) if self._resolve(view) else -1
+
+    def _wrap(self, head: Head) -> Checkpoint:
+        return Checkpoint(self._session, self._id, head)
+
+    # --- writing --------------------------------------------------------------------
+
+    def commit(
+        self,
+        *writes: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,
+        durable: bool | None = None,
+    ) -> Checkpoint:
+        """Merge writes into the head's channels and make that the new head.
+
+        Args:
+            writes: one or several updates, channel name to value; those of one call are
+                merged in order, as the parallel writes of one superstep.
+            metadata: kept with the checkpoint.
+            expected_version: the head's version the caller has seen, -1 for none.
+            id: the checkpoint's id; one of the store's making if left out.
+            durable: True: return when it is on the disk. False: leave its flush to the next commit, or to time, as
+                with `interval`. Left out: as `durability=` of the store says.
+
+        Raises:
+            ConflictError: the head is another than `expected_version`.
+            AlreadyExistsError: `id` is taken in this thread.
+            ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
+                cannot be stored or merged; the message names channel and path.
+            StoreFullError: the quota or the disk is used up.
+
+        In each case nothing was written.
+
+        Raises:
+            StorageError: `durable`, and the flush failed: it is committed, and may be lost when power fails.
+
+        """
+        if durable is not None and type(durable) is not bool:
+            message = f"durable is True, False or None, not {durable!r}"
+            raise UsageError(message, argument="durable", value=durable)
+        is_flushed, direct = durable is not False, None
+        if self._place is not None and len(writes) == 1 and (id is None or is_plain_id(id)):
+            direct = plain_commit(self._place, writes[0], NO_METADATA, expected_version, id)
+            if direct is not None and metadata is not None:
+                direct = _new(DirectCommit, (*direct[:3], encode_metadata(metadata), *direct[4:]))
+        if direct is not None:
+            made = self._commit_direct(direct, is_flushed=is_flushed)
+        else:
+            prepared = prepare_writes(self._schema, writes)
+            made = self.commit_writes(
+                prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=is_flushed
+            )
+        if durable and not self._session.is_flushed_at_commit:
+            self._session.flush()
+        return made
+
+    def commit_writes(
+        self,
+        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
+        metadata: Mapping[str, Any] | None,
+        *,
+        expected_version: int | None = None,
+        checkpoint_id: str | None = None,
+        is_flushed: bool = True,
+    ) -> Checkpoint:
+        """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
+        metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
+        written = b"" if callable(prepared) else written_item(prepared)
+        if written and self._place is not None and (checkpoint_id is None or is_plain_id(checkpoint_id)):
+            thread, branch, is_open, *_how = self._place
+            assert not callable(prepared)
+            direct = DirectCommit(
+                thread, branch, prepared, metadata_item, written, expected_version, is_open, checkpoint_id, None, None
+            )
+            return self._commit_direct(direct, is_flushed=is_flushed)
+        work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
+        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
+
+    def _commit_direct(self, direct: DirectCommit, *, is_flushed: bool) -> Checkpoint:
+        """Commit at once, or else in turn."""
+        outcome = self._session.try_write(direct, is_flushed=is_flushed)
+        if outcome is None:
+            work = partial(
+                self._commit_in, direct.writes, direct.metadata, direct.written, direct.expected_version, direct.id
+            )
+            outcome = self._session.write(work, is_flushed=is_flushed, direct=direct)
+        return self._checkpoint_made(outcome)
+
+    def _commit_in(
+        self,
+        prepared: Sequence[Write] | Callable[[Workspace, Head | None], list[Write]],
+        metadata_item: bytes,
+        written: bytes,
+        expected_version: int | None,
+        checkpoint_id: str | None,
+        batch: Batch,
+    ) -> Head:
+        thread, branch = self._ids_for_writing(batch)
+        writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
+        return writer.commit(
+            batch,
+            self._id,
+            thread,
+            branch,
+            writes,
+            metadata=metadata_item,
+            written=written or written_item(writes),
+            expected_version=expected_version,
+            checkpoint_id=checkpoint_id,
+        )
+
+    def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
+        """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
+        try:
+            if self._place is None and (self._branch_number is None or self._missing_specs):
+                self._learn()
+            head = outcome if type(outcome) is Head else outcome.head
+            if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
+                self._session.after_commit(head)
+        except Exception:  # noqa: BLE001, S110 - see above
+            pass
+        return Checkpoint(self._session, self._id, outcome)
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes (internal)."""
+        return self._session.workspace()
+
+    def empty_value(self, channel: str) -> object:
+        """Return the empty value that a declared channel begins with in a mount, None if none (internal)."""
+        return self._schema.empty_value(channel)
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether its commits happen at the end of a transaction (internal)."""
+        return not self._session.is_final
+
+    def is_checked(self, channel: str) -> bool:
+        """Whether the schema looks at a channel's values (internal)."""
+        return self._schema.is_checked(channel)
+
+    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
+        """Return a mounted channel's value as the schema takes it (internal)."""
+        checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
+        assert isinstance(checked, Overwrite)
+        return Loaded(checked.value)
+
+    def upsert_key(self, channel: str) -> bytes:
+        """Return the key of an upsert channel, empty for any other (internal)."""
+        return self._schema.reducer(channel).parameter.encode()
+
+    def rollback(
+        self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
+    ) -> Checkpoint:
+        """Append a checkpoint with the state of an earlier one.
+
+        Its cost is that of the smallest commit, whatever the distance or the size of the
+        state. Nothing is deleted: a rollback to what was the head undoes it.
+        """
+        metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
+
+        def work(batch: Batch) -> Head:
+            thread, branch = self._ids_at_commit(batch)
+            found = self._find(settled_view(batch), thread, branch, target)
+            return writer.rollback(
+                batch,
+                self._id,
+                thread,
+                branch,
+                found,
+                metadata=metadata_item,
+                expected_version=expected_version,
+            )
+
+        direct: DirectRollback | None = None
+        if self._place is not None:
+            thread, branch = self._place[:2]
+            direct = _new(DirectRollback, (thread, branch, target, self._find, metadata_item, expected_version))
+        outcome = None if direct is None else self._session.try_write(direct)
+        return self._checkpoint_made(outcome or self._session.write(work, direct=direct))
+
+    def fork(
+        self,
+        name: str,
+        *,
+        at: Target | None = None,
+        update: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Thread:
+        """Begin a branch that shares everything up to a version, and return it.
+
+        Args:
+            name: the branch's name.
+            at: where it leaves this branch; the head if left out.
+            update: a first commit on the new branch, in the same transaction.
+            metadata: of that commit.
+
+        """
+        prepared = prepare_writes(self._schema, (update,)) if update is not None else []
+        metadata_item = encode_metadata(metadata)
+        written = written_item(prepared)
+
+        def work(batch: Batch) -> None:
+            thread, branch = self._ids(batch.view)
+            base = self._fork_base(batch, thread, branch, at)
+            number = writer.fork(batch, self._id, thread, name, base)
+            if update is not None:
+                writer.commit(
+                    batch,
+                    self._id,
+                    thread,
+                    number,
+                    prepared,
+                    metadata=metadata_item,
+                    written=written,
+                    expected_version=None,
+                    checkpoint_id=None,
+                )
+
+        self._session.act(work)
+        return self.checkout(name)
+
+    def _fork_base(self, batch: Batch, thread: int, branch: int, at: Target | None) -> tuple[int, int]:
+        if at is None:
+            head = batch.head(thread, branch)
+            if head is None:
+                message = f"thread {self._id!r} has no checkpoint to fork from"
+                raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=None)
+            return branch, head.event.version
+        event = self._find(batch.view, thread, branch, at).event
+        version = event.version
+        # A version of this line is branched off this line, any other off the branch it is on.
+        on_line = batch.view.owner(thread, branch, version) == event.branch
+        return (branch if on_line else event.branch), version
+
+    def checkout(self, branch: str) -> Thread:
+        """Return this thread on another of its branches. Raises BranchNotFoundError."""
+        return Thread(self._session, self._id, self._schema_for_copy(), branch)
+
+    def _schema_for_copy(self) -> object:
+        return self._given if self._has_schema else None
+
+    # --- looking back -----------------------------------------------------------------
+
+    def at(self, target: Target) -> Checkpoint:
+        """Return a checkpoint of this branch.
+
+        Args:
+            target: a version (an int); an id or tag (a str; tags first); a time (a datetime:
+                the last checkpoint at or before it; naive means local time).
+
+        Raises:
+            CheckpointNotFoundError: there is none.
+
+        """
+        with self._session.read() as view:
+            thread, branch = self._ids(view)
+            head = self._find(view, thread, branch, target)
+        return self._wrap(head)
+
+    def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
+        return find_checkpoint(view, tuple.__new__(Line, (self._id, self._branch, thread, branch)), target)
+
+    def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint]:
+        """Yield the branch's checkpoints, newest first, back to version 0.
+
+        Args:
+            limit: at most so many.
+            before: only versions below this one.
+
+        No transaction is held while the caller works: a commit in between changes nothing
+        of what is yielded.
+
+        """
+        return iterate_history(self._session, self._ids_if_any, self._wrap, limit, before)
+
+    # --- names ----------------------------------------------------------------------------
+
+    def branches(self) -> list[BranchInfo]:
+        """Return the thread's branches in order of creation."""
+        with self._session.read() as view:
+            ids = self._ids_if_any(view)
+            return [] if ids is None else list_branches(view, ids[0])
+
+    def tag(self, name: str, target: Target | None = None) -> Checkpoint:
+        """Give a checkpoint (the head if left out) a name; a name in use is moved."""
+
+        def work(batch: Batch) -> Head:
+            thread, branch = self._ids(batch.view)
+            head = batch.head(thread, branch) if target is None else self._find(batch.view, thread, branch, target)
+            if head is None:
+                message = f"thread {self._id!r} has no checkpoint to tag"
+                raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=None)
+            writer.tag(batch, thread, name, head.event.lsn)
+            return head
+
+        return Checkpoint(self._session, self._id, self._session.write(work))
+
+    def untag(self, name: str) -> None:
+        """Remove a tag. Raises CheckpointNotFoundError if there is none of that name."""
+
+        def work(batch: Batch) -> None:
+            thread, _branch = self._ids(batch.view)
+            check_name("tag", name)
+            if batch.get_index(keys.encode_tag_key(thread, name)) is None:
+                message = f"thread {self._id!r} has no tag {name!r}"
+                raise CheckpointNotFoundError(message, thread=self._id, branch=self._branch, target=name)
+            writer.tag(batch, thread, name, 0)
+
+        self._session.act(work)
+
+    def tags(self) -> dict[str, Checkpoint]:
+        """Return the thread's tags and what they name."""
+        with self._session.read() as view:
+            if not self._resolve(view):
+                return {}
+            thread, _branch = self._ids(view)
+            prefix = keys.encode_tag_prefix(thread)
+            found = [
+                (key[len(prefix) :].decode(), head_at(view, thread, keys.decode_lsn(payload)))
+                for key, payload in view.transaction.scan_index(prefix)
+            ]
+        return {name: self._wrap(head) for name, head in found if head is not None}
+
+    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[Mount]:
+        """Return a context manager whose value is the state as a dict to change in place.
+
+        On a clean exit the changes become one checkpoint (none if nothing changed), on an
+        exception nothing. Channels are set, not merged with reducers; a channel that someone
+        else changed in the meantime raises ConflictError, one that nobody else touched does not.
+        """
+        return mounted(self, metadata)
+
+    def edit(
+        self,
+        change: Callable[[Mount], object],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        id: str | None = None,
+    ) -> Checkpoint | None:
+        """Let `change` work on the state as in a mount, inside the commit: what it reads is what it changes.
+
+        So nothing can come between its reading and its writing, whoever else writes, and it never has to be tried
+        again for a conflict. It costs what it reads and changes, not what there is.
+
+        Args:
+            change: called with the head's state, to be changed in place. It runs while other commits wait, maybe on
+                another OS thread, maybe more than once: let it be quick, and do nothing else to the world (a commit
+                in it raises UsageError). What it raises is raised here, and nothing is written. Of large values
+                give it `statelog.Encoded(value)`, made before.
+            metadata: as for `commit`.
+            expected_version: as for `commit`.
+            id: as for `commit`.
+
+        Returns the checkpoint, None if nothing changed (in a transaction always a checkpoint).
+
+        """
+        return edit(self, change, metadata, expected_version=expected_version, checkpoint_id=id)

@@ -1,0 +1,214 @@
+"""Transactions over several threads: all or nothing.
+
+What is done inside is rehearsed at once, on the state as it is then, so that errors and
+results appear where the code is; and done at the end, on the state as it is then, in one
+commit. No lock is held in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.errors import UsageError
+from statelog.format.record import NO_DIGEST
+from statelog.log.batch import Batch, Head, LogEnd, Memory
+from statelog.log.care.retention import apply_policy
+from statelog.log.nodes import NodeCache
+from statelog.store.copies import copy_thread
+from statelog.store.session import Provisional, abandoned_error
+from statelog.store.thread import Thread
+from statelog.tree.node import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from statelog.log.engine import Direct, Engine
+    from statelog.log.view import Transaction as ReadableTransaction
+    from statelog.log.view import View
+
+T = TypeVar("T")
+
+_PROVISIONAL_LSN = 1 << 62
+"""Rehearsed records are numbered from here, so that none is taken for a record others commit meanwhile."""
+
+
+class _Snapshot:
+    """What a rehearsal reads: one moment of the store for each operation, and none in between."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._open: ReadableTransaction | None = None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Read one moment of the store for a while; within such a while, the same."""
+        if self._open is not None:
+            yield
+            return
+        with self._engine.read() as view:
+            self._open = view.transaction
+            try:
+                yield
+            finally:
+                self._open = None
+
+    def _transaction(self) -> ReadableTransaction:
+        assert self._open is not None
+        return self._open
+
+    def get_index(self, key: bytes) -> bytes | None:
+        return self._transaction().get_index(key)
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        return self._transaction().get_log(lsn)
+
+    def last_lsn(self) -> int:
+        return self._transaction().last_lsn()
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        return self._transaction().last_index(prefix)
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return self._transaction().scan_index(prefix, start=start, reverse=reverse)
+
+
+class Transaction:
+    """Commits to several threads that happen together at the end of the `with` block.
+
+    Checkpoints made inside have provisional LSN, time and id until then.
+    """
+
+    is_final = is_flushed_at_commit = False
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._operations: list[tuple[Callable[[Batch], Any], Provisional | None]] = []
+        self._is_open = True
+        self._is_abandoned = False
+        end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
+        self._snapshot = _Snapshot(engine)
+        self._rehearsal = Batch(self._snapshot, NodeCache(), Memory(end))
+        self._is_durable = False
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+        """Return a thread whose writes belong to this transaction."""
+        self._check_open()
+        return Thread(self, id, schema, branch)
+
+    def copy_thread(self, source: str, target: str) -> Thread:
+        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
+        return copy_thread(self, source, target)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            message = "the transaction has ended"
+            raise UsageError(message)
+
+    # --- as a session -----------------------------------------------------------
+
+    @contextmanager
+    def read(self) -> Iterator[View]:
+        """View the state as the transaction has it so far; after its end, the store."""
+        self._check_kept()
+        if self._is_open:
+            with self._snapshot.hold():
+                yield self._rehearsal.view
+        else:
+            with self._engine.read() as view:
+                yield view
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes, those made here included."""
+        return Workspace(self._read_node)
+
+    def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
+        self._check_kept()
+        if self._is_open:
+            with self._snapshot.hold():
+                return self._rehearsal.read_node(type_, digest, lsn, number)
+        return self._engine.read_node(type_, digest, lsn, number)
+
+    def write(
+        self,
+        work: Callable[[Batch], Head],
+        *,
+        is_flushed: bool = True,  # noqa: ARG002 - the end is
+        direct: Direct | None = None,  # noqa: ARG002 - there is a batch anyway
+    ) -> Provisional:
+        """Rehearse, and do it again at the end."""
+        self._check_open()
+        with self._snapshot.hold():
+            outcome = Provisional(work(self._rehearsal))
+        self._operations.append((work, outcome))
+        return outcome
+
+    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
+        """Nothing: there is a batch anyway (internal)."""
+
+    def after_commit(self, head: Head) -> None:
+        """Nothing yet: the end of the transaction sees to it."""
+
+    def flush(self) -> None:
+        """Flush at the end (internal)."""
+        self._is_durable = True
+
+    def act(self, work: Callable[[Batch], T]) -> T:
+        """Rehearse, and do it again at the end."""
+        self._check_open()
+        with self._snapshot.hold():
+            result = work(self._rehearsal)
+        self._operations.append((work, None))
+        return result
+
+    # --- the end ------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Do all of it in one commit."""
+        self._is_open = False
+        if not self._operations:
+            return
+
+        def work(batch: Batch) -> list[Any]:
+            return [operation(batch) for operation, _outcome in self._operations]
+
+        results = self._engine.write(work)
+        if self._is_durable:
+            self._engine.flush()
+        for (_operation, outcome), result in zip(self._operations, results, strict=True):
+            if outcome is not None:
+                outcome.settle(result)
+        # All of it is durable: whatever fails from here on must not look as if it were not.
+        with contextlib.suppress(Exception):
+            for _operation, outcome in self._operations:
+                if outcome is not None:
+                    apply_policy(self._engine, outcome.head.event.thread, outcome.head.event.version)
+
+    def abandon(self) -> None:
+        """Do nothing of it."""
+        self._is_open = False
+        self._is_abandoned = True
+        for _operation, outcome in self._operations:
+            if outcome is not None:
+                outcome.abandon()
+
+    def _check_kept(self) -> None:
+        if self._is_abandoned:
+            raise abandoned_error()
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Transaction]:
+    """Run a `with` block as one transaction."""
+    opened = Transaction(engine)
+    try:
+        yield opened
+    except BaseException:
+        opened.abandon()
+        raise
+    try:
+        opened.finish()
+    except BaseException:
+        opened.abandon()
+        raise

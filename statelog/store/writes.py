@@ -1,0 +1,99 @@
+"""What a commit is given, checked and encoded before it takes the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from statelog import kernels
+from statelog.errors import LimitError, UsageError
+from statelog.format import cbor
+from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
+from statelog.log.names import channel_key, channel_keys, check_name
+from statelog.reducers import Prepared
+from statelog.schema import normalise_update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.direct import DirectCommit
+    from statelog.log.operations import Write
+    from statelog.schema import Schema
+
+
+KnownPlace = tuple[int, int, bool, dict[str, Any], Any, type]
+"""Thread, branch, whether it has no schema, how its channels are written, all others, and what a commit is."""
+
+NO_METADATA = b"\xa0"
+"""The item of none."""
+
+
+def check_thread_id(thread_id: str) -> None:
+    """Refuse a thread id that cannot be part of a key."""
+    check_name("thread id", thread_id, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
+
+
+def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
+    """Return metadata's item."""
+    if metadata is None:
+        return NO_METADATA
+    if not isinstance(metadata, Mapping):
+        message = f"metadata is a dict, not {type(metadata).__name__}"
+        raise UsageError(message, argument="metadata", value=metadata)
+    item = cbor.encode(dict(metadata), path="metadata")
+    if len(item) > METADATA_SIZE_BYTES_MAX:
+        message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
+    return item
+
+
+def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[Write]:
+    """Return the updates of one commit, validated and encoded, one write a channel."""
+    prepared: list[Write] = []
+    for update in writes:
+        plain = kernels.prepare_plain(update, schema.plans, channel_keys, schema.plan_of_others, Prepared)
+        if plain is not None:
+            if len(writes) == 1:
+                return plain
+            prepared += plain
+            continue
+        for channel, value in normalise_update(update).items():
+            channel_key(channel)
+            check, reducer = schema.writing(channel)
+            write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)
+            prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
+    return prepared
+
+
+def written_item(prepared: Sequence[Write]) -> bytes:
+    """Return the item of the channels written, sorted."""
+    return encode_names(tuple(map(_channel_of, prepared)))
+
+
+_channel_of = attrgetter("channel")
+
+
+_NAMES_MAX = 1024
+
+_names: dict[tuple[str, ...], bytes] = {}
+"""Items of channels, in the order they are written in: all are forgotten when there are more."""
+
+
+def encode_names(names: tuple[str, ...]) -> bytes:
+    """Return the item of some channels, sorted."""
+    item = _names.get(names)
+    if item is None:
+        item = cbor.encode(sorted(set(names)))
+        if len(_names) >= _NAMES_MAX:
+            _names.clear()
+        _names[names] = item
+    return item
+
+
+plain_commit: Callable[[KnownPlace, Mapping[str, Any], bytes, int | None, str | None], DirectCommit | None] = partial(
+    kernels.plain_commit, channel_keys, _names
+)
+"""Returns the commit of an update of plain values; None where `prepare_writes` must make it, or refuse it. It takes a
+place, the update, an item of metadata, the version expected and the checkpoint's id."""

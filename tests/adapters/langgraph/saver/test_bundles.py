@@ -1,0 +1,266 @@
+"""The writes of tasks in one value, and those that were stored task by task, and one by one."""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from typing import Annotated, TypedDict
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+from histories import config
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import END, START, StateGraph
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.saver.bundles import (
+    decode_bundles,
+    decode_write,
+    encode_alone,
+    encode_bundles,
+    encode_writes,
+    join_bundles,
+    read_bundle,
+)
+from statelog.adapters.langgraph.saver.pending import pending
+from statelog.adapters.langgraph.saver.reading import decode_writes
+from statelog.adapters.langgraph.values.codec import Codec, pack, pack_bytes, pack_parts, pack_text
+from statelog.adapters.langgraph.values.names import WRITES_BRANCH, Place, place_of, write_name, writes_prefix
+from statelog.kernels.msgpack import join_array
+
+CODEC = Codec(JsonPlusSerializer())
+
+values = st.one_of(
+    st.none(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.text(max_size=40),
+    st.binary(max_size=9),
+    st.lists(st.text(min_size=30, max_size=50), max_size=4),
+    st.lists(st.integers(0, 9), max_size=4),
+)
+nested_values = st.recursive(
+    values, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner), max_leaves=12
+)
+writes = st.lists(
+    st.tuples(st.integers(0, 40), st.text(max_size=4), values), unique_by=lambda write: write[0], min_size=1
+)
+
+
+class Text(str):
+    """A text that is not just one."""
+
+    __slots__ = ()
+
+
+parts = st.lists(
+    st.one_of(
+        st.none(),
+        st.text(max_size=40),
+        st.text("aé€😀", min_size=28, max_size=33),
+        st.sampled_from(
+            [
+                Text("text"),
+                "a lone \ud800 surrogate",
+                "\udfff" * 300,
+                "x" * 31,
+                "x" * 32,
+                "é" * 256,
+                "é" * 257,
+                "x" * 70_000,
+                b"\xc0",
+                b"\xa1x",
+            ]
+        ),
+        st.binary(min_size=1, max_size=300),
+    ),
+    max_size=20,
+)
+
+
+@given(parts)
+def test_parts_are_packed_as_one_by_one(found):
+    each = [part if isinstance(part, bytes) else pack_text(part) for part in found]
+    assert pack_parts(found) == pack(join_array(each))
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 65_535, 65_536, 200_000])
+def test_many_parts_are_packed_too(count):
+    assert pack_parts([None] * count) == pack(join_array([pack_text(None)] * count))
+
+
+@given(st.lists(st.none() | st.text(max_size=40), max_size=4), st.dictionaries(st.text(max_size=3), nested_values))
+def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
+    """Where one is no plain value, the serialiser is asked."""
+    item = CODEC.encode_parts(texts, value, "x")
+    kind, data = CODEC.dump(value, "x")
+    assert item == pack_parts([*texts, data])
+    assert kind == "msgpack"
+    assert CODEC.decode_value(item, len(texts)) == value
+    assert CODEC.decode_texts(item, len(texts)) == texts
+
+
+@pytest.mark.parametrize("wrong", [3, ["x"], bytearray(b"x")], ids=str)
+def test_what_is_no_part_is_refused(wrong):
+    with pytest.raises((AttributeError, TypeError)):
+        pack_parts(["text", wrong])
+
+
+def encoded(*found, task="task", path="path"):
+    return encode_writes(CODEC, task, path, found, what="task")
+
+
+def decode(item):
+    return [
+        (bundle.task_id, bundle.path, number, write.channel, decode_write(CODEC, write))
+        for bundle in decode_bundles(read_bundle(item))[0]
+        for number, write in bundle.writes.items()
+    ]
+
+
+def expected(*tasks):
+    return [(task, path, *write) for task, path, found in tasks for write in found]
+
+
+tasks = st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3), writes), min_size=1, max_size=4)
+
+
+@given(tasks, tasks)
+def test_what_is_bundled_comes_back(some, more):
+    held, new = [
+        encode_bundles([encoded(*found, task=task, path=path) for task, path, found in each]) for each in (some, more)
+    ]
+    assert decode(held) == expected(*some)
+    assert decode(join_bundles(held, new)) == expected(*some, *more)
+    assert not decode_bundles(read_bundle(held))[1]
+
+
+@given(writes, st.text(max_size=3), st.text(max_size=3))
+def test_what_is_stored_by_itself_comes_back(found, task, path):
+    item = encode_alone(encoded(*found, task=task, path=path))
+    assert decode(item) == expected((task, path, found))
+    assert decode_bundles(read_bundle(item))[1]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "__error__"]), nested_values), min_size=1, max_size=6))
+def test_plain_writes_are_encoded_as_the_serialiser_s_are(found):
+    made = pending(CODEC, Place("t", "", "id"), deque(found), "task", "path", None, None)
+    together = [(number, *write) for number, write in enumerate(found) if write[0] != "__error__"]
+    assert made.together == (encoded(*together) if together else None)
+    assert len(made.others) == len(found) - len(together)
+
+
+@given(nested_values)
+def test_a_plain_item_is_what_the_serialiser_s_is(value):
+    assert CODEC.plain_item(value) in (None, CODEC.encode(value, "x"))
+
+
+def test_plain_values_of_a_graph_go_past_the_serialiser(tmp_path, monkeypatch):
+    class State(TypedDict):
+        count: int
+        note: str
+        found: Annotated[list[int], operator.add]
+
+    builder = StateGraph(State)
+    builder.add_node("work", lambda state: {"count": state["count"] + 1, "note": "x", "found": [state["count"]]})
+    builder.add_edge(START, "work")
+    builder.add_conditional_edges("work", lambda state: END if state["count"] == 3 else "work")
+    seen = []
+    dumps = JsonPlusSerializer.dumps_typed
+
+    def dumps_typed(serde, value):
+        seen.append(value)
+        return dumps(serde, value)
+
+    with StatelogSaver.open(tmp_path / "x.state") as saver:
+        graph = builder.compile(checkpointer=saver)
+        monkeypatch.setattr(Codec, "is_plain", lambda _codec: True)
+        monkeypatch.setattr(JsonPlusSerializer, "dumps_typed", dumps_typed)
+        assert graph.invoke({"count": 0, "note": "", "found": [7]}, config("t")) == {
+            "count": 3, "note": "x", "found": [7, 0, 1, 2],
+        }  # fmt: skip
+        assert [value for value in seen if not (type(value) is dict and "channel_versions" in value)] == []
+
+
+@given(st.lists(writes, min_size=1, max_size=4), st.booleans())
+def test_of_a_number_the_first_write_stays(calls, is_first_alone):
+    rows = [[*read_bundle(encode_bundles([encoded(*found)]))] for found in calls]
+    if is_first_alone:
+        rows[:1] = [read_bundle(encode_alone(encoded(*calls[0])))]
+    first = {number: (channel, value) for found in reversed(calls) for number, channel, value in reversed(found)}
+    assert decode_writes(CODEC, rows) == [("task", *first[number]) for number in sorted(first)]
+
+
+def one_by_one(task, path, channel, number, *value, values=()):
+    """Return a write as it was stored before there were bundles."""
+    packed = pack(join_array([*map(pack_text, (task, path, channel, str(number))), *value]))
+    return items.pack_list([packed, *map(pack, values)]) if values else packed
+
+
+def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
+    texts = [f"{number} " + "x" * 50 for number in range(3)]
+    dumped = [CODEC.dump(text, "")[1] for text in texts]
+    held = [
+        one_by_one("task", "path", "int", 0, CODEC.dump(7, "")[1]),
+        one_by_one("task", "path", "list", 1, values=dumped),
+        one_by_one("task", "path", "bytes", 2, pack_text("bytes"), pack_bytes(b"\x00\xff")),
+    ]
+    for item, write in zip(held, [(0, "int", 7), (1, "list", texts), (2, "bytes", b"\x00\xff")], strict=True):
+        assert decode(item) == [("task", "path", *write)]
+    with StatelogSaver.open(tmp_path / "s") as saver:
+        checkpoint = empty_checkpoint()
+        at = saver.put(config("t"), checkpoint, {"source": "loop", "step": 0}, {})
+        prefix = writes_prefix(place_of(at))
+        named = [items.put(write_name(prefix, "task", number), item) for number, item in enumerate(held)]
+        Lineage(saver.store, "t").commit_aside(WRITES_BRANCH, named)
+        expected = [("task", "int", 7), ("task", "list", texts), ("task", "bytes", b"\x00\xff")]
+        assert saver.get_tuple(at).pending_writes == expected
+        # The task is run again, and writes more: of each number the first write stays.
+        saver.put_writes(at, [("int", 8), ("list", []), ("bytes", b""), ("new", 1)], "task", "path")
+        found = saver.get_tuple(at).pending_writes
+        assert found == [*expected, ("task", "new", 1)]
+
+
+def test_which_write_was_first_is_asked_before_which_channel():
+    rows = [
+        [encode_alone(encoded((0, "a", 1), (1, "d", "second")))],
+        [one_by_one("task", "path", "b", 1, CODEC.dump(2, "")[1])],
+    ]
+    assert decode_writes(CODEC, rows) == [("task", "a", 1), ("task", "b", 2)]
+    assert decode_writes(CODEC, rows, {"d"}) == []
+
+
+def test_a_task_may_write_in_several_calls(tmp_path):
+    message = HumanMessage("m" * 3000, id="1")
+    found = []
+    with StatelogSaver.open(tmp_path / "s") as ours:
+        for saver in (ours, InMemorySaver()):
+            at = saver.put(config("t"), empty_checkpoint(), {"source": "loop", "step": 0}, {})
+            saver.put_writes(at, [("a", 1), ("messages", [message])], "task", "path")
+            saver.put_writes(at, [("a", 2), ("b", 3), ("messages", [message, message]), ("c", None)], "task", "path")
+            saver.put_writes(at, [("d", 4)], "another", "path")
+            found.append(saver.get_tuple(at).pending_writes)
+        assert ours.store.verify().ok
+    assert sorted(found[0], key=str) == sorted(found[1], key=str)
+    assert ("task", "messages", [message, message]) in found[0]
+    assert ("task", "b", 3) not in found[0]
+
+
+def test_a_task_s_path_does_not_say_which_write_it_is(tmp_path):
+    found = []
+    with StatelogSaver.open(tmp_path / "s") as ours:
+        for saver in (ours, InMemorySaver()):
+            at = saver.put(config("t"), empty_checkpoint(), {"source": "loop", "step": 0}, {})
+            saver.put_writes(at, [("a", 1), ("b", 2)], "task", "path 1")
+            saver.put_writes(at, [("a", 3), ("b", 4), ("c", 5)], "task", "path 2")
+            saver.put_writes(at, [("a", 6)], "task", "path 0")
+            found.append(saver.get_tuple(at).pending_writes)
+    assert found[0] == found[1] == [("task", "a", 1), ("task", "b", 2), ("task", "c", 5)]

@@ -1,0 +1,159 @@
+"""What several OS threads write together is committed together, each learning its own outcome."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from itertools import chain
+
+import pytest
+
+from statelog.adapters.langgraph.saver import gathering
+from statelog.adapters.langgraph.saver.gathering import Gatherer
+
+
+class Commits:
+    """Commits lists of numbers; the first commit takes until it is let go."""
+
+    def __init__(self, *, is_slow=True):
+        self.made = []
+        self.began = threading.Event()
+        self.may_end = threading.Event()
+        if not is_slow:
+            self.may_end.set()
+
+    def make(self, parts):
+        writes = list(chain.from_iterable(parts))
+        self.began.set()
+        assert self.may_end.wait(10)
+        if "bad" in writes:
+            message = "bad"
+            raise ValueError(message)
+        self.made.append(writes)
+
+
+def start(gatherer, commits, writes, failed):
+    def run():
+        try:
+            gatherer.commit("t", writes, commits.make)
+        except ValueError:
+            failed.append(writes)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_who_waits_goes_together(bad):
+    gatherer, commits, failed = Gatherer(), Commits(), []
+    threads = [start(gatherer, commits, [0], failed)]
+    assert commits.began.wait(10)
+    given = [["bad"] if bad and number == 7 else [number, number] for number in range(1, 20)]
+    threads += [start(gatherer, commits, writes, failed) for writes in given]
+    while len(gatherer._lines["t"].waiting) < 19:
+        pass
+    commits.may_end.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert failed == ([["bad"]] if bad else [])
+    assert sorted(chain.from_iterable(commits.made)) == sorted(
+        [0, *[n for n in range(1, 20) if not (bad and n == 7)] * 2]
+    )
+    assert len(commits.made) == (19 if bad else 2)
+    assert gatherer._lines["t"].leader is None
+
+
+def test_nobody_is_left_waiting_by_many():
+    gatherer, commits, failed = Gatherer(), Commits(is_slow=False), []
+    threads = [start(gatherer, commits, [number], failed) for number in range(200)]
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sorted(chain.from_iterable(commits.made)) == list(range(200))
+    assert gatherer._lines["t"].leader is None
+
+
+def test_an_interrupted_commit_lets_the_others_on():
+    gatherer, commits, failed = Gatherer(), Commits(), []
+
+    def interrupted(writes):
+        commits.make(writes)
+        raise KeyboardInterrupt
+
+    def lead():
+        with pytest.raises(KeyboardInterrupt):
+            gatherer.commit("t", [0], interrupted)
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    assert commits.began.wait(10)
+    others = [start(gatherer, commits, [number], failed) for number in range(1, 9)]
+    while len(gatherer._lines["t"].waiting) < 8:
+        pass
+    commits.may_end.set()
+    for thread in (leader, *others):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert sorted(chain.from_iterable(commits.made)) == list(range(9))
+    assert gatherer._lines["t"].leader is None
+
+
+class _Interrupt(BaseException):
+    pass
+
+
+def interrupt_at(count, act):
+    """Run `act`, interrupted before the line of that number that it runs in the gatherer; tell whether it was."""
+    left = count
+
+    def trace(frame, event, _argument):
+        nonlocal left
+        if frame.f_code.co_filename != gathering.__file__:
+            return None
+        is_exit = linecache.getline(gathering.__file__, frame.f_lineno).strip().startswith("with ")  # a lock is let go
+        if event == "line" and not is_exit:
+            left -= 1
+            if not left:
+                raise _Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        act()
+    except _Interrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_an_interrupt_at_any_line_stops_nobody_else(waiting):
+    for count in range(1, 1000):
+        gatherer, commits, failed = Gatherer(), Commits(is_slow=False), []
+        others = []
+
+        def make(parts, commits=commits, others=others, gatherer=gatherer, failed=failed):
+            if not others:  # while this is being committed
+                others.extend(start(gatherer, commits, [number], failed) for number in range(1, waiting + 1))
+                while others and len(gatherer._lines["t"].waiting) < waiting:
+                    pass
+            commits.make(parts)
+
+        is_interrupted = interrupt_at(count, lambda gatherer=gatherer, make=make: gatherer.commit("t", [0], make))
+        others.append(start(gatherer, commits, ["next"], failed))
+        for thread in others:
+            thread.join(10)
+            assert not thread.is_alive(), f"after an interrupt before line {count}"
+        assert gatherer._lines["t"].leader is None
+        assert gatherer._lines["t"].waiting == []
+        made = list(chain.from_iterable(commits.made))
+        assert sorted(map(str, made)) == sorted({*map(str, made)}), "each once"
+        assert {"next", *range(1, len(others))} <= {*made}
+        if not is_interrupted:
+            assert count > 25
+            return
+    pytest.fail("it never came to its end")

@@ -1,0 +1,87 @@
+"""Names of pending writes: of one length, in the order of their checkpoints, and no two alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+import statelog
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.reading import greatest_prefix, writes_state
+from statelog.adapters.langgraph.values.names import (
+    Place,
+    group_name,
+    hidden_name,
+    write_name,
+    writes_prefix,
+    writes_range,
+)
+
+places = st.builds(Place, st.just("t"), st.text(max_size=3), st.text(min_size=1, max_size=5) | st.uuids().map(str))
+indexes = st.integers(-(1 << 17), (1 << 17) - 1)
+writes = st.tuples(places, st.text(max_size=5), indexes)
+
+
+@given(st.lists(writes, unique=True, min_size=2, max_size=6))
+def test_names_are_of_one_length_and_no_two_alike(several):
+    names = [write_name(writes_prefix(place), task, index) for place, task, index in several]
+    assert len(set(names)) == len(several)
+    assert {len(name) for name in names} == {31}
+    assert all(name.isascii() for name in names)
+
+
+@given(writes, places)
+def test_the_range_of_a_checkpoint_holds_its_writes_and_no_others(write, other):
+    place, task, index = write
+    prefix = writes_prefix(place)
+    name = write_name(prefix, task, index)
+    first, last = writes_range(prefix)
+    assert first <= name < last
+    assert not first <= hidden_name(prefix) < last
+    assert len(first) == len(last) == len(name)
+    if other != place:
+        assert not first <= write_name(writes_prefix(other), task, index) < last
+
+
+def test_later_checkpoints_come_behind():
+    ids = ["1f0c6e10-0000-6000-8000-000000000000", "1f0c6e10-0001-6000-8000-000000000000", "2f0c6e10-0000-6fff-8000-0"]
+    prefixes = [writes_prefix(Place("t", "", id)) for id in ids]
+    assert prefixes == sorted(prefixes)
+    assert writes_prefix(Place("t", "", "no time")) < prefixes[0]
+
+
+@given(writes, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1))
+def test_names_of_groups_are_in_the_range_of_their_checkpoint_in_order(write, time_us, later_us):
+    place, task, index = write
+    prefix = writes_prefix(place)
+    first, last = writes_range(prefix)
+    name = group_name(prefix, time_us)
+    assert first <= name < last
+    assert (name < group_name(prefix, later_us)) == (time_us < later_us)
+    assert len(name) == len(first)
+    assert index == 1 or name != write_name(prefix, task, index)
+
+
+def test_the_greatest_prefix_of_names_is_told(tmp_path):
+    with statelog.open(tmp_path / "s") as store:
+        lineage = Lineage(store, "t")
+        low, high, higher = sorted(writes_prefix(Place("t", "", f"1ef{number:05x}-0000-6000")) for number in (1, 2, 3))
+        assert greatest_prefix(None) == greatest_prefix(writes_state(lineage)) == ""
+        for name, greatest in (
+            (group_name(high, 1), high),
+            (group_name(low, 2), high),
+            (hidden_name(low), high),
+            (hidden_name(higher), higher),
+            (write_name(high, "task", -1), higher),
+        ):
+            lineage.commit_aside("writes", [items.put(name, b"\xf5")])
+            assert greatest_prefix(writes_state(lineage)) == greatest
+        lineage.commit_aside("writes", [items.remove(hidden_name(higher))])
+        assert greatest_prefix(writes_state(lineage)) == high
+        one = lineage.commit_aside("one", [items.put("x", b"\xf5")])
+        assert (items.last_name(one.state), items.last_name(one.state, "x")) == ("x", "")
+        assert items.last_name(lineage.commit_aside("one", [items.remove("x")]).state) == ""

@@ -1,0 +1,491 @@
+"""A compaction leaves the same contents in a new file, wherever it is cut, and nobody who uses the store notices."""
+
+import errno
+import os
+import random
+import resource
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from statelog.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    ReadOnlyError,
+    StorageError,
+    StoreFullError,
+    StoreLockedError,
+    UsageError,
+)
+from statelog.storage import faults
+from statelog.storage.file import compaction
+from statelog.storage.file.compaction import compact_file, exclusively, finish_leftovers
+
+COMPACTION_POINTS = [point for point in faults.POINTS if point.startswith("compaction.")]
+COMPACT = """
+from statelog.storage.file import compaction
+from statelog.storage.file.compaction import compact_file, exclusively
+compaction._COPIED_SIZE_BYTES = 500
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+while environment.committer.submit(append) < 40:
+    pass
+with exclusively(environment):
+    say("compacting")
+    compact_file(environment)
+    say("compacted")
+"""
+
+COMMIT = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
+
+
+def compact(environment, **options):
+    with exclusively(environment):
+        return compact_file(environment, **options)
+
+
+@pytest.fixture
+def leftovers(path):
+    return lambda: sorted(entry.name for entry in path.parent.glob(f".{path.name}.compact*"))
+
+
+@pytest.fixture
+def filled(environment, append):
+    """A store of 40 commits, some of its pages free."""
+    for _ in range(40):
+        environment.committer.submit(append)
+    return environment
+
+
+def test_the_same_contents_are_in_a_new_file(filled, path, check_whole):
+    store_id, inode = filled.store_id, path.stat().st_ino
+    compacted = compact(filled)
+    assert (compacted.records, compacted.index_entries) == (40, 40)
+    assert check_whole(filled) == 40
+    assert filled.store_id == store_id
+    assert path.stat().st_ino != inode
+    assert compacted.size_after_bytes == path.stat().st_size < compacted.size_before_bytes
+
+
+def test_a_compacted_store_opens_again(filled, open_environment, append, check_whole):
+    header = filled.header
+    compact(filled)
+    filled.close()
+    again = open_environment()
+    assert again.header == header
+    assert again.committer.submit(append) == 41
+    assert check_whole(again) == 41
+
+
+def test_an_empty_store_is_compacted(environment, append):
+    assert compact(environment).records == 0
+    assert environment.committer.submit(append) == 1
+
+
+def test_pages_are_full_whatever_the_order_of_the_writes(environment):
+    """Keys written at random leave pages half full; in key order, they are full."""
+    keys = [b"key %06d" % number for number in range(4000)]
+    random.Random(7).shuffle(keys)
+    for at in range(0, len(keys), 100):
+        environment.committer.submit(
+            lambda transaction, at=at: [transaction.put_index(k, k * 4) for k in keys[at : at + 100]]
+        )
+    before = environment.statistics()
+    compact(environment)
+    after = environment.statistics()
+    node_size_bytes = 8 + 10 + 40 + 8 + 2
+    assert after.tables["index"].leaf_pages <= 4000 * node_size_bytes / (4096 - 16) * 1.05
+    assert after.tables["index"].leaf_pages < 0.8 * before.tables["index"].leaf_pages
+    assert after.pages_free < 16
+
+
+def test_free_pages_are_given_back_to_the_system(environment, path):
+    environment.committer.submit(lambda transaction: transaction.put_log(1, bytes(8_000_000)))
+    environment.committer.submit(lambda transaction: transaction.replace_log(1, b"small"))
+    environment.committer.submit(lambda transaction: transaction.put_index(b"n", b"1"))
+    assert path.stat().st_size > 8_000_000
+    compact(environment)
+    assert path.stat().st_size < 100_000
+
+
+def test_a_store_larger_than_one_transaction_is_copied_in_several(filled, monkeypatch, check_whole):
+    monkeypatch.setattr(compaction, "_COPIED_SIZE_BYTES", 2000)
+    passes = []
+    faults.arm("compaction.between_transactions", count=5, action=lambda: passes.append(True))
+    compact(filled)
+    assert passes == [True]
+    assert check_whole(filled) == 40
+
+
+def test_mode_and_path_stay(filled, path):
+    path.chmod(0o640)
+    compact(filled)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_symbolic_link_stays_one(open_environment, path, tmp_path, append):
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    environment = open_environment(link)
+    environment.committer.submit(append)
+    compact(environment)
+    assert link.is_symlink()
+    assert environment.committer.submit(append) == 2
+
+
+def test_progress_ends_with_everything(filled):
+    seen = []
+    compact(filled, progress=lambda done, whole: seen.append((done, whole)))
+    assert seen[-1] == (81, 81)
+
+
+# --- everyone else ------------------------------------------------------------------
+
+
+def test_other_openings_of_this_process_go_on(filled, open_environment, append, check_whole):
+    other = open_environment()
+    compact(filled)
+    assert other.committer.submit(append) == 41
+    filled.close()
+    assert open_environment() is other
+    assert check_whole(other) == 41
+
+
+def test_transaction_ids_grow(filled, append):
+    before = filled.last_transaction_id()
+    for _ in range(3):
+        compact(filled)
+        assert filled.last_transaction_id() > before
+        filled.committer.submit(append)
+        before = filled.last_transaction_id()
+
+
+def test_a_waiter_sees_the_next_commit(filled, append):
+    seen = filled.last_transaction_id()
+    compact(filled)
+    seen = max(seen, filled.last_transaction_id())
+    thread = threading.Thread(target=lambda: filled.committer.submit(append))
+    thread.start()
+    assert filled.wake.wait(seen, 10)
+    thread.join()
+
+
+def test_reading_goes_on_while_the_new_file_is_filled(filled, check_whole):
+    seen = []
+    compact(filled, progress=lambda _done, _whole: seen.append(check_whole(filled)))
+    assert set(seen) == {40}
+
+
+def test_commits_wait_and_are_not_lost(filled, append, check_whole):
+    """Threads that commit without a pause while the file is swapped under them, again and again."""
+    stop = threading.Event()
+    counts = [0, 0]
+
+    def commit(index):
+        while not stop.is_set():
+            filled.committer.submit(append)
+            counts[index] += 1
+
+    threads = [threading.Thread(target=commit, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        compact(filled)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert check_whole(filled) == 40 + sum(counts)
+
+
+def test_a_store_open_in_another_process_is_refused(filled, start_child, check_whole, leftovers):
+    child = start_child(
+        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26); say('open'); sys.stdin.read()"
+    )
+    assert child.stdout.readline() == "open\n"
+    with pytest.raises(StoreLockedError, match="open in another process"):
+        compact(filled)
+    assert check_whole(filled) == 40
+    assert leftovers() == []
+    child.kill()
+    child.wait()
+    assert compact(filled).records == 40
+
+
+def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, check_whole):
+    children = []
+    faults.arm("compaction.before_rename", action=lambda: children.append(start_child(COMMIT)))
+    compact(filled)
+    assert children[0].communicate(timeout=30)[0] == "41\n"
+    assert check_whole(filled) == 41
+
+
+def test_no_locks_means_no_compaction(open_environment, monkeypatch):
+    monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
+    monkeypatch.setattr("statelog.storage.file.locks.FileLocks._flock", lambda _self, _kind: False)
+    with pytest.raises(StorageError, match="no locks"):
+        compact(open_environment())
+
+
+def test_two_threads_do_not_compact_at_once(filled):
+    def compact_again(_done, _whole):
+        with pytest.raises(StoreLockedError, match="by another thread"), exclusively(filled):
+            pass
+
+    compact(filled, progress=compact_again)
+
+
+def test_a_read_that_does_not_end_stops_the_swap(filled, monkeypatch, check_whole, leftovers, append):
+    monkeypatch.setattr(compaction, "_DRAIN_TIMEOUT_S", 0.01)
+    with filled.read(), pytest.raises(UsageError, match="still open"):
+        compact(filled)
+    assert check_whole(filled) == 40
+    assert leftovers() == []
+    assert filled.committer.submit(append) == 41
+
+
+def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
+    def fork(_done, _whole):
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    compact(filled, progress=fork)
+    assert filled.committer.submit(append) == 41
+    assert check_whole(filled) == 41
+
+
+# --- refused ------------------------------------------------------------------------
+
+
+def test_a_read_only_store_is_not_compacted(filled, open_environment):
+    filled.close()
+    with pytest.raises(ReadOnlyError):
+        compact(open_environment(read_only=True))
+
+
+def test_a_closed_store_is_not_compacted(filled):
+    filled.close()
+    with pytest.raises(ClosedError):
+        compact(filled)
+
+
+def test_a_forked_child_does_not_compact(filled):
+    filled.process_id += 1
+    with pytest.raises(ForkedError):
+        compact(filled)
+    filled.process_id -= 1
+
+
+def test_a_compaction_within_a_commit_is_a_usage_error(filled):
+    def work(_transaction):
+        with pytest.raises(UsageError, match="within a commit"):
+            compact(filled)
+
+    filled.committer.submit(work)
+
+
+def test_a_file_of_two_names_is_refused(filled, path, tmp_path):
+    os.link(path, tmp_path / "other name")
+    with pytest.raises(UsageError, match="several names"):
+        compact(filled)
+
+
+def test_a_file_taken_away_is_an_error(filled, path, tmp_path):
+    faults.arm("compaction.before_file_sync", action=lambda: path.rename(tmp_path / "away"))
+    with pytest.raises(StorageError, match="replaced or removed"):
+        compact(filled)
+    (tmp_path / "away").rename(path)
+
+
+def test_a_damaged_record_is_not_carried_over(filled, path, leftovers, check_whole):
+    def refuse(lsn, _data):
+        if lsn == 17:
+            raise CorruptionError("record 17")
+
+    inode = path.stat().st_ino
+    with pytest.raises(CorruptionError, match="17"):
+        compact(filled, check_record=refuse)
+    assert path.stat().st_ino == inode
+    assert leftovers() == []
+    assert check_whole(filled) == 40
+
+
+# --- cuts -----------------------------------------------------------------------------
+
+
+def test_the_points_are_there():
+    """Were they missing, the tests of cuts would pass by their absence."""
+    assert len(COMPACTION_POINTS) == 8
+
+
+@pytest.mark.parametrize("point", COMPACTION_POINTS)
+def test_a_kill_anywhere_leaves_a_whole_store(run_child, open_environment, append, check_whole, leftovers, point):
+    status, said = run_child(COMPACT, fault=f"{point}:1:kill")
+    assert (status, said) == (-9, ["compacting"])
+    environment = open_environment()
+    assert leftovers() == []
+    assert check_whole(environment) == 40
+    assert environment.committer.submit(append) == 41
+    assert compact(environment).records == 41
+    assert check_whole(environment) == 41
+
+
+def test_a_compaction_in_place_would_be_caught_by_such_a_test(filled, path, open_environment):
+    """Negative control: the new file written over the old one, and cut half way."""
+    filled.close()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CorruptionError):
+        open_environment()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("point", [*COMPACTION_POINTS[:7], "compaction.after_directory_sync"])
+def test_an_error_anywhere_leaves_a_store_that_goes_on(
+    filled, append, check_whole, open_environment, monkeypatch, point, code
+):
+    def fail():
+        raise OSError(code, "as if")
+
+    monkeypatch.setattr(compaction, "_COPIED_SIZE_BYTES", 500)
+    faults.arm(point, action=fail)
+    with pytest.raises(StoreFullError if code == errno.ENOSPC else StorageError):
+        compact(filled)
+    assert check_whole(filled) == 40
+    assert filled.committer.submit(append) == 41
+    filled.close()
+    assert check_whole(open_environment()) == 41
+
+
+@pytest.fixture
+def file_size_limit():
+    """Limit the size of files, so that a write across it comes short: as on a full disk, LMDB is not told why."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_takes_a_part_of_the_new_file_is_full(
+    filled, path, append, check_whole, leftovers, monkeypatch, file_size_limit
+):
+    monkeypatch.setattr(compaction, "_COPIED_SIZE_BYTES", 500)
+    filled.steady.retire()
+    inode = path.stat().st_ino
+    file_size_limit(5 * 4096 + 1)
+    with pytest.raises(StoreFullError) as caught:
+        compact(filled)
+    file_size_limit(resource.RLIM_INFINITY)
+    assert (caught.value.path, caught.value.full) == (str(path), "disk")
+    assert (leftovers(), path.stat().st_ino) == ([], inode)
+    assert check_whole(filled) == 40
+    assert filled.committer.submit(append) == 41
+
+
+@pytest.fixture
+def happened(filled, monkeypatch):
+    """Flushes and renames, in order, by name."""
+    log = []
+    fsync, fdatasync, rename = os.fsync, os.fdatasync, Path.rename
+    filled.steady.retire()  # what a compaction begins with
+
+    def record_fsync(descriptor):
+        fsync(descriptor)
+        log.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+
+    def record_fdatasync(descriptor):
+        fdatasync(descriptor)
+        log.append(("fdatasync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+
+    def record_rename(self, target):
+        rename(self, target)
+        log.append(("rename", Path(target).name))
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "fdatasync", record_fdatasync)
+    monkeypatch.setattr(Path, "rename", record_rename)
+    return log
+
+
+def test_file_then_name_then_directory(filled, happened, path):
+    compact(filled)
+    written = [call for call in happened if call[1] != f"{path.name}-journal"]
+    assert written == [("fdatasync", f".{path.name}.compacting"), ("rename", path.name), ("fsync", path.parent.name)]
+
+
+def test_a_missing_flush_would_be_noticed(filled, happened, monkeypatch, path):
+    """Negative control of the order above."""
+    monkeypatch.setattr(compaction, "flush_file", lambda _descriptor: None)
+    compact(filled)
+    assert ("fdatasync", f".{path.name}.compacting") not in happened
+
+
+def test_a_rename_that_may_not_be_durable_is_made_so_before_the_next_use(filled, happened, append, leftovers, path):
+    def fail():
+        raise OSError(errno.EIO, "as if the directory could not be flushed")
+
+    faults.arm("compaction.after_rename", action=fail)
+    with pytest.raises(StorageError):
+        compact(filled)
+    assert ("fsync", path.parent.name) not in happened
+    assert filled.committer.submit(append) == 41
+    assert ("fsync", path.parent.name) in happened
+    assert leftovers() == []
+
+
+def test_a_rename_that_happened_and_reported_an_error_is_made_durable_before_the_next_use(
+    filled, happened, append, leftovers, path, monkeypatch
+):
+    rename = Path.rename
+
+    def rename_and_fail(self, target):
+        rename(self, target)
+        raise OSError(errno.EIO, "as if the answer had been lost")
+
+    inode = path.stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_and_fail)
+        with pytest.raises(StorageError):
+            compact(filled)
+    assert path.stat().st_ino != inode
+    assert ("fsync", path.parent.name) not in happened
+    assert filled.committer.submit(append) == 41
+    assert ("fsync", path.parent.name) in happened
+    assert leftovers() == []
+
+
+def test_nothing_is_committed_while_the_directory_cannot_be_flushed(filled, append, check_whole, monkeypatch):
+    def refuse(_directory):
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("statelog.storage.file.flushing.sync_directory", refuse)
+        with pytest.raises(StorageError):
+            compact(filled)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="cannot be flushed"):
+                filled.committer.submit(append)
+    assert filled.committer.submit(append) == 41
+    assert check_whole(filled) == 41
+
+
+def test_leftovers_of_a_killed_compaction_go_with_the_next(filled, path, leftovers):
+    path.with_name(f".{path.name}.compacting").write_bytes(b"half a file")
+    compact(filled)
+    assert leftovers() == []
+
+
+def test_other_files_are_not_taken_for_leftovers(filled, path):
+    other = path.with_name(f".{path.name}.compacting2")
+    other.touch()
+    finish_leftovers(path)
+    assert other.exists()
+    assert filled.path == path
+
+
+def test_a_compaction_that_is_going_on_is_no_leftover(filled, path, check_whole):
+    """Whoever opened the file before the one that is being compacted now does not know better."""
+    faults.arm("compaction.before_file_sync", action=lambda: finish_leftovers(path))
+    compact(filled)
+    assert check_whole(filled) == 40

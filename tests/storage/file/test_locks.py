@@ -1,0 +1,168 @@
+import fcntl
+import os
+import threading
+import time
+
+import pytest
+
+from statelog.errors import StoreLockedError
+from statelog.storage.file.locks import FileLocks
+
+HOLD_WRITER = """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+def work(transaction):
+    say("writing")
+    sys.stdin.readline()
+environment.committer.submit(work)
+"""
+
+
+@pytest.fixture
+def two_locks(tmp_path):
+    """The locks of two openings of one file, as two processes have them."""
+    file = tmp_path / "file"
+    file.touch()
+    descriptors = [os.open(file, os.O_RDWR) for _ in range(2)]
+    yield [FileLocks(descriptor, file) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_one_writes_at_a_time(two_locks):
+    one, other = two_locks
+    one.acquire_writer(0)
+    with pytest.raises(StoreLockedError) as caught:
+        other.acquire_writer(0.01)
+    assert caught.value.timeout_s == 0.01
+    one.release_writer()
+    other.acquire_writer(0)
+
+
+def test_who_writes_without_end_stands_back_for_those_who_wait(two_locks):
+    """Each gets its turn, though one takes the lock again as soon as it has released it."""
+    one, other = two_locks
+    turns = []
+
+    def take_turns():
+        for _ in range(20):
+            other.acquire_writer(20)
+            turns.append(time.monotonic())
+            other.release_writer()
+
+    one.acquire_writer(0)
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.0005)
+        one.release_writer()
+        one.acquire_writer(20)
+    thread.join()
+    assert len(turns) == 20
+
+
+def test_many_are_present_and_none_exclusively(two_locks):
+    one, other = two_locks
+    one.acquire_presence(0)
+    other.acquire_presence(0)
+    assert not one.try_exclusive()
+
+
+def test_exclusive_presence_keeps_others_out_until_it_ends(two_locks):
+    one, other = two_locks
+    one.acquire_presence(0)
+    assert one.try_exclusive()
+    with pytest.raises(StoreLockedError):
+        other.acquire_presence(0.01)
+    one.acquire_presence(0)
+    other.acquire_presence(0)
+
+
+def test_presence_and_writing_are_independent(two_locks):
+    one, other = two_locks
+    one.acquire_writer(0)
+    other.acquire_presence(0)
+
+
+def test_closing_another_descriptor_of_the_file_keeps_the_locks(two_locks, tmp_path):
+    """Plain POSIX locks would be gone."""
+    one, other = two_locks
+    one.acquire_writer(0)
+    os.close(os.open(tmp_path / "file", os.O_RDWR))
+    with pytest.raises(StoreLockedError):
+        other.acquire_writer(0)
+
+
+def test_where_there_are_no_such_locks_a_lock_of_the_file_tells_who_is_alone(two_locks, monkeypatch):
+    monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
+    for locks in two_locks:
+        locks.acquire_presence(0)
+        locks.acquire_writer(0)
+        locks.release_writer()
+        assert not locks.supported
+    one, other = two_locks
+    assert not one.try_exclusive()
+    fcntl.flock(other.descriptor, fcntl.LOCK_UN)
+    assert one.try_exclusive()
+
+
+def test_a_store_works_where_there_are_no_such_locks(open_environment, append, check_whole, monkeypatch):
+    monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
+    environment = open_environment()
+    environment.committer.submit(append)
+    assert check_whole(environment) == 1
+
+
+def test_a_stopped_writer_is_an_error_after_the_time_allowed(open_environment, start_child, append):
+    child = start_child(HOLD_WRITER)
+    assert child.stdout.readline() == "writing\n"
+    with pytest.raises(StoreLockedError):
+        open_environment(lock_timeout_s=0.05)
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    assert open_environment(lock_timeout_s=10).committer.submit(append) == 1
+
+
+def test_a_commit_behind_a_stopped_writer_raises_and_the_store_stays_usable(open_environment, start_child, append):
+    environment = open_environment(lock_timeout_s=0.05)
+    child = start_child(HOLD_WRITER)
+    assert child.stdout.readline() == "writing\n"
+    with pytest.raises(StoreLockedError) as caught:
+        environment.committer.submit(append)
+    assert caught.value.path == str(environment.path)
+    with environment.read() as transaction:
+        assert transaction.last_lsn() == 0
+    child.kill()
+    child.wait()
+    assert environment.committer.submit(append) == 1
+
+
+def test_reading_goes_on_beside_a_stopped_writer(environment, start_child, append):
+    environment.committer.submit(append)
+    child = start_child(HOLD_WRITER)
+    assert child.stdout.readline() == "writing\n"
+    before = time.monotonic()
+    with environment.read() as transaction:
+        assert transaction.last_lsn() == 1
+    assert time.monotonic() - before < 5
+
+
+def test_a_store_held_exclusively_cannot_be_opened(open_environment, path):
+    """As compaction will hold it."""
+    open_environment().close()
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        locks = FileLocks(descriptor, path)
+        locks.acquire_presence(0)
+        assert locks.try_exclusive()
+        with pytest.raises(StoreLockedError):
+            open_environment(lock_timeout_s=0.02)
+        with pytest.raises(StoreLockedError):
+            open_environment(lock_timeout_s=0.02, read_only=True)
+    finally:
+        os.close(descriptor)
+    open_environment()
+
+
+def test_the_lock_call_exists_on_this_system():
+    """Were it missing, the tests of locks would pass by its absence."""
+    assert hasattr(fcntl, "F_OFD_SETLK")
