@@ -226,8 +226,8 @@ ELSEWHERE = {
     errors.StatelogError: "the root",
     errors.NotFoundError: "raised by subclasses only",
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
-    errors.StoreLockedError: "tests/storage/test_locks.py",
-    errors.JournalMissingError: "tests/storage/test_steady.py",
+    errors.StoreLockedError: "tests/storage/file/test_locks.py",
+    errors.JournalMissingError: "tests/storage/journal/test_checkpointing.py",
     errors.AccessError: "tests/storage/test_environment.py",
 }
 

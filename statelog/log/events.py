@@ -271,9 +271,6 @@ def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
         return None  # an id that is none
 
 
-kernels.bind_event(CheckpointEvent)
-
-
 def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:
     """Return the checkpoint whose fields are at some places of `data`."""
     (

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format.record import find_node
-from statelog.kernels.marks import CacheMarks
 from statelog.tree.node import Node
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 
-class NodeCache(CacheMarks):
+class NodeCache:
     """Nodes by locator. A node never changes, so whatever is here is right.
 
     Two generations: what was not asked for while one filled up is forgotten. Safe to use

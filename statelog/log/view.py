@@ -288,35 +288,12 @@ class View:
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
-        found = self._find(thread, branch, version)
-        if found is not None:
-            return found
-        if branch:
-            owner = self.owner(thread, branch, version)
-            found = None if owner == branch else self._find(thread, owner, version)
-            if found is not None:
-                return found
-            branch = owner
-        entry = self._own_entry(thread, branch, version)
+        entry = self.entry(thread, branch, version)
         return None if entry is None else self.checkpoint_at(thread, version, entry)
 
     def snapshot_id(self) -> int | None:
         """Return the number of the store's last commit, if what is read is what that has left; None in a batch."""
         return self.transaction.id if type(self.transaction) is ReadTransaction else None
-
-    def _find(self, thread: int, branch: int, version: int) -> Digested | None:
-        """Return the checkpoint of a branch's own version in one call, None where it must be looked up by its keys."""
-        if not isinstance(self.transaction, ReadTransaction):
-            return None
-        found: Digested | None = kernels.version_checkpoint(*self.transaction.mapped(), thread, branch, version)
-        return found
-
-    def checkpoint_in_use(self, lsn: int) -> Digested | None:
-        """Return the checkpoint of a record that a version names; None if it is none, or must be looked up by keys."""
-        if not isinstance(self.transaction, ReadTransaction):
-            return None
-        found = kernels.checkpoint_find(*self.transaction.mapped(), lsn)
-        return None if found is None else kernels.found_checkpoint(found)
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
         """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""
