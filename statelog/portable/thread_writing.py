@@ -40,7 +40,8 @@ from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
 if TYPE_CHECKING:
     from statelog.log.events import Event
-    from statelog.log.view import Transaction, View
+    from statelog.log.transaction import Transaction
+    from statelog.log.view import View
     from statelog.storage.commit.transaction import WriteTransaction
 
 
