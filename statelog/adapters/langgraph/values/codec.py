@@ -153,7 +153,7 @@ class Codec:
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
         self.proves = self.is_plain()
-        """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
+        """Whether what freezes to the same (`frozen`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
         """Whether all that a message is decoded to is the message."""
 
