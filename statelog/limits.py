@@ -44,6 +44,10 @@ CHANNELS_MAX = 65_536
 POLICIES_MAX = 256
 """Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""
 
+# --- reading ----------------------------------------------------------------
+COPIED_SIZE_BYTES_MAX = 16384
+"""A record up to here is copied before it is read: reading from the copy is faster than from a view of the map."""
+
 # --- file -------------------------------------------------------------------
 MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3
 """The quota when none is given: address space is reserved, disk is not."""

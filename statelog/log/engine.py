@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from statelog.log.care.retention import Collector
     from statelog.log.events import Digested
-    from statelog.log.view import Transaction
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.tree.node import Node
 

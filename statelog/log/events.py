@@ -24,8 +24,8 @@ from statelog.format.record import (
     checkpoint_digest,
 )
 from statelog.kernels import NO_NUMBER
+from statelog.limits import COPIED_SIZE_BYTES_MAX
 from statelog.log.care.policies import is_one_thread
-from statelog.log.nodes import COPIED_SIZE_BYTES_MAX
 
 MAIN = "main"
 NOTHING_BORROWED = b"\x80"

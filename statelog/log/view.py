@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import CorruptionError
@@ -16,27 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import VersionEntry
-    from statelog.log.batch import Batch
     from statelog.log.events import Digested
-
-
-class Transaction(Protocol):
-    """What is read from: a transaction of `storage`, or a batch over one."""
-
-    def get_index(self, key: bytes) -> bytes | None:
-        """Return an index payload."""
-
-    def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record, borrowed."""
-
-    def last_lsn(self) -> int:
-        """Return the last LSN, 0 if none."""
-
-    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix."""
-
-    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, from a key on, ascending or descending."""
+    from statelog.log.transaction import Transaction
 
 
 _LARGE_SIZE_BYTES_MIN = 64 * 1024
@@ -318,13 +299,6 @@ class View:
                 events.clear()
             events[entry] = found
         return found
-
-
-def settled_view(batch: Batch) -> View:
-    """Return look-ups in what a batch reads from, which is all there is until it has staged something; else its own."""
-    if batch.last_lsn() > batch.memory.end.lsn:
-        return batch.view
-    return View(batch._transaction)  # noqa: SLF001 - of this room
 
 
 def checkpoint_in(record: Record) -> CheckpointEvent:

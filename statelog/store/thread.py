@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import CheckpointNotFoundError, UsageError
 from statelog.format import keys
 from statelog.log import operations as writer
-from statelog.log.batch import Head
+from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
-from statelog.log.view import settled_view
 from statelog.reducers import Overwrite
 from statelog.store.branches import BranchInfo, list_branches
 from statelog.store.checkpoint import Checkpoint

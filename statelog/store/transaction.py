@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.view import Transaction as ReadableTransaction
+    from statelog.log.transaction import Transaction as ReadableTransaction
     from statelog.log.view import View
 
 T = TypeVar("T")

@@ -41,6 +41,7 @@ from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, 
 from statelog.adapters.langgraph.saver.replaying import delta_history
 from statelog.adapters.langgraph.values.codec import Codec, Parts
 from statelog.adapters.langgraph.values.copying import Decoded
+from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -52,7 +53,6 @@ from statelog.adapters.langgraph.values.names import (
     place_of,
     thread_id_of,
 )
-from statelog.adapters.langgraph.values.unchanged import Frozen
 from statelog.aio.running import Runner, stream
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 
