@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import ForkedError, FormatError, StorageError
 from statelog.storage.file.creation import create_store, remove_leftovers
+from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import is_same_file
 
@@ -116,10 +117,10 @@ def _find(real: Path) -> Environment | None:
 
 def _open_file(real: Path, *, writable: bool, create: bool) -> int:
     """Open the data file by itself, for checks and locks."""
-    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):
         try:
-            descriptor = os.open(real, flags)
+            descriptor = open_file(real, flags)
             break
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or not create or attempt == _ATTEMPTS - 1:

@@ -13,9 +13,10 @@ from statelog.format.header import HEADER_KEY, decode_header
 from statelog.limits import READERS_MAX
 from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
+from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
 from statelog.storage.file.failures import translate_lmdb
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import check_lock_file
+from statelog.storage.file.neighbours import prepare_lock_file
 from statelog.storage.file.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def _open_lmdb(
     locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float, sync: bool
 ) -> Handles:
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
-    check_lock_file(path)
+    status = os.fstat(locks.descriptor)
+    prepare_lock_file(path, status)
+    keep_standard_streams()
     raw: lmdb.Environment | None = None
     try:
         raw = lmdb.open(
@@ -86,7 +89,7 @@ def _open_lmdb(
             subdir=False,
             readonly=read_only,
             create=False,
-            mode=os.fstat(locks.descriptor).st_mode & 0o666,  # of the lock file: as the data file's
+            mode=status.st_mode & SHARED_MODE,  # of the lock file, if another process has just removed it
             sync=sync,  # by itself it flushes nothing: see `steady`
             max_readers=READERS_MAX,
             max_dbs=TABLES_MAX,

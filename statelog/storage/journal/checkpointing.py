@@ -353,8 +353,8 @@ class Steady(SteadyMarks):
         path, data = journal_path(environment.path), environment.locks.descriptor
         marked = read_marker(data)
         try:
-            mode = os.fstat(data).st_mode & 0o666
-            self._descriptor = open_journal(environment.path, create_mode=mode if marked is None else None)
+            store = os.fstat(data) if marked is None else None
+            self._descriptor = open_journal(environment.path, store=store)
             self._session, epoch, self._size_bytes = find_or_begin(environment, self._descriptor, marked)
             self._epoch = epoch
             self._slots = mmap.mmap(self._descriptor, RECORDS_AT, mmap.MAP_SHARED, mmap.PROT_READ)
