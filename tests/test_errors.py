@@ -227,6 +227,7 @@ ELSEWHERE = {
     errors.NotFoundError: "raised by subclasses only",
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
     errors.StoreLockedError: "tests/storage/test_locks.py",
+    errors.StoreReplacedError: "tests/storage/file/test_place.py",
     errors.JournalMissingError: "tests/storage/test_steady.py",
     errors.AccessError: "tests/storage/test_environment.py",
 }

@@ -20,6 +20,7 @@ from statelog.storage.file.creation import create_store, remove_leftovers
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import is_same_file
+from statelog.storage.file.place import replaced_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +98,7 @@ def _find(real: Path) -> Environment | None:
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StorageError: the file was moved away or replaced while open here. Facts: path.
+        StoreReplacedError: the file was moved away or replaced while open here. Facts: path.
     """
     try:
         status = real.stat()
@@ -110,8 +111,7 @@ def _find(real: Path) -> Environment | None:
             raise ForkedError(message, path=str(real))
         environment = _by_inode.get(inode)
     if environment is None and real in _by_path:
-        message = f"{real} was replaced or removed while open in this process: close it first"
-        raise StorageError(message, path=str(real))
+        raise replaced_error(real)
     return environment
 
 

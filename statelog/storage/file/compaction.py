@@ -35,6 +35,7 @@ from statelog.storage.file.descriptors import follow_owner, keep_standard_stream
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import error_code, is_full, translate_os
 from statelog.storage.file.locks import FileLocks, is_same_file
+from statelog.storage.file.place import replaced_error
 from statelog.storage.file.residency import MAPPED_AROUND_BYTES, MappedPages
 
 if TYPE_CHECKING:
@@ -379,8 +380,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
         environment.handles = None  # type: ignore[assignment]  # gated until it is set again
         try:
             if not is_same_file(environment.path, environment.locks.descriptor):
-                message = f"{environment.path} was replaced or removed"
-                raise StorageError(message, path=str(environment.path))
+                raise replaced_error(environment.path)
             point("compaction.before_rename")
             temporary.rename(environment.path)
         finally:  # a rename may report an error and have happened

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
 from statelog.kernels.marks import LookMarks
+from statelog.storage.file.place import Place, former_error
 
 if TYPE_CHECKING:
     import threading
@@ -68,6 +69,11 @@ _WRITER_SHARED = _range_lock(fcntl.F_RDLCK, _WRITER_AT)
 _WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
 _WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
 _WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
+_LMDB_ANY = _range_lock(fcntl.F_WRLCK, 0)
+"""In LMDB's lock file: whoever has it open holds its first byte."""
+
+_FORMER_TIMEOUT_S = 1.0
+"""How long whoever opens a store waits for a process that is ending: its locks go one after another."""
 
 
 class FileLocks(LookMarks):
@@ -75,15 +81,19 @@ class FileLocks(LookMarks):
 
     Args:
         descriptor: of the data file; its owner closes it, which drops the locks.
-        path: for messages.
+        path: of the data file.
+
+    Attributes:
+        file: tells whether the path still leads to it.
     """
 
-    __slots__ = ("_path", "supported")
+    __slots__ = ("_path", "file", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
         self._path = path
+        self.file = Place(descriptor, path)
         self.look_at_s = 0.0
         """When to look again for another process that waits; commits in C do so, too."""
         self.place = _WAITING_AT
@@ -145,11 +155,25 @@ class FileLocks(LookMarks):
 
     def is_open_for_writing(self) -> bool:
         """Tell whether another process has the store open for writing."""
-        return self._is_held(_WRITABLE_EXCLUSIVE)
+        return _is_held(self.descriptor, _WRITABLE_EXCLUSIVE)
 
     def is_open_elsewhere(self) -> bool:
         """Tell whether another process has the store open; where there are no such locks, one may."""
-        return not self.supported or self._is_held(_PRESENCE_EXCLUSIVE)
+        return not self.supported or _is_held(self.descriptor, _PRESENCE_EXCLUSIVE)
+
+    def check_lock_file(self, descriptor: int) -> None:
+        """Refuse a lock file of processes that have another data file open: it tells of that file's last commit.
+
+        LMDB would believe it, and read this file at an older commit, or at none. The caller has no environment open.
+
+        Raises:
+            StoreReplacedError: another process has the file open that was here before. Facts: path.
+        """
+        deadline = time.monotonic() + _FORMER_TIMEOUT_S
+        while self.supported and _is_held(descriptor, _LMDB_ANY) and not self.is_open_elsewhere():
+            if time.monotonic() >= deadline:
+                raise former_error(self._path)
+            time.sleep(_PAUSE_S_MAX)
 
     def try_exclusive(self) -> bool:
         """Turn presence into exclusive presence; False if any other process has the store open."""
@@ -224,7 +248,7 @@ class FileLocks(LookMarks):
         if now_s < self.look_at_s:
             return False
         self.look_at_s = now_s + _TURN_S
-        return self._is_held(_WAITING_ANY)
+        return _is_held(self.descriptor, _WAITING_ANY)
 
     def is_awaited_still(self) -> bool:
         """As `is_awaited`; if so, who asks next is told, too."""
@@ -232,14 +256,6 @@ class FileLocks(LookMarks):
         if is_awaited:
             self.look_at_s = 0.0
         return is_awaited
-
-    def _is_held(self, lock: bytes) -> bool:
-        try:
-            lock = fcntl.fcntl(self.descriptor, _GET_LOCK, lock)
-        except OSError:
-            return False
-        kind: int = _FLOCK.unpack(lock)[0]
-        return kind != fcntl.F_UNLCK
 
     def _try(self, lock: bytes) -> bool:
         """Take a lock if it is free; where there are no such locks, it is."""
@@ -254,6 +270,16 @@ class FileLocks(LookMarks):
                 raise
             self.supported = False
         return True
+
+
+def _is_held(descriptor: int, lock: bytes) -> bool:
+    """Tell whether another process holds what keeps this one from a lock."""
+    try:
+        lock = fcntl.fcntl(descriptor, _GET_LOCK, lock)
+    except OSError:
+        return False
+    kind: int = _FLOCK.unpack(lock)[0]
+    return kind != fcntl.F_UNLCK
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:

@@ -20,6 +20,8 @@ from statelog.storage.journal.journal import is_journal_of, journal_path
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from statelog.storage.file.locks import FileLocks
+
 Error = TypeVar("Error", bound=CorruptionError)
 
 _MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
@@ -124,22 +126,24 @@ def check_before_creation(path: Path) -> None:
         raise in_the_way_error(path, journal, "belongs to a store that is not there, or to none")
 
 
-def prepare_lock_file(path: Path, store: os.stat_result) -> None:
+def prepare_lock_file(path: Path, locks: FileLocks) -> None:
     """Make the lock file that LMDB would make, but with the store's owner and mode, if there is none.
 
     Anything may be what a loss of power left of a lock file, whose contents nobody flushes.
 
     Raises:
         FormatError: a store, or no file, bears its name: LMDB would write over it. Facts: path, journal.
+        StoreReplacedError: it belongs to another file, which was here before and is in use. Facts: path.
     """
     lock_file = path.with_name(f"{path.name}-lock")
     try:
-        descriptor = open_side_file(lock_file, os.O_RDONLY | os.O_NONBLOCK, store)
+        descriptor = open_side_file(lock_file, os.O_RDONLY | os.O_NONBLOCK, os.fstat(locks.descriptor))
     except OSError:  # LMDB meets it, too, and says what it needs
         return
     try:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0) if is_file else b""
+        locks.check_lock_file(descriptor)
     finally:
         os.close(descriptor)
     if not is_file:

@@ -37,6 +37,7 @@ from statelog.storage.file.neighbours import (
     remove_journal,
     removed_error,
 )
+from statelog.storage.file.place import replaced_error
 from statelog.storage.journal.held import HeldPages
 from statelog.storage.journal.journal import (
     RECORDS_AT,
@@ -82,7 +83,7 @@ class Steady(SteadyMarks):
         pin: held while it writes.
         held: the pages that are held for it.
         is_broken: whether nothing may be written: a flush failed, and what the page cache holds is not to be believed,
-            or, as `is_gone` says, the journal was removed, and the page cache has everything.
+            or, as `is_gone` says, the journal or the data file was removed, and the page cache has everything.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -171,6 +172,7 @@ class Steady(SteadyMarks):
         if not self.journal(transaction):
             raw.commit()
             self.advance()
+            self._check_file()
             self._place_before = None  # what was done since is not all in the journal
             return
         raw.commit()
@@ -223,16 +225,16 @@ class Steady(SteadyMarks):
             if error.errno in DISK_FULL_ERRNOS:
                 return False
             raise translate_os(error, path=journal_path(self._environment.path)) from error
-        if not is_flushed:
-            self.is_dirty = True
-            return True
-        try:
-            flush_file(self._descriptor)
-        except OSError as error:
-            raise translate_os(error, path=journal_path(self._environment.path)) from error
-        self.is_dirty = False
-        if armed:
-            point("journal.after_flush")
+        self.is_dirty = True
+        if is_flushed:
+            try:
+                flush_file(self._descriptor)
+            except OSError as error:
+                raise translate_os(error, path=journal_path(self._environment.path)) from error
+            self.is_dirty = False
+            if armed:
+                point("journal.after_flush")
+        self._check_file()
         return True
 
     def flush(self) -> None:
@@ -256,6 +258,8 @@ class Steady(SteadyMarks):
                     raise self._broken_error()
                 self.flushed = max(self.flushed, lsn)
                 self.note_flushed()
+            if self._descriptor >= 0:
+                self._check_file()
 
     # --- steady snapshots -------------------------------------------------------------
 
@@ -316,6 +320,12 @@ class Steady(SteadyMarks):
             if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
                 self.is_broken = self.is_gone = True
 
+    def _check_file(self) -> None:
+        """Let no commit be acknowledged into a file that nobody finds. Raises StoreReplacedError. Facts: path."""
+        if not self._environment.locks.file.is_kept():
+            self.is_broken = self.is_gone = True
+            raise self._broken_error()
+
     def rest(self) -> None:
         """Make everything steady, and give the pin back; the next commit takes it again, or a new one."""
         if self._slots is None or self.is_broken or is_broken(self._slots):
@@ -350,6 +360,7 @@ class Steady(SteadyMarks):
     def _join(self) -> None:
         """Open the journal that other processes use, or make one."""
         environment = self._environment
+        environment.locks.file.check()  # else the journal there may be that of whoever opened what came instead
         path, data = journal_path(environment.path), environment.locks.descriptor
         marked = read_marker(data)
         try:
@@ -423,7 +434,7 @@ class Steady(SteadyMarks):
         if self.is_off or (self.is_broken and not self.is_gone):
             return
         if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
-            if read_marker(environment.locks.descriptor) is None:
+            if not environment.locks.file.is_kept() or read_marker(environment.locks.descriptor) is None:
                 return
             if is_journal_broken(environment):
                 return
@@ -495,4 +506,6 @@ class Steady(SteadyMarks):
 
     def _broken_error(self) -> StorageError | JournalMissingError:
         path = self._environment.path
+        if self._environment.locks.file.is_lost:
+            return replaced_error(path)
         return removed_error(path) if self.is_gone else broken_error(path)
