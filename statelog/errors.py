@@ -167,6 +167,13 @@ class CommitOutcomeUnknownError(StorageError):
     """A commit failed in a way that leaves open whether it happened: reopen and look."""
 
 
+class StoreReplacedError(StorageError):
+    """Somebody removed or replaced the file of a store in use: close it everywhere, and open it. Facts: path.
+
+    The commit that is the first to notice it may be in the former file.
+    """
+
+
 class StoreLockedError(StorageError):
     """Another process holds the store."""
 

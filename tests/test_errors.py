@@ -187,7 +187,7 @@ def corruption(store):
     statelog.open(path)
 
 
-def storage(store):
+def replaced(store):
     path = store.path.with_name("moved.state")
     moved = statelog.open(path)
     path.rename(path.with_name("elsewhere.state"))
@@ -220,13 +220,14 @@ RAISERS = {
     errors.FormatError: wrong_format,
     errors.NewerFormatError: newer_format,
     errors.CorruptionError: corruption,
-    errors.StorageError: storage,
+    errors.StoreReplacedError: replaced,
 }
 ELSEWHERE = {
     errors.StatelogError: "the root",
     errors.NotFoundError: "raised by subclasses only",
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
     errors.StoreLockedError: "tests/storage/file/test_locks.py",
+    errors.StorageError: "tests/storage/journal/test_checkpointing.py",
     errors.JournalMissingError: "tests/storage/journal/test_checkpointing.py",
     errors.AccessError: "tests/storage/test_environment.py",
 }

@@ -56,6 +56,7 @@ from statelog.portable.salvage_plan import Plan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
 from statelog.portable.unflushed import read_unflushed
 from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
 from statelog.storage.file.residency import MappedPages
@@ -137,9 +138,9 @@ def salvage(
 def _opened(damaged: Path) -> Iterator[int]:
     """Open the damaged file, alone if that can be known."""
     try:
-        descriptor = os.open(damaged, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_file(damaged, os.O_RDWR | os.O_NONBLOCK)
     except PermissionError:
-        descriptor = os.open(damaged, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_file(damaged, os.O_RDONLY | os.O_NONBLOCK)
     try:
         locks = FileLocks(descriptor, damaged)
         with contextlib.suppress(OSError):  # a lock that needs permission to write

@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from statelog.storage.file.descriptors import open_file
 from statelog.storage.journal.journal import find_records, journal_path, read_slots
 from statelog.storage.journal.marker import read_marker, read_reach
 
@@ -36,7 +37,7 @@ def read_unflushed(path: Path, descriptor: int) -> Unflushed:
     if session is None:
         return NOTHING
     with contextlib.suppress(OSError):
-        journal = os.open(journal_path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        journal = open_file(journal_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             for slot in read_slots(journal):
                 if session in (slot.session, b""):

@@ -181,12 +181,12 @@ class Environment:
         """Return the id of the last commit, of whichever process."""
         if os.getpid() != self.process_id:
             raise self.forked_error()
-        try:
-            number: int = self.handles.raw.info()["last_txnid"]
-        except (lmdb.Error, AttributeError):
-            with self.read() as transaction:
-                return transaction.id
-        return number
+        if time.monotonic() < self.locks.file.look_at_s:  # else a read looks whether the file is there still
+            with contextlib.suppress(lmdb.Error, AttributeError):
+                number: int = self.handles.raw.info()["last_txnid"]
+                return number
+        with self.read() as transaction:
+            return transaction.id
 
     def statistics(self) -> EnvironmentStatistics:
         """Return sizes, pages per table, free pages and readers, all of one moment."""

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import ForkedError, FormatError, StorageError
 from statelog.storage.file.creation import create_store, remove_leftovers
+from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import is_same_file
+from statelog.storage.file.place import replaced_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +98,7 @@ def _find(real: Path) -> Environment | None:
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StorageError: the file was moved away or replaced while open here. Facts: path.
+        StoreReplacedError: the file was moved away or replaced while open here. Facts: path.
     """
     try:
         status = real.stat()
@@ -109,17 +111,16 @@ def _find(real: Path) -> Environment | None:
             raise ForkedError(message, path=str(real))
         environment = _by_inode.get(inode)
     if environment is None and real in _by_path:
-        message = f"{real} was replaced or removed while open in this process: close it first"
-        raise StorageError(message, path=str(real))
+        raise replaced_error(real)
     return environment
 
 
 def _open_file(real: Path, *, writable: bool, create: bool) -> int:
     """Open the data file by itself, for checks and locks."""
-    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):
         try:
-            descriptor = os.open(real, flags)
+            descriptor = open_file(real, flags)
             break
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or not create or attempt == _ATTEMPTS - 1:

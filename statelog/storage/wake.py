@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statelog.storage.file.descriptors import open_file, open_side_file
+
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
 
@@ -108,19 +110,20 @@ class Wake:
         """Map the word; None where there is none and none can be made."""
         if kernels is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._word = _map_word(wake_path(self._environment.store_id), create=create)
+                store = os.fstat(self._environment.locks.descriptor)
+                self._word = _map_word(wake_path(self._environment.store_id), store, create=create)
                 if self._word is not None:
                     self.look_at_s = 0.0
         return self._word
 
 
-def _map_word(path: Path, *, create: bool) -> mmap.mmap | None:
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
-    descriptor = os.open(path, flags, 0o600)
+def _map_word(path: Path, store: os.stat_result, *, create: bool) -> mmap.mmap | None:
+    flags = os.O_RDWR | os.O_NOFOLLOW
+    descriptor = open_side_file(path, flags, store) if create else open_file(path, flags)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            return None  # anyone may put a file there: trust only our own
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in {store.st_uid, os.geteuid()}:
+            return None  # anyone may put a file there: trust only our own, and the store's owner
         if status.st_size < _WORD_SIZE_BYTES:
             os.ftruncate(descriptor, _WORD_SIZE_BYTES)  # zeros; two who do it at once agree
         return mmap.mmap(descriptor, _WORD_SIZE_BYTES)

@@ -126,10 +126,23 @@ def test_a_link_in_the_place_of_the_word_is_not_followed(environment, append, tm
     assert target.read_bytes() == b"precious"
 
 
-def test_a_word_of_another_user_is_not_trusted(environment, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_word_of_another_user_is_not_trusted(environment):
+    word = wake_path(environment.store_id)
+    word.write_bytes(bytes(8))
+    os.chown(word, 12345, 12345)
     make_word(environment)
     assert environment.wake._word is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_word_of_the_stores_owner_is_trusted(environment):
+    os.chown(environment.path, 12345, 12345)
+    word = wake_path(environment.store_id)
+    word.write_bytes(bytes(8))
+    os.chown(word, 12345, 12345)
+    make_word(environment)
+    assert environment.wake._word is not None
 
 
 def test_nobody_makes_a_word_who_only_commits(environment, append):

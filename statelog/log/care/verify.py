@@ -210,16 +210,20 @@ class _Verifier:
 def verify(engine: Engine, *, deep: bool, progress: Progress | None) -> VerifyReport:
     """Check every record, and with `deep` every node and every page of the file; see `Store.verify`."""
     verifier: _Verifier | None = None
+    seen = -1
     try:
         while verifier is None:
             with engine.environment.read() as transaction:
                 pages = check_pages(engine.environment, transaction) if deep else []
-                if pages is None:  # others commit faster than its meta page could be read: take a later snapshot
+                if pages is None and transaction.id != seen:  # others commit faster than its meta page could be read
+                    seen = transaction.id
                     continue
                 verifier = _Verifier(transaction, deep=deep)
-                for problem in pages:
+                if pages is None:
+                    verifier.report.add("E1", 0, f"LMDB reads commit {seen}, and no meta page is of that")
+                for problem in pages or ():
                     verifier.report.add(problem.invariant, 0, problem.message)
-                if not any(problem.is_in_the_way for problem in pages):
+                if pages is not None and not any(problem.is_in_the_way for problem in pages):
                     _visit_all(verifier, engine, transaction, progress)
     except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
         if verifier is None:

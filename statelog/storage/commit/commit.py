@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
-from statelog.errors import CommitOutcomeUnknownError, StatelogError, UsageError
+from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
 from statelog.storage.commit.transaction import Stage, WriteTransaction
@@ -387,7 +387,8 @@ class Committer:
 
     def _settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit that neither succeeded nor surely failed."""
-        outcome = self._look(transaction, reopen=isinstance(error, Exception))
+        is_lost = isinstance(error, StoreReplacedError)  # whatever is in the former file, nobody will find it
+        outcome = False if is_lost else self._look(transaction, reopen=isinstance(error, Exception))
         if outcome is False and not isinstance(error, Exception):
             return
         for request in group:

@@ -31,9 +31,11 @@ from statelog.storage import registry
 from statelog.storage.faults import point
 from statelog.storage.file.checks import check_file, read_live_meta
 from statelog.storage.file.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
+from statelog.storage.file.descriptors import follow_owner, keep_standard_streams, open_file
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import error_code, is_full, translate_os
 from statelog.storage.file.locks import FileLocks, is_same_file
+from statelog.storage.file.place import replaced_error
 from statelog.storage.file.residency import MAPPED_AROUND_BYTES, MappedPages
 
 if TYPE_CHECKING:
@@ -182,7 +184,7 @@ def finish_leftovers(path: Path) -> None:
 @contextmanager
 def _held(temporary: Path) -> Iterator[None]:
     """Hold the lock of a temporary file, which its compaction holds as long as it fills it. Raises BlockingIOError."""
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = open_file(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         _lock_temporary(descriptor)
         yield
@@ -211,14 +213,10 @@ def _create(temporary: Path, environment: Environment) -> int:
     """Make the temporary file, with mode and owner of the old one; return a descriptor of it."""
     point("compaction.before_temporary")
     status = os.fstat(environment.locks.descriptor)
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
     try:
         _lock_temporary(descriptor)
-        with contextlib.suppress(PermissionError):  # then it stays this user's, as any file made here
-            own = os.fstat(descriptor)
-            if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
-                os.fchown(descriptor, status.st_uid, status.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        follow_owner(descriptor, status, stat.S_IMODE(status.st_mode))
         point("compaction.after_temporary")
     except BaseException:
         _drop(temporary, descriptor)
@@ -242,6 +240,7 @@ def _fill(
     """Copy the store into the temporary file, and flush that."""
     size_before_bytes = os.fstat(environment.locks.descriptor).st_size
     map_size_bytes = size_before_bytes + _SPARE_SIZE_BYTES
+    keep_standard_streams()
     target = lmdb.open(
         str(temporary), subdir=False, lock=False, map_size=map_size_bytes, max_dbs=TABLES_MAX, sync=False
     )
@@ -380,8 +379,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
         environment.handles = None  # type: ignore[assignment]  # gated until it is set again
         try:
             if not is_same_file(environment.path, environment.locks.descriptor):
-                message = f"{environment.path} was replaced or removed"
-                raise StorageError(message, path=str(environment.path))
+                raise replaced_error(environment.path)
             point("compaction.before_rename")
             temporary.rename(environment.path)
         finally:  # a rename may report an error and have happened

@@ -22,6 +22,7 @@ from statelog.errors import StoreNotFoundError
 from statelog.format.header import HEADER_KEY, STORE_ID_SIZE_BYTES, encode_header
 from statelog.limits import MAX_SIZE_BYTES_MIN
 from statelog.storage import faults
+from statelog.storage.file.descriptors import keep_standard_streams, open_file
 from statelog.storage.file.failures import translate_lmdb, translate_os
 from statelog.storage.file.neighbours import check_before_creation
 
@@ -92,7 +93,7 @@ def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
 
 
 def _remove_leftover(temporary: Path) -> None:
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = open_file(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by its creator as long as that lives
         temporary.unlink()
@@ -109,7 +110,7 @@ def _temporary(path: Path) -> Iterator[Path]:
     """Lend an empty temporary file beside `path`, locked, and removed at the end."""
     faults.point("creation.before_temporary")
     temporary = path.parent / f"{_temporary_prefix(path)}{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}"
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,6 +127,7 @@ def _fill(temporary: Path) -> None:
     """Write an empty store into `temporary`, flushed."""
     created_us = time.time_ns() // 1000
     header = encode_header(store_id=secrets.token_bytes(STORE_ID_SIZE_BYTES), created_us=created_us)
+    keep_standard_streams()
     environment = lmdb.open(
         str(temporary), subdir=False, lock=False, map_size=MAX_SIZE_BYTES_MIN, max_dbs=TABLES_MAX, mode=FILE_MODE
     )
@@ -160,7 +162,7 @@ def _publish(temporary: Path, path: Path) -> None:
 
 def _rename_unless_taken(temporary: Path, path: Path) -> None:
     """Publish on a file system without hard links: one creator at a time, by a lock of the directory."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_file(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -172,7 +174,7 @@ def _rename_unless_taken(temporary: Path, path: Path) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable, where the file system can."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -22,6 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
+from statelog.storage.file.place import Place, former_error
 
 if TYPE_CHECKING:
     import threading
@@ -66,6 +67,11 @@ _WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
 _WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
 _WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
 _WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
+_LMDB_ANY = _range_lock(fcntl.F_WRLCK, 0)
+"""In LMDB's lock file: whoever has it open holds its first byte."""
+
+_FORMER_TIMEOUT_S = 1.0
+"""How long whoever opens a store waits for a process that is ending: its locks go one after another."""
 
 
 class FileLocks:
@@ -73,15 +79,19 @@ class FileLocks:
 
     Args:
         descriptor: of the data file; its owner closes it, which drops the locks.
-        path: for messages.
+        path: of the data file.
+
+    Attributes:
+        file: tells whether the path still leads to it.
     """
 
-    __slots__ = ("_path", "descriptor", "look_at_s", "supported")
+    __slots__ = ("_path", "descriptor", "file", "look_at_s", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
         self._path = path
+        self.file = Place(descriptor, path)
         self.look_at_s = 0.0
         """When to look again for another process that waits."""
 
@@ -141,11 +151,25 @@ class FileLocks:
 
     def is_open_for_writing(self) -> bool:
         """Tell whether another process has the store open for writing."""
-        return self._is_held(_WRITABLE_EXCLUSIVE)
+        return _is_held(self.descriptor, _WRITABLE_EXCLUSIVE)
 
     def is_open_elsewhere(self) -> bool:
         """Tell whether another process has the store open; where there are no such locks, one may."""
-        return not self.supported or self._is_held(_PRESENCE_EXCLUSIVE)
+        return not self.supported or _is_held(self.descriptor, _PRESENCE_EXCLUSIVE)
+
+    def check_lock_file(self, descriptor: int) -> None:
+        """Refuse a lock file of processes that have another data file open: it tells of that file's last commit.
+
+        LMDB would believe it, and read this file at an older commit, or at none. The caller has no environment open.
+
+        Raises:
+            StoreReplacedError: another process has the file open that was here before. Facts: path.
+        """
+        deadline = time.monotonic() + _FORMER_TIMEOUT_S
+        while self.supported and _is_held(descriptor, _LMDB_ANY) and not self.is_open_elsewhere():
+            if time.monotonic() >= deadline:
+                raise former_error(self._path)
+            time.sleep(_PAUSE_S_MAX)
 
     def try_exclusive(self) -> bool:
         """Turn presence into exclusive presence; False if any other process has the store open."""
@@ -210,15 +234,7 @@ class FileLocks:
         if now_s < self.look_at_s:
             return False
         self.look_at_s = now_s + _TURN_S
-        return self._is_held(_WAITING_ANY)
-
-    def _is_held(self, lock: bytes) -> bool:
-        try:
-            lock = fcntl.fcntl(self.descriptor, _GET_LOCK, lock)
-        except OSError:
-            return False
-        kind: int = _FLOCK.unpack(lock)[0]
-        return kind != fcntl.F_UNLCK
+        return _is_held(self.descriptor, _WAITING_ANY)
 
     def _try(self, lock: bytes) -> bool:
         """Take a lock if it is free; where there are no such locks, it is."""
@@ -233,6 +249,16 @@ class FileLocks:
                 raise
             self.supported = False
         return True
+
+
+def _is_held(descriptor: int, lock: bytes) -> bool:
+    """Tell whether another process holds what keeps this one from a lock."""
+    try:
+        lock = fcntl.fcntl(descriptor, _GET_LOCK, lock)
+    except OSError:
+        return False
+    kind: int = _FLOCK.unpack(lock)[0]
+    return kind != fcntl.F_UNLCK
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:

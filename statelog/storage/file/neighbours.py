@@ -13,11 +13,14 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import CorruptionError, FormatError, JournalMissingError, StorageError
+from statelog.storage.file.descriptors import open_file, open_side_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.journal.journal import is_journal_of, journal_path
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from statelog.storage.file.locks import FileLocks
 
 Error = TypeVar("Error", bound=CorruptionError)
 
@@ -29,18 +32,22 @@ _NO_FILE_ERRNOS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODE
 _ASIDE_MAX = 1000
 
 
-def open_journal(path: Path, *, create_mode: int | None = None) -> int:
+def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
     """Open the journal of the store at `path` for reading and writing.
 
+    Args:
+        path: of the data file.
+        store: its status, if a journal is to be made where there is none.
+
     Raises:
-        FileNotFoundError: there is none, and no mode to make it with was given.
+        FileNotFoundError: there is none, and none is to be made.
         FormatError: what lies there is no file. Facts: path, journal.
         AccessError, StoreFullError, StorageError: the system refuses. Facts: path, of the journal.
     """
     journal = journal_path(path)
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(journal, flags | (0 if create_mode is None else os.O_CREAT), create_mode or 0)
+        descriptor = open_file(journal, flags) if store is None else open_side_file(journal, flags, store)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -119,19 +126,24 @@ def check_before_creation(path: Path) -> None:
         raise in_the_way_error(path, journal, "belongs to a store that is not there, or to none")
 
 
-def check_lock_file(path: Path) -> None:
-    """Raise FormatError if what bears the name of LMDB's lock file is a store, or no file: LMDB would write over it.
+def prepare_lock_file(path: Path, locks: FileLocks) -> None:
+    """Make the lock file that LMDB would make, but with the store's owner and mode, if there is none.
 
-    Anything else may be what a loss of power left of a lock file, whose contents nobody flushes.
+    Anything may be what a loss of power left of a lock file, whose contents nobody flushes.
+
+    Raises:
+        FormatError: a store, or no file, bears its name: LMDB would write over it. Facts: path, journal.
+        StoreReplacedError: it belongs to another file, which was here before and is in use. Facts: path.
     """
     lock_file = path.with_name(f"{path.name}-lock")
     try:
-        descriptor = os.open(lock_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_side_file(lock_file, os.O_RDONLY | os.O_NONBLOCK, os.fstat(locks.descriptor))
     except OSError:  # LMDB meets it, too, and says what it needs
         return
     try:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0) if is_file else b""
+        locks.check_lock_file(descriptor)
     finally:
         os.close(descriptor)
     if not is_file:

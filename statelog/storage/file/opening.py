@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lmdb
 
-from statelog.errors import CorruptionError, FormatError, StorageError
+from statelog.errors import CorruptionError, FormatError
 from statelog.format.header import HEADER_KEY, decode_header
 from statelog.limits import READERS_MAX
 from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
+from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
 from statelog.storage.file.failures import translate_lmdb
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import check_lock_file
+from statelog.storage.file.neighbours import prepare_lock_file
+from statelog.storage.file.place import replaced_error
 from statelog.storage.file.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
@@ -50,11 +52,11 @@ def open_handles(
         CorruptionError: a damaged store. Facts: path.
         AccessError: no permission for the file or its lock file. Facts: path.
         StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
-        StorageError: the file was replaced, or LMDB refuses it. Facts: path.
+        StoreReplacedError: the file was replaced. Facts: path.
+        StorageError: LMDB refuses it. Facts: path.
     """
     if not is_same_file(path, locks.descriptor):  # LMDB would make a file where there is none
-        message = f"{path} was replaced or removed"
-        raise StorageError(message, path=str(path))
+        raise replaced_error(path)
     open_lmdb = partial(_open_lmdb, locks, path, read_only=read_only, max_size_bytes=max_size_bytes)
     handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
     try:
@@ -77,7 +79,8 @@ def _open_lmdb(
     locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float, sync: bool
 ) -> Handles:
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
-    check_lock_file(path)
+    prepare_lock_file(path, locks)
+    keep_standard_streams()
     raw: lmdb.Environment | None = None
     try:
         raw = lmdb.open(
@@ -86,7 +89,7 @@ def _open_lmdb(
             subdir=False,
             readonly=read_only,
             create=False,
-            mode=os.fstat(locks.descriptor).st_mode & 0o666,  # of the lock file: as the data file's
+            mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
             sync=sync,  # by itself it flushes nothing: see `steady`
             max_readers=READERS_MAX,
             max_dbs=TABLES_MAX,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import islice
 from os import getpid
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import lmdb
@@ -74,6 +75,7 @@ class ReadTransaction:
         Raises:
             ForkedError: this process was forked since the store was opened.
             ClosedError: the store is closed.
+            StoreReplacedError: its file was removed or replaced, some 20 ms ago at least. Facts: path.
             LimitError: more transactions read at once than the store has slots for.
         """
         environment = self._environment
@@ -85,6 +87,10 @@ class ReadTransaction:
             if environment.is_shut:
                 active.discard(self)
                 environment.pass_gate(self)
+            file = environment.locks.file
+            now_s = monotonic()
+            if now_s >= file.look_at_s:
+                file.check_at(now_s)
             handles = environment.handles
             self._raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:

@@ -2,13 +2,8 @@
 
 LMDB flushes nothing by itself here. What is on the disk for certain is the *steady* snapshot: a copy of its meta page
 lies in the journal, and a read transaction, the *pin*, keeps LMDB from reusing its pages. What was committed since is
-in the journal. An *advance* flushes the data file and makes the present snapshot the steady one.
-
-Invariants:
-    J1  A commit is acknowledged when its records are in the journal and flushed, or it is in the steady snapshot.
-    J2  A process writes to the data file only while a pin of its own, not newer than the steady snapshot, is held.
-    J3  A slot is written after the data file was flushed, and the records of its epoch after the slot was.
-    J4  A group in the journal is the next of the log of its epoch's snapshot and the groups before it.
+in the journal. An *advance* flushes the data file and makes the present snapshot the steady one. The invariants J1 to J6
+stand in DESIGN.md.
 """
 
 from __future__ import annotations
@@ -36,6 +31,7 @@ from statelog.storage.file.neighbours import (
     remove_journal,
     removed_error,
 )
+from statelog.storage.file.place import replaced_error
 from statelog.storage.journal.held import HeldPages
 from statelog.storage.journal.journal import (
     RECORDS_AT,
@@ -80,7 +76,7 @@ class Steady:
         pin: held while it writes.
         held: the pages that are held for it.
         is_broken: whether nothing may be written: a flush failed, and what the page cache holds is not to be believed,
-            or, as `is_gone` says, the journal was removed, and the page cache has everything.
+            or, as `is_gone` says, the journal or the data file was removed, and the page cache has everything.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -165,6 +161,7 @@ class Steady:
         if not self.journal(transaction):
             raw.commit()
             self.advance()
+            self._check_file()
             self._place_before = None  # what was done since is not all in the journal
             return
         raw.commit()
@@ -217,16 +214,16 @@ class Steady:
             if error.errno in DISK_FULL_ERRNOS:
                 return False
             raise translate_os(error, path=journal_path(self._environment.path)) from error
-        if not is_flushed:
-            self.is_dirty = True
-            return True
-        try:
-            flush_file(self._descriptor)
-        except OSError as error:
-            raise translate_os(error, path=journal_path(self._environment.path)) from error
-        self.is_dirty = False
-        if armed:
-            point("journal.after_flush")
+        self.is_dirty = True
+        if is_flushed:
+            try:
+                flush_file(self._descriptor)
+            except OSError as error:
+                raise translate_os(error, path=journal_path(self._environment.path)) from error
+            self.is_dirty = False
+            if armed:
+                point("journal.after_flush")
+        self._check_file()
         return True
 
     def flush(self) -> None:
@@ -250,6 +247,8 @@ class Steady:
                     raise self._broken_error()
                 self.flushed = max(self.flushed, lsn)
                 self.note_flushed()
+            if self._descriptor >= 0:
+                self._check_file()
 
     # --- steady snapshots -------------------------------------------------------------
 
@@ -310,6 +309,12 @@ class Steady:
             if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
                 self.is_broken = self.is_gone = True
 
+    def _check_file(self) -> None:
+        """Let no commit be acknowledged into a file that nobody finds. Raises StoreReplacedError. Facts: path."""
+        if not self._environment.locks.file.is_kept():
+            self.is_broken = self.is_gone = True
+            raise self._broken_error()
+
     def rest(self) -> None:
         """Make everything steady, and give the pin back; the next commit takes it again, or a new one."""
         if self._slots is None or self.is_broken or is_broken(self._slots):
@@ -344,11 +349,12 @@ class Steady:
     def _join(self) -> None:
         """Open the journal that other processes use, or make one."""
         environment = self._environment
+        environment.locks.file.check()  # else the journal there may be that of whoever opened what came instead
         path, data = journal_path(environment.path), environment.locks.descriptor
         marked = read_marker(data)
         try:
-            mode = os.fstat(data).st_mode & 0o666
-            self._descriptor = open_journal(environment.path, create_mode=mode if marked is None else None)
+            store = os.fstat(data) if marked is None else None
+            self._descriptor = open_journal(environment.path, store=store)
             self._session, epoch, self._size_bytes = find_or_begin(environment, self._descriptor, marked)
             self._epoch = epoch
             self._slots = mmap.mmap(self._descriptor, RECORDS_AT, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -417,7 +423,7 @@ class Steady:
         if self.is_off or (self.is_broken and not self.is_gone):
             return
         if self._descriptor < 0:  # others wrote, who are gone: it is for the last to tidy up
-            if read_marker(environment.locks.descriptor) is None:
+            if not environment.locks.file.is_kept() or read_marker(environment.locks.descriptor) is None:
                 return
             if is_journal_broken(environment):
                 return
@@ -489,4 +495,6 @@ class Steady:
 
     def _broken_error(self) -> StorageError | JournalMissingError:
         path = self._environment.path
+        if self._environment.locks.file.is_lost:
+            return replaced_error(path)
         return removed_error(path) if self.is_gone else broken_error(path)

@@ -18,6 +18,7 @@ from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.faults import point
 from statelog.storage.file.checks import check_file, put_metas_back, restore_meta
 from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.flushing import make_name_durable
@@ -123,7 +124,7 @@ def abandon_journal(path: Path) -> Abandoned | None:
         StoreLockedError: another process has it open. Facts: path.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_file(path, os.O_RDWR)
     except OSError as error:
         raise translate_os(error, path=path) from error
     try:
@@ -149,7 +150,7 @@ def abandon_journal(path: Path) -> Abandoned | None:
 def count_beyond(journal: Path, lsn: int) -> int:
     """Return how many whole records behind one a journal has that was set aside."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = open_file(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             for slot in read_slots(descriptor)[:1]:
                 return sum(number > lsn for number in find_records(descriptor, slot))

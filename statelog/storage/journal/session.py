@@ -57,7 +57,9 @@ def is_journal_broken(environment: Environment) -> bool:
 
 
 def is_taken_away(environment: Environment, descriptor: int) -> bool:
-    """Tell whether somebody has removed, or replaced, the journal that is open."""
+    """Tell whether somebody has removed, or replaced, the journal that is open, or the data file."""
+    if not environment.locks.file.is_kept():
+        return True
     if is_same_file(journal_path(environment.path), descriptor):
         return False
     # Not where its directory has another name now: the store has gone along.
