@@ -263,10 +263,6 @@ PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t co
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_check_item(PyObject *module, PyObject *data);
-PyObject *sl_pack_array(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_msgpack(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_values(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_writes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_spell_digest(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_changes(PyObject *module, PyObject *const *args, Py_ssize_t count);
