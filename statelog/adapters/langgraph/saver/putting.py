@@ -284,7 +284,7 @@ def _value_writes(
             first, last = common_ends(known.items(), now.items())
         middle = value[first : len(value) - last]
         more = freeze_all(middle) if now is None else now
-        encoded = codec.encode_items(middle, what)
+        encoded = codec.encode_items(middle, what) if first or last else None  # else they may be too small to split
         if encoded is not None:
             if encoded:
                 changes.lists.append(name)
