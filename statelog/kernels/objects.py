@@ -47,13 +47,6 @@ check_item: Callable[[bytes], int | None] = objects.check_item
 split_small: Callable[[bytes], list[bytes] | bool | None] = objects.split_small
 """Returns what `msgpack.split_array` does; False where there are too many items for this."""
 
-spell_digest: Callable[[bytes, bytes, tuple[str, ...]], str | None] = objects.spell_digest
-"""Returns bytes, and 64 bits of a digest of texts, in digits that sort: (16 bytes that set the digest apart, bytes,
-texts). Bytes and digest together are a multiple of three. None of a text that is no UTF-8."""
-
-uuid_time: Callable[[str], bytes] = objects.uuid_time
-"""Returns the first 48 bits of a UUID in small letters: zeros of a text that does not begin as one."""
-
 write_held: Callable[[int, bytes, int], int] = objects.write_held
 """Writes (descriptor, bytes, offset), and returns how many bytes. Other threads of Python wait. Raises OSError."""
 
