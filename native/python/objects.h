@@ -262,11 +262,9 @@ PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t 
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
 PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_check_item(PyObject *module, PyObject *data);
 PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_changes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_split_small(PyObject *module, PyObject *data);
 PyObject *sl_version_found(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_write_held(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -41,12 +41,6 @@ None. The last is the checkpoint's id, None for one of the store's making.
 HELD_SIZE_BYTES_MAX = 16 * 1024
 """What is larger is not worked on under the interpreter's lock."""
 
-check_item: Callable[[bytes], int | None] = objects.check_item
-"""Returns None of one item of the CBOR profile, else where the innermost item that is wrong begins."""
-
-split_small: Callable[[bytes], list[bytes] | bool | None] = objects.split_small
-"""Returns what `msgpack.split_array` does; False where there are too many items for this."""
-
 write_held: Callable[[int, bytes, int], int] = objects.write_held
 """Writes (descriptor, bytes, offset), and returns how many bytes. Other threads of Python wait. Raises OSError."""
 
