@@ -68,12 +68,10 @@ static void compress(uint64_t h[8], const uint8_t *block, uint64_t hashed, bool 
     h[4] ^= v4 ^ v12, h[5] ^= v5 ^ v13, h[6] ^= v6 ^ v14, h[7] ^= v7 ^ v15;
 }
 
-void sl_hash_begin(sl_hash *hash, const char personal[16]) { sl_hash_begin_sized(hash, personal, SL_DIGEST_SIZE); }
-
-void sl_hash_begin_sized(sl_hash *hash, const char personal[16], size_t size)
+void sl_hash_begin(sl_hash *hash, const char personal[16])
 {
     memcpy(hash->h, IV, sizeof IV);
-    hash->h[0] ^= UINT64_C(0x01010000) ^ size; /* depth 1, fan-out 1, no key */
+    hash->h[0] ^= UINT64_C(0x01010000) ^ SL_DIGEST_SIZE; /* depth 1, fan-out 1, no key */
     hash->h[6] ^= load_le((const uint8_t *)personal);
     hash->h[7] ^= load_le((const uint8_t *)personal + 8);
     hash->hashed = 0;

@@ -271,7 +271,6 @@ typedef struct {
 } sl_hash;
 
 void sl_hash_begin(sl_hash *hash, const char personal[16]);
-void sl_hash_begin_sized(sl_hash *hash, const char personal[16], size_t size); /* of a digest; sl_hash_end gives 20 */
 void sl_hash_add(sl_hash *hash, const uint8_t *data, size_t size);
 void sl_hash_end(sl_hash *hash, uint8_t digest[SL_DIGEST_SIZE]);
 

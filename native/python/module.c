@@ -49,25 +49,10 @@ static void module_free(void *module)
 
 static PyMethodDef methods[] = {
     {"bind_writes", bind_writes, METH_VARARGS, "Say what prepared writes are: see statelog/reducers.py."},
-    {"check_item", sl_check_item, METH_O,
-     "Return None of one item of the profile, else where the innermost item that is wrong begins."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
-    {"pack_array", (PyCFunction)(void (*)(void))sl_pack_array, METH_FASTCALL,
-     "Return the item whose payload is a msgpack array; None where Python must make it."},
-    {"plain_item", (PyCFunction)(void (*)(void))sl_plain_msgpack, METH_FASTCALL,
-     "Return the item of a plain value in msgpack; None where Python must make it."},
-    {"plain_values", (PyCFunction)(void (*)(void))sl_plain_values, METH_FASTCALL,
-     "Return what a checkpoint of plain values writes; None where Python must find that out."},
-    {"plain_writes", (PyCFunction)(void (*)(void))sl_plain_writes, METH_FASTCALL,
-     "Return what stands in the header of a task's writes; None where Python must make it, or refuse it."},
     {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
      "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
-    {"spell_digest", (PyCFunction)(void (*)(void))sl_spell_digest, METH_FASTCALL,
-     "Return bytes and the digest of texts in digits that sort; None where a text is no UTF-8."},
-    {"split_small", sl_split_small, METH_O,
-     "Return the items of a msgpack array; None where it is none, False where it has too many."},
-    {"uuid_time", sl_uuid_time, METH_O, "Return the first 48 bits of a UUID; zeros of what is none."},
     {NULL, NULL, 0, NULL},
 };
 

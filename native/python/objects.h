@@ -45,25 +45,6 @@ static inline bool read_bytes(PyObject *object, view *found)
     return true;
 }
 
-static inline bool read_bytes_at(PyObject *tuple, Py_ssize_t index, view *found)
-{
-    return read_bytes(PyTuple_GetItem(tuple, index), found);
-}
-
-static inline bool read_digest_at(PyObject *tuple, Py_ssize_t index, const uint8_t **found)
-{
-    view bytes;
-    if (!read_bytes_at(tuple, index, &bytes)) {
-        return false;
-    }
-    if (bytes.size != SL_DIGEST_SIZE) {
-        PyErr_SetString(PyExc_ValueError, "a digest has 20 bytes");
-        return false;
-    }
-    *found = bytes.bytes;
-    return true;
-}
-
 static inline bool read_number(PyObject *object, uint64_t *found)
 {
     *found = object == NULL ? 0 : PyLong_AsUnsignedLongLong(object);
@@ -73,13 +54,6 @@ static inline bool read_number(PyObject *object, uint64_t *found)
 static inline bool read_number_at(PyObject *tuple, Py_ssize_t index, uint64_t *found)
 {
     return read_number(PyTuple_GetItem(tuple, index), found);
-}
-
-static inline void write_be(uint8_t *to, uint64_t number, size_t size)
-{
-    for (size_t i = size; i-- > 0; number >>= 8) {
-        to[i] = (uint8_t)number;
-    }
 }
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
@@ -132,8 +106,6 @@ static inline PyObject *named(PyObject *type, PyObject **fields, Py_ssize_t coun
     return made;
 }
 
-static inline PyObject *number_of(uint64_t number) { return PyLong_FromUnsignedLongLong(number); }
-
 static inline PyObject *shared(PyObject *object)
 {
     Py_XINCREF(object);
@@ -145,14 +117,6 @@ PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned dep
 
 /* What the module is made of (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_check_item(PyObject *module, PyObject *data);
-PyObject *sl_pack_array(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_msgpack(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_values(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_writes(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_spell_digest(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_split_small(PyObject *module, PyObject *data);
-PyObject *sl_uuid_time(PyObject *module, PyObject *text);
 
 #endif

@@ -57,7 +57,6 @@ from statelog.kernels.node import (
     root_read,
 )
 from statelog.kernels.objects import (
-    HELD_SIZE_BYTES_MAX,
     SHAPE_ITEM,
     SHAPE_ITEMS,
     SHAPE_ITEMS_OR_ITEM,
@@ -106,7 +105,6 @@ from statelog.kernels.wake import wake_notify, wake_read, wake_wait
 __all__ = [
     "BATCH_DELETE",
     "BATCH_PUT",
-    "HELD_SIZE_BYTES_MAX",
     "KIND_BYTES",
     "KIND_DICT",
     "KIND_FROZENSET",

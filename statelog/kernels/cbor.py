@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from statelog._kernels import lib
 from statelog.errors import CorruptionError
 from statelog.kernels.calling import ABSENT, MALFORMED, NUMBERS, OK, fail, new, reuse, take, unpack_numbers
-from statelog.kernels.objects import HELD_SIZE_BYTES_MAX, check_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +23,9 @@ def cbor_check(data: bytes) -> None:
     Raises:
         CorruptionError: it is not; ``offset`` is where the innermost item that is wrong begins.
     """
-    if type(data) is bytes and len(data) <= HELD_SIZE_BYTES_MAX:
-        at = check_item(data)
-    else:
-        offset = new("size_t *")
-        at = None if _cbor_check(data, len(data), offset) == OK else int(offset[0])
-    if at is not None:
+    offset = new("size_t *")
+    if _cbor_check(data, len(data), offset) != OK:
+        at = int(offset[0])
         message = f"not a CBOR item of the profile: byte {at}"
         raise CorruptionError(message, offset=at)
 

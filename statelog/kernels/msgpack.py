@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from statelog._kernels import lib
 from statelog.errors import LimitError
 from statelog.kernels.calling import NUMBERS, OK, new, reuse, take, unpack_numbers
-from statelog.kernels.objects import HELD_SIZE_BYTES_MAX, split_small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,10 +32,6 @@ def split_array(data: bytes) -> list[bytes] | None:
         The items, in order; None if ``data`` is no array, is cut off or not well-formed, has bytes behind its end,
         or begins with a head that is not the shortest for its count.
     """
-    if type(data) is bytes and len(data) <= HELD_SIZE_BYTES_MAX:
-        items = split_small(data)
-        if type(items) is not bool:
-            return items
     scratch = take()
     status = _msgpack_array(data, len(data), scratch.numbers, scratch.count)
     if status == OK:

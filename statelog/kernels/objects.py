@@ -26,46 +26,6 @@ def _load() -> Any:
 objects = _load()
 
 bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int], type], None] = objects.bind_writes
-HELD_SIZE_BYTES_MAX = 16 * 1024
-"""What is larger is not worked on under the interpreter's lock."""
-
-check_item: Callable[[bytes], int | None] = objects.check_item
-"""Returns None of one item of the CBOR profile, else where the innermost item that is wrong begins."""
-
-split_small: Callable[[bytes], list[bytes] | bool | None] = objects.split_small
-"""Returns what `msgpack.split_array` does; False where there are too many items for this."""
-
-pack_array: Callable[[bytes, list[Any]], bytes | None] = objects.pack_array
-"""Returns the item of a codec's value (its prefix) whose payload is a msgpack array: of texts, None as nil, bytes that
-are msgpack already, and dicts as of `plain_item`. None of texts that are no UTF-8, of other types, and of more than
-some 100 KB."""
-
-plain_item: Callable[[bytes, object, int], bytes | None] = objects.plain_item
-"""Returns the item of a codec's value whose payload is a value in msgpack: (prefix, value, how many bytes on average
-the items of a list have that is split). Of a text, a bool, a number of 64 bits, of a list or a dict with texts for keys
-of such and None, up to some depth and 16 KB; None of anything else, and of a list to be split, as an empty one is."""
-
-plain_values: Callable[..., tuple[list[Any], dict[str, Any], list[str]] | None] = objects.plain_values
-"""Returns the writes of a checkpoint's values, what channels hold then, and which are held no more; None where one is
-not plain, or was changed elsewhere (`adapters.langgraph.putting.value_writes` says it for all cases).
-
-Arguments: prefix; the item of None; as the last of `plain_item`; names in the store by channel, reducer of a write;
-versions of all channels and of those that are new, values; versions and what is held of the checkpoint before, by name.
-"""
-
-plain_writes: Callable[
-    [str, str, list[Any], dict[str, int], tuple[str, bytes], int], list[str | bytes | None] | None
-] = objects.plain_writes
-"""Returns the header of what a task has written (`adapters.langgraph.bundles`): (its id, its path, pairs of a channel
-and a value, channels with numbers of their own, what stands for None, the last argument of `plain_item`). None where
-there is one of these channels, or a value that `plain_item` does not take."""
-
-spell_digest: Callable[[bytes, bytes, tuple[str, ...]], str | None] = objects.spell_digest
-"""Returns bytes, and 64 bits of a digest of texts, in digits that sort: (16 bytes that set the digest apart, bytes,
-texts). Bytes and digest together are a multiple of three. None of a text that is no UTF-8."""
-
-uuid_time: Callable[[str], bytes] = objects.uuid_time
-"""Returns the first 48 bits of a UUID in small letters: zeros of a text that does not begin as one."""
 
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import gc
 import importlib.util
-import mmap
 import shutil
 import subprocess
 import sys
@@ -11,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import oracles
 import pytest
-
-from statelog.kernels import address_of, unpack_found, version_find
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -88,17 +84,6 @@ def test_seed_is_an_array_of_msgpack(name):
 @pytest.mark.parametrize("name", ["page/one", "page/full", "page/expired_between"])
 def test_seed_is_a_page(name):
     oracles.page_parse(CORPUS[name][1:])
-
-
-def test_seed_is_a_file_with_a_version():
-    data = CORPUS["lmdb/version"][9:]
-    with mmap.mmap(-1, len(data)) as memory:
-        memory[:] = data
-        view = memoryview(memory)
-        found = version_find(address_of(view), 512, 1, 1, 0, 2)
-        view.release()
-        gc.collect()  # cffi's buffer holds the map
-    assert unpack_found(found)[2] == 2
 
 
 @needs_sanitizers

@@ -13,7 +13,6 @@ import statelog
 from statelog import kernels
 from statelog.errors import LimitError, StatelogError, UsageError, ValueTypeError
 from statelog.format import cbor
-from statelog.kernels import objects
 from statelog.limits import DEPTH_MAX
 from statelog.testing import strategies as own
 
@@ -192,49 +191,3 @@ def test_a_collection_that_commits_while_a_checkpoint_is_made(tmp_path):
         assert thread.state["x"] == COMMITS // 3 - 1
         assert store.verify().ok
     assert refused, "no finalizer ran inside a commit"
-
-
-def array_in_python(prefix, parts):
-    """Write the same without the kernel; None where it must leave it to others."""
-    data = bytearray(
-        bytes([0x90 | len(parts)])
-        if len(parts) < 16
-        else b"\xdc" + len(parts).to_bytes(2)
-        if len(parts) < 1 << 16
-        else b"\xdd" + len(parts).to_bytes(4)
-    )
-    for part in parts:
-        if type(part) is str and not any("\ud800" <= letter <= "\udfff" for letter in part):
-            text = part.encode()
-            data += (bytes([0xA0 | len(text)]) if len(text) < 32 else b"\xdb" + len(text).to_bytes(4)) + text
-        elif part is None or type(part) is bytes:
-            data += b"\xc0" if part is None else part
-        else:
-            return None
-    return None if len(data) > 128 * 1024 else prefix + cbor.head(2, len(data)) + bytes(data)
-
-
-@given(
-    st.binary(max_size=20),
-    st.lists(
-        st.one_of(
-            st.none(),
-            st.text("aé€😀\ud800", max_size=35),
-            st.binary(max_size=40),
-            st.sampled_from(["é" * 256, "é" * 257, "x" * 65_536, bytes(70_000), Text("a"), 1, ["x"], bytearray(b"x")]),
-        ),
-        max_size=18,
-    ),
-)
-@example(b"prefix", [None] * 65_536)
-@example(b"prefix", [None] * 131_072)
-@example(b"prefix", ["x" * 131_066])
-@example(b"prefix", ["x" * 131_067])
-def test_an_array_is_packed_as_in_python(prefix, parts):
-    assert objects.pack_array(prefix, parts) == array_in_python(prefix, parts)
-
-
-@pytest.mark.parametrize("arguments", [(), (b"",), (b"", ()), ("", []), (b"", [], None), (None, [])])
-def test_wrong_arguments_of_pack_array(arguments):
-    with pytest.raises(TypeError):
-        objects.pack_array(*arguments)

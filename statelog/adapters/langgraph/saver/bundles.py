@@ -81,10 +81,6 @@ def encode_writes(
     header: list[str | bytes | None] = [task_id, path, str(len(writes))]
     behind: list[bytes] = []
     for number, channel, value in writes:
-        plain = codec.pack_plain(value)
-        if plain is not None:
-            header += (channel, str(number), None, plain)
-            continue
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
         is_msgpack = codec.is_one_value(kind, data)
         parts = split_list(data) if is_msgpack else None

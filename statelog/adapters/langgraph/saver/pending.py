@@ -9,7 +9,6 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from statelog.adapters.kit import items
 from statelog.adapters.langgraph.saver.arguments import pair_of, several
 from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
-from statelog.adapters.langgraph.values.codec import NONE_WRITE, SPLIT_SIZE_BYTES_MIN
 from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
     channel_name,
@@ -18,7 +17,6 @@ from statelog.adapters.langgraph.values.names import (
     write_name,
 )
 from statelog.errors import UsageError
-from statelog.kernels.objects import plain_writes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,15 +70,10 @@ def pending(
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = checkpoint_prefix(place.namespace, place.id)
-    given = writes if type(writes) is list else several("writes", writes)  # of LangGraph's it is a deque
-    if codec.proves:
-        header = plain_writes(task_id, task_path, given, WRITES_IDX_MAP, NONE_WRITE, SPLIT_SIZE_BYTES_MIN)
-        if header is not None:
-            return _new(Pending, (prefix, _new(Encoded, (header, [])), [], followed, ()))
     what = f"task {task_id!r}"
     together, made = [], []
     held: list[tuple[Checkpoint, str]] = []
-    for number, write in enumerate(given):
+    for number, write in enumerate(several("writes", writes)):
         is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
         channel, value = write if is_pair else pair_of(write)
         index = WRITES_IDX_MAP.get(channel, number)

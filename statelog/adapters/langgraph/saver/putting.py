@@ -122,11 +122,8 @@ class Base(NamedTuple):
         kept: bytes,
     ) -> Base:
         """Return what a put has made of this one, for the next."""
-        if changes.after is not None and len(writes) == len(changes.writes) + 1:  # `kept` is the other one
-            channels = changes.after
-        else:
-            channels = items.after(self.channels, writes, made)
-            del channels[CHECKPOINT_CHANNEL]
+        channels = items.after(self.channels, writes, made)
+        del channels[CHECKPOINT_CHANNEL]
         trail = self.trail.after(changes.snapshots, made, own)
         return _new(Base, (made, dict(versions), channels, own, trail, kept))
 
@@ -207,8 +204,6 @@ class Changes(NamedTuple):
     """Channels of which items are written, which pending writes may have."""
     snapshots: list[str]
     """Channels that are DeltaChannels, and stored whole."""
-    after: dict[str, Stored] | None
-    """What the channels hold then, if that is known before."""
 
     def twins(self, base: Base, asked: Place) -> Twins | None:
         """Return where items of what is written may lie."""
@@ -233,12 +228,9 @@ def value_writes(
 ) -> Changes:
     """Return the writes that make a checkpoint's values of its base's."""
     _checkpoint, known_versions, channels, _own, _trail, _kept = base
-    plain = _plain_writes(codec, base, checkpoint, new_versions)
-    if plain is not None:
-        return plain
     values = checkpoint["channel_values"]
     writes: list[Write] = []
-    changes = _new(Changes, (writes, {}, [], [], None))
+    changes = _new(Changes, (writes, {}, [], []))
     left = set(channels)
     left.discard(METADATA_CHANNEL)
     missing = {}
@@ -266,28 +258,11 @@ def value_writes(
     return changes
 
 
-def _plain_writes(
-    codec: Codec, base: Base, checkpoint: LangGraphCheckpoint, new_versions: Mapping[str, Any]
-) -> Changes | None:
-    """Return the writes where all that is new is plain; None where it has to be looked at channel by channel."""
-    if not codec.proves or METADATA_CHANNEL in base.channels:
-        return None
-    plain = codec.plain_values(checkpoint, new_versions, base.versions, base.channels)
-    if plain is None:
-        return None
-    writes, after, removed = plain
-    if removed:
-        writes += map(items.remove, sorted(removed))
-    return _new(Changes, (writes, {}, [], [], after))
-
-
 def _value_writes(
     codec: Codec, memory: Frozen, changes: Changes, channel: str, held: Stored | None, value: Any, place: Place
 ) -> Sequence[Write]:
     """Return the writes that set a channel, none if it is what it was."""
-    name, item = channel_name(channel), codec.plain_item(value)
-    if item is not None:
-        return () if held == item else (items.put(name, item),)
+    name = channel_name(channel)
     what = f"channel {channel!r} of thread {place.thread_id!r}"
     if type(value) is not list or not codec.proves:
         alone = codec.encode(value, what)
@@ -307,7 +282,7 @@ def _value_writes(
             first, last = common_ends(known.items(), now.items())
         middle = value[first : len(value) - last]
         more = freeze_all(middle) if now is None else now
-        encoded = codec.encode_items(middle, what)
+        encoded = codec.encode_items(middle, what) if first or last else None  # else they may be too small to split
         if encoded is not None:
             if encoded:
                 changes.lists.append(name)

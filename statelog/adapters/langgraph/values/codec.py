@@ -6,23 +6,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from ormsgpack import MsgpackEncodeError, packb
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.packed import MSGPACK, SNAPSHOT, Packed, Serialised
-from statelog.adapters.langgraph.values.names import store_names
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
-from statelog.kernels.objects import pack_array, plain_item, plain_values
-from statelog.reducers import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from statelog.adapters.kit.items import Write
 
 Encoded = bytes | list[bytes]
 """A value's item; of a list that is split, its items."""
@@ -97,10 +92,7 @@ def pack(data: bytes) -> bytes:
 
 def pack_parts(parts: list[str | bytes | None]) -> bytes:
     """Return the item of a msgpack array: of texts, None as nil, and bytes that are msgpack already."""
-    item = pack_array(_PREFIX, parts)
-    if item is None:
-        item = pack(join_array([part if isinstance(part, bytes) else pack_text(part) for part in parts]))
-    return item
+    return pack(join_array([part if isinstance(part, bytes) else pack_text(part) for part in parts]))
 
 
 def unpack(item: bytes) -> bytes:
@@ -147,9 +139,6 @@ def _in_one(parts: list[Joined]) -> bytes:
     return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
 
 
-_PACKED_PLAINLY = frozenset([str, int, float, bool])
-"""Types of which LangGraph's serialiser makes what msgpack alone does: those of most small channels."""
-
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 _GLOBALS = vars(jsonplus)
 
@@ -170,30 +159,6 @@ class Codec:
         if type(serde) is not JsonPlusSerializer or not _METHODS.isdisjoint(serde.__dict__):
             return False
         return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
-
-    def plain_item(self, value: Any) -> bytes | None:
-        """Return the item of what needs no serialiser, as `encode` does; None of any other value."""
-        if not self.proves:
-            return None
-        return _NONE_ITEM if value is None else plain_item(_PREFIX, value, SPLIT_SIZE_BYTES_MIN)
-
-    def plain_values(
-        self, checkpoint: Any, new_versions: Any, known_versions: Any, held: Any
-    ) -> tuple[list[Write], dict[str, items.Stored], list[str]] | None:
-        """Return what `kernels.objects.plain_values` does of a checkpoint put on top of another."""
-        return plain_values(
-            _PREFIX, _NONE_ITEM, SPLIT_SIZE_BYTES_MIN, store_names, replace, checkpoint["channel_versions"],
-            new_versions, checkpoint["channel_values"], known_versions, held,
-        )  # fmt: skip
-
-    def pack_plain(self, value: Any) -> bytes | None:
-        """Return in msgpack what needs no serialiser; None of any other value."""
-        if type(value) not in _PACKED_PLAINLY or not self.proves:
-            return None
-        try:
-            return packb(value)
-        except MsgpackEncodeError:  # a lone surrogate, or a number of more than 64 bits
-            return None
 
     def dump(self, value: Any, what: str) -> tuple[str, bytes]:
         """Serialise. `what` names the value.
@@ -302,10 +267,6 @@ class Codec:
 
     def encode_parts(self, parts: Sequence[str | None], value: Any, what: str) -> bytes:
         """Return one item of some texts and a value."""
-        if self.proves and type(value) is dict:
-            item = pack_array(_PREFIX, [*parts, value])
-            if item is not None:
-                return item
         kind, data = self.dump(value, what)
         return pack_parts([*parts, data] if self.is_one_value(kind, data) else [*parts, kind, pack_bytes(data)])
 
@@ -410,15 +371,6 @@ def unpack_text(item: bytes) -> str | None:
 def pack_bytes(data: bytes) -> bytes:
     """Return bytes in msgpack."""
     return b"\xc6" + len(data).to_bytes(4, "big") + data
-
-
-def _none() -> tuple[bytes, tuple[str, bytes]]:
-    kind, data = JsonPlusSerializer().dumps_typed(None)
-    return cbor.encode(Serialised(kind, data)), (kind, pack_bytes(data))
-
-
-_NONE_ITEM, NONE_WRITE = _none()
-"""What LangGraph's serialiser makes of None: as an item, and as form and data of a task's write."""
 
 
 def unpack_bytes(item: bytes) -> bytes:

@@ -21,7 +21,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.errors import UsageError
-from statelog.kernels.objects import spell_digest, uuid_time
 from statelog.limits import NAME_SIZE_BYTES_MAX
 from statelog.store.writes import check_thread_id
 
@@ -58,6 +57,8 @@ _DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
 
 _TIME_WIDTH = 8
 """Digits: of an id that LangGraph makes, a UUID of version 6, the time to 0.4 ms."""
+
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-")
 
 _PLACE_WIDTH, _TASK_WIDTH = 8, 11
 """Digits of a checkpoint's digest, beside its time, and of a task's."""
@@ -173,24 +174,9 @@ def is_of_line(branch: str, line: str) -> bool:
     return branch == line or branch.startswith(f"{line}@")
 
 
-store_names: dict[str, str] = {}
-"""Of some channels, what `channel_name` returns."""
-
-_CHANNELS_MAX = 1024
-
-
+@lru_cache(maxsize=1024)
 def channel_name(channel: str) -> str:
     """Return the channel in the store."""
-    name = store_names.get(channel)
-    if name is None:
-        name = _channel_name(channel)
-        if len(store_names) >= _CHANNELS_MAX:
-            store_names.clear()
-        store_names[str(channel)] = name
-    return name
-
-
-def _channel_name(channel: str) -> str:
     try:
         size = len(channel.encode())
     except UnicodeEncodeError:
@@ -210,7 +196,8 @@ def writes_prefix(place: Place) -> str:
 
 def checkpoint_prefix(namespace: str, id: str) -> str:
     """Return `writes_prefix` of a checkpoint of any thread."""
-    digits = _spell_with_digest(uuid_time(id) + b"\0", namespace, id)
+    time = bytes.fromhex(id[:8] + id[9:13]) if _UUID.match(id) else bytes(6)
+    digits = _spell_with_digest(time + b"\0", namespace, id)
     return digits[:_TIME_WIDTH] + digits[_TIME_WIDTH + 1 : _TIME_WIDTH + 1 + _PLACE_WIDTH]
 
 
@@ -236,7 +223,7 @@ def _index_digits(index: int) -> str:
 
 def _spell_with_digest(head: bytes, *parts: str) -> str:
     """Return a number and 64 bits of a digest in digits."""
-    return spell_digest(_PERSON, head, parts) or _spell(head + _hash(parts, 8).digest())
+    return _spell(head + _hash(parts, 8).digest())
 
 
 def _spell(number: bytes) -> str:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections import deque
-from typing import Annotated, TypedDict
-
 import pytest
 
 pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
@@ -17,7 +13,6 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.graph import END, START, StateGraph
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
@@ -31,10 +26,9 @@ from statelog.adapters.langgraph.saver.bundles import (
     join_bundles,
     read_bundle,
 )
-from statelog.adapters.langgraph.saver.pending import pending
 from statelog.adapters.langgraph.saver.reading import decode_writes
 from statelog.adapters.langgraph.values.codec import Codec, pack, pack_bytes, pack_parts, pack_text
-from statelog.adapters.langgraph.values.names import WRITES_BRANCH, Place, place_of, write_name, writes_prefix
+from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix
 from statelog.kernels.msgpack import join_array
 
 CODEC = Codec(JsonPlusSerializer())
@@ -55,48 +49,6 @@ writes = st.lists(
 )
 
 
-class Text(str):
-    """A text that is not just one."""
-
-    __slots__ = ()
-
-
-parts = st.lists(
-    st.one_of(
-        st.none(),
-        st.text(max_size=40),
-        st.text("aé€😀", min_size=28, max_size=33),
-        st.sampled_from(
-            [
-                Text("text"),
-                "a lone \ud800 surrogate",
-                "\udfff" * 300,
-                "x" * 31,
-                "x" * 32,
-                "é" * 256,
-                "é" * 257,
-                "x" * 70_000,
-                b"\xc0",
-                b"\xa1x",
-            ]
-        ),
-        st.binary(min_size=1, max_size=300),
-    ),
-    max_size=20,
-)
-
-
-@given(parts)
-def test_parts_are_packed_as_one_by_one(found):
-    each = [part if isinstance(part, bytes) else pack_text(part) for part in found]
-    assert pack_parts(found) == pack(join_array(each))
-
-
-@pytest.mark.parametrize("count", [0, 15, 16, 65_535, 65_536, 200_000])
-def test_many_parts_are_packed_too(count):
-    assert pack_parts([None] * count) == pack(join_array([pack_text(None)] * count))
-
-
 @given(st.lists(st.none() | st.text(max_size=40), max_size=4), st.dictionaries(st.text(max_size=3), nested_values))
 def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
     """Where one is no plain value, the serialiser is asked."""
@@ -106,12 +58,6 @@ def test_texts_and_a_dict_are_packed_as_the_serialiser_packs_it(texts, value):
     assert kind == "msgpack"
     assert CODEC.decode_value(item, len(texts)) == value
     assert CODEC.decode_texts(item, len(texts)) == texts
-
-
-@pytest.mark.parametrize("wrong", [3, ["x"], bytearray(b"x")], ids=str)
-def test_what_is_no_part_is_refused(wrong):
-    with pytest.raises((AttributeError, TypeError)):
-        pack_parts(["text", wrong])
 
 
 def encoded(*found, task="task", path="path"):
@@ -148,46 +94,6 @@ def test_what_is_stored_by_itself_comes_back(found, task, path):
     item = encode_alone(encoded(*found, task=task, path=path))
     assert decode(item) == expected((task, path, found))
     assert decode_bundles(read_bundle(item))[1]
-
-
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "__error__"]), nested_values), min_size=1, max_size=6))
-def test_plain_writes_are_encoded_as_the_serialiser_s_are(found):
-    made = pending(CODEC, Place("t", "", "id"), deque(found), "task", "path", None, None)
-    together = [(number, *write) for number, write in enumerate(found) if write[0] != "__error__"]
-    assert made.together == (encoded(*together) if together else None)
-    assert len(made.others) == len(found) - len(together)
-
-
-@given(nested_values)
-def test_a_plain_item_is_what_the_serialiser_s_is(value):
-    assert CODEC.plain_item(value) in (None, CODEC.encode(value, "x"))
-
-
-def test_plain_values_of_a_graph_go_past_the_serialiser(tmp_path, monkeypatch):
-    class State(TypedDict):
-        count: int
-        note: str
-        found: Annotated[list[int], operator.add]
-
-    builder = StateGraph(State)
-    builder.add_node("work", lambda state: {"count": state["count"] + 1, "note": "x", "found": [state["count"]]})
-    builder.add_edge(START, "work")
-    builder.add_conditional_edges("work", lambda state: END if state["count"] == 3 else "work")
-    seen = []
-    dumps = JsonPlusSerializer.dumps_typed
-
-    def dumps_typed(serde, value):
-        seen.append(value)
-        return dumps(serde, value)
-
-    with StatelogSaver.open(tmp_path / "x.state") as saver:
-        graph = builder.compile(checkpointer=saver)
-        monkeypatch.setattr(Codec, "is_plain", lambda _codec: True)
-        monkeypatch.setattr(JsonPlusSerializer, "dumps_typed", dumps_typed)
-        assert graph.invoke({"count": 0, "note": "", "found": [7]}, config("t")) == {
-            "count": 3, "note": "x", "found": [7, 0, 1, 2],
-        }  # fmt: skip
-        assert [value for value in seen if not (type(value) is dict and "channel_versions" in value)] == []
 
 
 @given(st.lists(writes, min_size=1, max_size=4), st.booleans())

@@ -14,12 +14,18 @@ from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver.reading import greatest_prefix, writes_state
 from statelog.adapters.langgraph.values.names import (
     Place,
+    channel_name,
     group_name,
     hidden_name,
     write_name,
     writes_prefix,
     writes_range,
 )
+
+
+class Text(str):
+    __slots__ = ()
+
 
 places = st.builds(Place, st.just("t"), st.text(max_size=3), st.text(min_size=1, max_size=5) | st.uuids().map(str))
 indexes = st.integers(-(1 << 17), (1 << 17) - 1)
@@ -85,3 +91,9 @@ def test_the_greatest_prefix_of_names_is_told(tmp_path):
         one = lineage.commit_aside("one", [items.put("x", b"\xf5")])
         assert (items.last_name(one.state), items.last_name(one.state, "x")) == ("x", "")
         assert items.last_name(lineage.commit_aside("one", [items.remove("x")]).state) == ""
+
+
+def test_a_channel_is_named_by_a_text():
+    for channel in (Text("named"), "named"):
+        assert type(channel_name(channel)) is str
+        assert channel_name(channel) == "named"
