@@ -1,10 +1,10 @@
 """A damaged file is found damaged; nothing in it is ever read as something else."""
 
 import pytest
+from corruption import PAGE_SIZE_BYTES, Damage, check_corruption, is_undecidable, make_sample
+from corruption_case import Patch, look_at
+from corruption_pages import PageMap
 
-from statelog.testing.corruption import PAGE_SIZE_BYTES, Damage, check_corruption, is_undecidable, make_sample
-from statelog.testing.corruption_case import Patch, look_at
-from statelog.testing.corruption_pages import PageMap
 from statelog.testing.powerloss.recorder import log_directory
 
 SOAK_FLIPS = 10_000
