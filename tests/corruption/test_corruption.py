@@ -56,7 +56,7 @@ def _check(report):
 
 
 def test_damage_is_found_and_never_read_as_data(check):
-    check(check_corruption(flip_count=50, larger_count=42, seed=2))
+    check(check_corruption(flip_count=20, larger_count=21, seed=2))
 
 
 @pytest.mark.soak
