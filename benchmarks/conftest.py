@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from statelog.bench import WORKLOADS
 from statelog.bench.workload import Bench
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks.compared import Compared
+from benchmarks.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,9 +55,10 @@ def operations(
 
         def prepare(name: str) -> dict[str, Operation]:
             if name not in prepared:
-                sides = WORKLOADS[name].operations
-                assert sides is not None
-                prepared[name] = stack.enter_context(sides(Bench(tmp_path_factory.mktemp(name), scale, repeats=1)))
+                workload = WORKLOADS[name]
+                assert isinstance(workload, Compared)
+                bench = Bench(tmp_path_factory.mktemp(name), scale, repeats=1)
+                prepared[name] = stack.enter_context(workload.operations(bench))
             return prepared[name]
 
         yield prepare

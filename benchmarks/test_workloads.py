@@ -1,7 +1,7 @@
-"""The workloads of `statelog bench` under pytest-benchmark: for comparing two versions of statelog.
+"""All workloads, those of `statelog bench` too, under pytest-benchmark: for comparing two versions of statelog.
 
 Compared sides run one after the other here, not in turn: for ratios between sides, and for
-the targets, use `statelog bench`.
+the targets, use `python -m benchmarks` and `statelog bench`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from statelog.bench import WORKLOADS
+from benchmarks.compared import Compared
+from benchmarks.workloads import WORKLOADS as OWN
+from statelog.bench import WORKLOADS as SHIPPED
 from statelog.bench.workload import Bench
 
 if TYPE_CHECKING:
@@ -22,8 +24,14 @@ if TYPE_CHECKING:
     from statelog.bench.measure import Operation
 
 _ROUNDS = 100
-_SIDES = [(workload.name, side) for workload in WORKLOADS.values() for side in workload.sides]
-_WHOLE = [workload.name for workload in WORKLOADS.values() if not workload.sides]
+WORKLOADS = {**SHIPPED, **OWN}
+_SIDES = [
+    (workload.name, side)
+    for workload in WORKLOADS.values()
+    if isinstance(workload, Compared)
+    for side in workload.sides
+]
+_WHOLE = [workload.name for workload in WORKLOADS.values() if not isinstance(workload, Compared)]
 
 
 @pytest.mark.parametrize(("name", "side"), _SIDES)

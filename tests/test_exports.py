@@ -100,7 +100,7 @@ def test_what_needs_hypothesis_says_what_to_install():
 def test_the_crash_harness_needs_no_hypothesis():
     done = run(
         "import sys; sys.modules['hypothesis'] = None\n"
-        "import statelog.testing, statelog.testing.powerloss, statelog.testing.crashtest, statelog.testing.soak\n"
+        "import statelog.testing, statelog.testing.powerloss, statelog.testing.crashtest, statelog.testing.killing\n"
         "from statelog.cli import main\n"
         "main(['crashtest', '--help'])"
     )

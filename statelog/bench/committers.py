@@ -1,4 +1,4 @@
-"""Durable commits beside SQLite: of one committer, and of sixteen at once."""
+"""Durable commits of sixteen threads at once, beside SQLite."""
 
 from __future__ import annotations
 
@@ -10,54 +10,19 @@ from typing import TYPE_CHECKING
 
 from statelog.bench import sqlite_peer
 from statelog.bench.corpus import Corpus
-from statelog.bench.measure import Samples, Written, interleave, median
-from statelog.bench.result import Result, Side, at_least, at_most
+from statelog.bench.measure import Samples, Written, median
+from statelog.bench.result import Result, Side, at_least
 from statelog.bench.stores import opened
-from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from statelog.bench.measure import Operation
+    from statelog.bench.workload import Bench
 
 _MESSAGE_BYTES = 300
-_COMMITS_PER_REPEAT = 100
 _THREADS = 16
 _COMMITS_PER_THREAD = 50
-_ONE_SIDES = ("statelog", sqlite_peer.NAME)
-_DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
-
-
-@contextmanager
-def one_each(bench: Bench) -> Iterator[dict[str, Operation]]:
-    """Yield the append of a message, in statelog and in SQLite."""
-    messages = Corpus().endless(_MESSAGE_BYTES, ahead=2 * bench.repeats * _COMMITS_PER_REPEAT)
-    with (
-        opened(bench.directory / "one.state") as store,
-        sqlite_peer.connected(bench.directory / "one.sqlite") as peer,
-    ):
-        thread = store.thread("agent", schema={"messages": operator.add})
-        yield {
-            "statelog": lambda: thread.commit({"messages": [next(messages)]}),
-            sqlite_peer.NAME: lambda: peer.append(next(messages)),
-        }
-
-
-def _measure_one(bench: Bench) -> Result:
-    with one_each(bench) as operations:
-        samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
-    ours, theirs = samples["statelog"], samples[sqlite_peer.NAME]
-    return Result(
-        checks=(at_most(f"median commit, of {sqlite_peer.NAME}'s", ours.p50_us / theirs.p50_us, 2.0),),
-        sides=(
-            ours.side("statelog", file_size_bytes=(bench.directory / "one.state").stat().st_size),
-            theirs.side(sqlite_peer.NAME, file_size_bytes=(bench.directory / "one.sqlite").stat().st_size),
-        ),
-        notes=(f"each commit appends a message with {_MESSAGE_BYTES} bytes of text",),
-    )
-
-
-# --- sixteen ------------------------------------------------------------------
 
 
 def _run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
@@ -144,7 +109,7 @@ def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
         }
 
 
-def measure_sixteen(bench: Bench, *, target: float = 3.0) -> Result:
+def measure_sixteen(bench: Bench, *, target: float) -> Result:
     """Measure the commits of sixteen threads; `target`: how many times SQLite's."""
     rounds: dict[str, list[Samples]] = {}
     commits = bench.size(_COMMITS_PER_THREAD, at_least=5)
@@ -173,7 +138,3 @@ def measure_sixteen(bench: Bench, *, target: float = 3.0) -> Result:
             ),
         ),
     )
-
-
-ONE = Workload("one-committer", "One durable committer, beside SQLite", _DURABILITY, _measure_one, _ONE_SIDES, one_each)
-SIXTEEN = Workload("sixteen-committers", "16 threads committing durably, beside SQLite", _DURABILITY, measure_sixteen)

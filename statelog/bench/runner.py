@@ -17,7 +17,7 @@ from statelog.bench.workloads import WORKLOADS
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -30,6 +30,7 @@ REPEATS_DEFAULT = 7
 def run(
     names: Sequence[str] | None,
     *,
+    workloads: Mapping[str, Workload] = WORKLOADS,
     directory: Path | None,
     scale: float = SCALE_DEFAULT,
     repeats: int = REPEATS_DEFAULT,
@@ -41,7 +42,8 @@ def run(
     A workload that needs packages which are not installed is skipped, and that is said.
 
     Args:
-        names: of `WORKLOADS`; None or none: all.
+        names: of the workloads; None or none: all.
+        workloads: which there are.
         directory: on the disk to measure; the system's for temporary files if left out. All
             files are removed at the end.
         scale: of the sizes; 1 are those of the targets.
@@ -56,9 +58,9 @@ def run(
         UsageError: an unknown name, or a scale or number of repeats that is not above 0.
 
     """
-    selected = _select(names)
+    selected = _select(names, workloads)
     skipped = [reason for workload in selected if (reason := workload.skip_reason())]
-    workloads = [workload for workload in selected if not workload.skip_reason()]
+    runnable = [workload for workload in selected if not workload.skip_reason()]
     if not scale > 0 or repeats < 1:
         message = f"scale and repeats are above 0, not {scale} and {repeats}"
         raise UsageError(message)
@@ -67,8 +69,8 @@ def run(
         setting = report.Setting.of(Path(folder), scale=scale, repeats=repeats)
         if not as_json:
             report.print_setting(console, setting)
-        with _progress(console, len(workloads), is_shown=not as_json) as progress:
-            for workload in workloads:
+        with _progress(console, len(runnable), is_shown=not as_json) as progress:
+            for workload in runnable:
                 progress(workload.title)
                 results[workload] = measure(workload, Path(folder), scale=scale, repeats=repeats)
                 if not as_json:
@@ -93,14 +95,14 @@ def measure(workload: Workload, parent: Path, *, scale: float, repeats: int) -> 
         shutil.rmtree(directory)
 
 
-def _select(names: Sequence[str] | None) -> list[Workload]:
+def _select(names: Sequence[str] | None, workloads: Mapping[str, Workload]) -> list[Workload]:
     for name in names or ():
-        if name not in WORKLOADS:
-            close = difflib.get_close_matches(name, WORKLOADS, n=1)
+        if name not in workloads:
+            close = difflib.get_close_matches(name, workloads, n=1)
             hint = f", did you mean {close[0]!r}?" if close else ""
-            message = f"no workload {name!r}{hint} (there are {', '.join(WORKLOADS)})"
+            message = f"no workload {name!r}{hint} (there are {', '.join(workloads)})"
             raise UsageError(message, name=name)
-    return [workload for workload in WORKLOADS.values() if not names or workload.name in names]
+    return [workload for workload in workloads.values() if not names or workload.name in names]
 
 
 class _Advance:

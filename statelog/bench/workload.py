@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from statelog.bench.measure import Operation
     from statelog.bench.result import Result
 
 
@@ -39,10 +37,6 @@ class Workload:
     title: str
     durability: str
     measure: Callable[[Bench], Result]
-    sides: tuple[str, ...] = ()
-    """What is compared, where it can be run one operation at a time."""
-    operations: Callable[[Bench], AbstractContextManager[dict[str, Operation]]] | None = None
-    """The sides, ready to run."""
     needs: tuple[str, ...] = ()
     """Modules of others without which it is skipped."""
     extra: str = ""

@@ -1,4 +1,4 @@
-"""`statelog bench`: the benchmarks, as `pytest benchmarks` runs them."""
+"""`statelog bench`: the benchmarks."""
 
 from __future__ import annotations
 

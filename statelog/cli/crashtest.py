@@ -1,4 +1,4 @@
-"""`statelog crashtest`: power cuts, failing disks, flipped bits and killed processes, on the user's own disk."""
+"""`statelog crashtest`: power cuts and killed processes, on the user's own disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.testing.crashtest import CrashTestReport
 
 
-@click.command(short_help="Try to lose a commit: power cuts, faults, kills.")
+@click.command(short_help="Try to lose a commit: power cuts and kills.")
 @click.option(
     "--seconds", type=click.FloatRange(min=1), metavar="N", help="How long processes are killed.  [default: 20]"
 )
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "--images",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Of power cuts, distinct; fewer shorten all but the kills.  [default: 20000]",
+    help="Of power cuts, distinct.  [default: 20000]",
 )
 @click.option(
     "--directory",
@@ -39,12 +39,12 @@ def crashtest(
     """Try to lose a commit on this machine; exit with 1 if one was, or anything else was wrong.
 
     Stores of its own are written, with every write recorded, and what the disk may hold when the
-    power fails is rebuilt and opened, at each point; every call is made to fail; files are damaged;
-    eight processes on one file are killed at random. Stores that break their promise on
-    purpose are tried first: a test that does not notice finds nothing.
+    power fails is rebuilt and opened, at each point; eight processes on one file are killed at
+    random. Stores that break their promise on purpose are tried first: a test that does not
+    notice finds nothing.
 
-    That takes half an hour or more. With fewer --images a sample of it is tried, as much smaller, and
-    the table tells how many of how many.
+    That takes many minutes. With fewer --images the power is cut at a sample of
+    the points, and the table tells how many of how many.
     """
     from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
 

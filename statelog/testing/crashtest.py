@@ -1,31 +1,26 @@
-"""All harnesses together, on a disk of the user's: what `statelog crashtest` runs.
+"""What depends on a disk of the user's, power cuts and kills: what `statelog crashtest` runs.
 
-Power cuts and failing calls need a 64-bit Linux and a C compiler; elsewhere they are left out, and the report says so.
+Power cuts need a 64-bit Linux and a C compiler; elsewhere they are left out, and the report says so.
 """
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.testing.corruption import CorruptionReport, check_corruption
-from statelog.testing.faultinjection import FaultReport, check_faults
+from statelog.testing.killing import KillReport, check_kills
 from statelog.testing.powerloss.campaign import PowerLossReport, check_power_loss
 from statelog.testing.powerloss.controls import run_controls
 from statelog.testing.powerloss.shim import is_supported
-from statelog.testing.soak import SoakReport, check_soak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGES_DEFAULT = 20_000
 SECONDS_DEFAULT = 20.0
-_FLIPS = 2000
-_LARGER_DAMAGES = 350
 _BAD_SHOWN = 6
 _LINE_LENGTH_MAX = 400
 
@@ -39,34 +34,25 @@ class CrashTestReport:
     Attributes:
         controls: for each store that breaks its promise on purpose, whether that was noticed.
         power_loss: images of power cuts.
-        faults: failing calls.
-        corruption: damaged files.
-        soak: killed processes.
+        killed: processes.
         left_out: what this machine cannot do.
 
     """
 
     controls: dict[str, bool] = field(default_factory=dict)
     power_loss: PowerLossReport | None = None
-    faults: FaultReport | None = None
-    corruption: CorruptionReport | None = None
-    soak: SoakReport | None = None
+    killed: KillReport | None = None
     left_out: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
         """Cases in which something acknowledged was not there."""
-        return sum(part.lost for part in (self.power_loss, self.faults, self.soak) if part is not None)
+        return sum(part.lost for part in (self.power_loss, self.killed) if part is not None)
 
     @property
     def wrong(self) -> int:
         """Cases in which something else was wrong; a control not caught is one."""
-        parts = sum(part.wrong for part in (self.power_loss, self.faults, self.soak) if part is not None)
-        damaged = self.corruption
-        if damaged is not None:
-            parts += damaged.wrong + damaged.misnamed + damaged.leaked + damaged.hung + damaged.spread
-            parts += damaged.missed - damaged.undecidable
-            parts += sum(damaged.unexplained.values())
+        parts = sum(part.wrong for part in (self.power_loss, self.killed) if part is not None)
         return parts + sum(not caught for caught in self.controls.values())
 
     @property
@@ -81,12 +67,8 @@ class CrashTestReport:
             parts.append(
                 [f"power cut, {each.workload}, cut {each.cut}: {each.message}" for each in self.power_loss.bad]
             )
-        if self.faults is not None:
-            parts.append([f"fault, {each.workload}, {each.fault}: {each.message}" for each in self.faults.bad])
-        if self.corruption is not None:
-            parts.append([f"damage, {each}" for each in self.corruption.bad])
-        if self.soak is not None:
-            parts.append([f"kill, {each}" for each in self.soak.bad])
+        if self.killed is not None:
+            parts.append([f"kill, {each}" for each in self.killed.bad])
         return [line[:_LINE_LENGTH_MAX] for part in parts for line in part[:_BAD_SHOWN]]
 
     def rows(self) -> list[tuple[str, int, str]]:
@@ -101,17 +83,9 @@ class CrashTestReport:
             rows.append(("cuts", power.cuts, of))
             rows.append(("images", power.images, "distinct, of what the disk may hold then"))
             rows.append(("second cuts", power.second_cuts, f"during recovery: {power.second_images:,} images"))
-        if self.faults is not None:
-            fault = self.faults
-            of = f"of {fault.cases_all:,} ways in which a call can fail {fault.cases:,} were tried"
-            rows.append(("faults", fault.faults, f"{of}; then cut again: {fault.images:,} images"))
-        if self.corruption is not None:
-            damage = self.corruption
-            of = f"of {_FLIPS + _LARGER_DAMAGES:,}; of what a reader can see, {damage.rate:.2%} was found"
-            rows.append(("damaged files", damage.done, of))
-        if self.soak is not None:
-            soak = self.soak
-            rows.append(("kills", soak.kills, f"of 8 processes on one file; {soak.commits:,} commits acknowledged"))
+        if self.killed is not None:
+            killed = self.killed
+            rows.append(("kills", killed.kills, f"of 8 processes on one file; {killed.commits:,} commits acknowledged"))
         return [*rows, ("lost", self.lost, ""), ("wrong", self.wrong, "")]
 
 
@@ -127,9 +101,8 @@ def crashtest_steps(
 
     Args:
         report: filled part by part.
-        images: of power cuts, distinct ones. With fewer than IMAGES_DEFAULT all parts do as much less, but for the
-            controls: of the points at which the power is cut and the ways in which a call fails some are tried,
-            evenly spread, and fewer files are damaged. The report tells how many of how many.
+        images: of power cuts, distinct ones. With fewer than IMAGES_DEFAULT the power is cut at as many fewer
+            points, evenly spread. The report tells how many of how many.
         seconds: how long processes are killed.
         directory: on the disk to be tried; that of temporary files if left out.
         evidence: where bad images are kept.
@@ -147,21 +120,12 @@ def crashtest_steps(
             images=images, share=share, directory=where, evidence=evidence, progress=progress
         )
 
-    def faults(progress: Progress) -> None:
-        report.faults = check_faults(directory=where, every=round(1 / share), progress=progress)
-
-    def corruption(progress: Progress) -> None:
-        flips, larger = math.ceil(share * _FLIPS), math.ceil(share * _LARGER_DAMAGES)
-        report.corruption = check_corruption(flip_count=flips, larger_count=larger, directory=where, progress=progress)
-
-    def soak(progress: Progress) -> None:
-        report.soak = check_soak(seconds=seconds, directory=where, progress=progress)
+    def kills(progress: Progress) -> None:
+        report.killed = check_kills(seconds=seconds, directory=where, progress=progress)
 
     if is_supported():
         yield "negative controls", controls
         yield "power cuts", power_loss
-        yield "failing calls", faults
-        yield "damaged files", corruption
     else:
-        report.left_out.append("power cuts, failing calls, damaged files: they need a 64-bit Linux and a C compiler")
-    yield "killed processes", soak
+        report.left_out.append("power cuts: they need a 64-bit Linux and a C compiler")
+    yield "killed processes", kills

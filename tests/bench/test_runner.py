@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from statelog.bench import WORKLOADS, run
-from statelog.bench.workload import Bench
 from statelog.errors import UsageError
 
 SCALE = 0.001
@@ -39,20 +38,11 @@ def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     assert all(side["p50_us"] <= side["p99_us"] for side in result["sides"])
 
 
-@pytest.mark.parametrize("name", [name for name, workload in WORKLOADS.items() if workload.sides])
-def test_a_workload_offers_the_sides_it_names(name, tmp_path):
-    workload = WORKLOADS[name]
-    with workload.operations(Bench(tmp_path, SCALE, 1)) as operations:
-        assert tuple(operations) == workload.sides
-        for operation in operations.values():
-            operation()
-
-
 def test_tables_tell_durability_and_what_was_missed(tmp_path):
-    _code, text = run_to_text(["one-committer", "last-items"], tmp_path)
+    _code, text = run_to_text(["file-of-small-messages", "open-after-kill"], tmp_path)
     assert "durability: commit; SQLite: WAL, synchronous=FULL" in text
-    assert "last-items" in text.split("Targets")[1]
-    assert "of 4 targets met" in text
+    assert "open-after-kill" in text.split("Targets")[1]
+    assert "of 3 targets met" in text
     assert "Sizes were shrunk by 0.001" in text
 
 
@@ -62,19 +52,19 @@ def test_nothing_is_left_behind(tmp_path):
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_listed(tmp_path):
-    with pytest.raises(UsageError, match=r"no workload 'rolback', did you mean 'rollback'\? .*fork"):
-        run_to_text(["rolback"], tmp_path)
+    with pytest.raises(UsageError, match=r"no workload 'proceses', did you mean 'processes'\? .*durability"):
+        run_to_text(["proceses"], tmp_path)
 
 
 def test_what_cannot_be_measured_here_is_skipped_and_said(tmp_path, monkeypatch):
-    needy = dataclasses.replace(WORKLOADS["fork"], needs=("json", "no_such_package.inside"), extra="gone")
-    monkeypatch.setitem(WORKLOADS, "fork", needy)
-    reason = "fork skipped: no_such_package.inside not installed (pip install 'statelog[gone]')"
-    code, text = run_to_text(["fork"], tmp_path)
+    needy = dataclasses.replace(WORKLOADS["open-after-kill"], needs=("json", "no_such_package.inside"), extra="gone")
+    monkeypatch.setitem(WORKLOADS, "open-after-kill", needy)
+    reason = "open-after-kill skipped: no_such_package.inside not installed (pip install 'statelog[gone]')"
+    code, text = run_to_text(["open-after-kill"], tmp_path)
     assert (code, "Targets" in text, text.splitlines()[-1]) == (0, False, reason)
-    code, text = run_to_text(["fork", "one-committer"], tmp_path, as_json=True)
+    code, text = run_to_text(["open-after-kill", "file-of-large-messages"], tmp_path, as_json=True)
     assert json.loads(text)["skipped"] == [reason]
-    assert [result["name"] for result in json.loads(text)["results"]] == ["one-committer"]
+    assert [result["name"] for result in json.loads(text)["results"]] == ["file-of-large-messages"]
 
 
 def test_a_scale_of_zero_is_refused(tmp_path):

@@ -1,10 +1,10 @@
 """A damaged file is found damaged; nothing in it is ever read as something else."""
 
 import pytest
+from corruption import PAGE_SIZE_BYTES, Damage, check_corruption, is_undecidable, make_sample
+from corruption_case import Patch, look_at
+from corruption_pages import PageMap
 
-from statelog.testing.corruption import PAGE_SIZE_BYTES, Damage, check_corruption, is_undecidable, make_sample
-from statelog.testing.corruption_case import Patch, look_at
-from statelog.testing.corruption_pages import PageMap
 from statelog.testing.powerloss.recorder import log_directory
 
 SOAK_FLIPS = 10_000
@@ -56,7 +56,7 @@ def _check(report):
 
 
 def test_damage_is_found_and_never_read_as_data(check):
-    check(check_corruption(flip_count=50, larger_count=42, seed=2))
+    check(check_corruption(flip_count=20, larger_count=21, seed=2))
 
 
 @pytest.mark.soak

@@ -1,10 +1,10 @@
 """Every byte of a store file is known for what it is."""
 
 import pytest
+from corruption import PAGE_SIZE_BYTES, is_explained, make_sample
+from corruption_pages import PageMap
 
 import statelog
-from statelog.testing.corruption import PAGE_SIZE_BYTES, is_explained, make_sample
-from statelog.testing.corruption_pages import PageMap
 
 
 @pytest.fixture(scope="module")

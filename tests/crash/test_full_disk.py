@@ -44,7 +44,7 @@ def fill(store, thread, size_bytes, generator):
     raise AssertionError
 
 
-@pytest.mark.parametrize("size_bytes", [1500, 8_000, 60_000, 300_000])
+@pytest.mark.parametrize("size_bytes", [pytest.param(1500, marks=pytest.mark.soak), 8_000, 60_000, 300_000])
 def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, size_bytes):
     generator = random.Random(size_bytes)  # text that does not compress
     with statelog.open(small_disk / "agent.state") as store:
@@ -87,7 +87,7 @@ def test_a_disk_that_has_room_again_takes_commits_again_whatever_was_left(small_
             thread.commit({"log": [made]})
             made += 1
             _fill_all_but(ballast, turn * 3)
-            for _ in range(300):
+            for _ in range(100):
                 with contextlib.suppress(StoreFullError):
                     thread.commit({"log": [made]})
                     made += 1

@@ -11,6 +11,7 @@ from functools import partial
 
 import lmdb
 import pytest
+from corruption_pages import PageMap
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +30,6 @@ from statelog.kernels import (
     page_in_use,
 )
 from statelog.storage.file.checks import read_live_meta
-from statelog.testing.corruption_pages import PageMap
 
 PAGE = 4096
 

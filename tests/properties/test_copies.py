@@ -155,4 +155,4 @@ class CopiesMachine(RuleBasedStateMachine):
 
 
 TestCopiesMachine = CopiesMachine.TestCase
-TestCopiesMachine.settings = settings(stateful_step_count=40)
+TestCopiesMachine.settings = settings(stateful_step_count=25)

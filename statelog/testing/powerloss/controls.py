@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from statelog.testing.powerloss.trace import (
 from statelog.testing.powerloss.workloads import STORE_NAME, Workload, standard_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from statelog.testing.powerloss.campaign import PowerLossReport
     from statelog.testing.powerloss.trace import Event
@@ -228,9 +229,10 @@ def _is_directory_flush(event: Event) -> bool:
     return isinstance(event, DirectoryFlushEnd)
 
 
-def control_recordings(directory: Path) -> dict[str, Recording]:
-    """Record every control; each must be found out."""
+def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str, Recording]:
+    """Record the controls of these names, all if none is given; each must be found out."""
 
+    @cache
     def recorded(name: str, opener: str = "statelog:open", times: int = 1) -> Recording:
         workload = _named(name)
         workload = replace(workload, lanes=tuple(lane * times for lane in workload.lanes))
@@ -241,30 +243,28 @@ def control_recordings(directory: Path) -> dict[str, Recording]:
         recording = recorded(name)
         return replace(recording, workload=replace(recording.workload, setup=f"{__name__}:{setup.__name__}"))
 
-    commit, creation, compaction = recorded("commit"), recorded("creation"), recorded("compaction")
-    epochs, salvage, upgrade = recorded("epochs"), recorded("salvage"), recorded("upgrade")
-    made = {
-        "journal never flushed": forget_flushes(commit, of_journal=True),
-        "one flush of the journal dropped": forget_one_flush(commit, 6),
-        "interval without its flushes": forget_flushes(recorded("interval"), of_journal=True),
-        "data never flushed": forget_flushes(epochs, of_journal=False),
-        "slot written before the flush": recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
-        "reach written before the slot": recorded("epochs", f"{__name__}:{open_reach_first.__name__}"),
-        "no pin": recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=3),
-        "slot of a killed process not flushed": recorded(
+    makers: dict[str, Callable[[], Recording]] = {
+        "journal never flushed": lambda: forget_flushes(recorded("commit"), of_journal=True),
+        "one flush of the journal dropped": lambda: forget_one_flush(recorded("commit"), 6),
+        "interval without its flushes": lambda: forget_flushes(recorded("interval"), of_journal=True),
+        "data never flushed": lambda: forget_flushes(recorded("epochs"), of_journal=False),
+        "slot written before the flush": lambda: recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
+        "reach written before the slot": lambda: recorded("epochs", f"{__name__}:{open_reach_first.__name__}"),
+        "no pin": lambda: recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=3),
+        "slot of a killed process not flushed": lambda: recorded(
             "killed processes", f"{__name__}:{open_without_following.__name__}"
         ),
-        "meta pages not restored": recovering("epochs", restore_nothing),
-        "epoch not asked for": recovering("refused commits", ask_no_epoch),
-        "nothing ever flushed": recorded("commit", f"{__name__}:{open_without_flush.__name__}"),
-        "creation without directory sync": forget(creation, _is_directory_flush),
-        "creation without data flush": forget(creation, _is_data_flush),
-        "compaction without fsync": forget_compaction_flush(compaction),
-        "compaction without directory sync": forget(compaction, _is_directory_flush),
-        "salvage without directory sync": forget(salvage, _is_directory_flush),
-        "upgrade without data flush": forget(upgrade, _is_data_flush),
+        "meta pages not restored": lambda: recovering("epochs", restore_nothing),
+        "epoch not asked for": lambda: recovering("refused commits", ask_no_epoch),
+        "nothing ever flushed": lambda: recorded("commit", f"{__name__}:{open_without_flush.__name__}"),
+        "creation without directory sync": lambda: forget(recorded("creation"), _is_directory_flush),
+        "creation without data flush": lambda: forget(recorded("creation"), _is_data_flush),
+        "compaction without fsync": lambda: forget_compaction_flush(recorded("compaction")),
+        "compaction without directory sync": lambda: forget(recorded("compaction"), _is_directory_flush),
+        "salvage without directory sync": lambda: forget(recorded("salvage"), _is_directory_flush),
+        "upgrade without data flush": lambda: forget(recorded("upgrade"), _is_data_flush),
     }
-    return {name: renamed(recording, name) for name, recording in made.items()}
+    return {name: renamed(make(), name) for name, make in makers.items() if not names or name in names}
 
 
 def examine_controls(recordings: dict[str, Recording], **options: Any) -> list[PowerLossReport]:

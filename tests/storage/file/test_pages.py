@@ -3,11 +3,11 @@
 import struct
 
 import pytest
+from corruption import make_sample
+from corruption_pages import PAGE_SIZE_BYTES, PageMap
 
 import statelog
 from statelog.storage.file.pages import check_pages
-from statelog.testing.corruption import make_sample
-from statelog.testing.corruption_pages import PAGE_SIZE_BYTES, PageMap
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import cbor2
 
+from benchmarks.compared import Compared
 from statelog.bench.corpus import Corpus
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_least
 from statelog.bench.stores import opened
-from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.bench.measure import Operation
     from statelog.bench.stores import Opened
+    from statelog.bench.workload import Bench
     from statelog.store.thread import Thread
 
 _LIST_BYTES = 5_000_000
@@ -95,11 +96,11 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-LAST_ITEMS = Workload(
+LAST_ITEMS = Compared(
     "last-items",
     "Last 20 items of a 5 MB list, beside decoding it all",
     "reads only",
     _measure,
-    (GROWN, WRITTEN_AT_ONCE, WARM, SNAPSHOT, ALL),
-    _sides,
+    sides=(GROWN, WRITTEN_AT_ONCE, WARM, SNAPSHOT, ALL),
+    operations=_sides,
 )

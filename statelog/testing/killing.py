@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import statelog
 from statelog.errors import StoreNotFoundError
 from statelog.log.engine import Engine
-from statelog.testing.soak_roles import SCHEMA, pair_of, thread_of, write_of
+from statelog.testing.killing_roles import SCHEMA, pair_of, thread_of, write_of
 
 if TYPE_CHECKING:
     import os
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _BOOT = """
 import sys
 sys.path.append(sys.argv.pop(1))
-from statelog.testing import soak_roles
-soak_roles.run(sys.argv[1:])
+from statelog.testing import killing_roles
+killing_roles.run(sys.argv[1:])
 """
 
 _ROLES = ("writer", "writer", "writer", "writer", "reader", "reader", "reader", "keeper")
@@ -49,8 +49,8 @@ _BAD_MAX = 50
 
 
 @dataclass(slots=True)
-class SoakReport:
-    """What a soak came to.
+class KillReport:
+    """What the kills came to.
 
     Attributes:
         kills: processes killed, those at the end not counted.
@@ -97,27 +97,27 @@ class SoakReport:
 class _Process:
     """One of the processes, in one of its lives."""
 
-    def __init__(self, soak: _Soak, role: str, number: int) -> None:
+    def __init__(self, killing: _Killing, role: str, number: int) -> None:
         self.role = role
         self.number = number
         root = str(Path(statelog.__file__).resolve().parents[1])
         argument = str(number if role.endswith("writer") else _WRITERS)
         self.process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-P", "-c", _BOOT, root, role, str(soak.path), argument],
+            [sys.executable, "-P", "-c", _BOOT, root, role, str(killing.path), argument],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        self._listener = threading.Thread(target=self._listen, args=(soak,))
+        self._listener = threading.Thread(target=self._listen, args=(killing,))
         self._listener.start()
 
-    def _listen(self, soak: _Soak) -> None:
+    def _listen(self, killing: _Killing) -> None:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
                 if line.endswith(b"\n"):
-                    soak.hear(self, line.decode(errors="replace").strip())
+                    killing.hear(self, line.decode(errors="replace").strip())
 
     def kill(self) -> None:
         """Kill it, and hear its last words."""
@@ -126,8 +126,8 @@ class _Process:
         self._listener.join()
 
 
-class _Soak:
-    def __init__(self, path: Path, report: SoakReport) -> None:
+class _Killing:
+    def __init__(self, path: Path, report: KillReport) -> None:
         self.path = path
         self.report = report
         self.acknowledged = [-1] * _WRITERS
@@ -157,7 +157,7 @@ class _Soak:
         self.acknowledged[writer] = n
 
 
-def check_soak(
+def check_kills(
     *,
     seconds: float = 120.0,
     directory: str | os.PathLike[str] | None = None,
@@ -165,7 +165,7 @@ def check_soak(
     seed: int | None = None,
     acknowledges_early: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> SoakReport:
+) -> KillReport:
     """Let eight processes work on one store, kill one of them now and then, and look at the end.
 
     Args:
@@ -173,40 +173,40 @@ def check_soak(
         directory: on the disk to be tried; a temporary one if left out.
         kill_interval_s: between two kills.
         seed: of which is killed.
-        acknowledges_early: writers say that a commit is done before doing it. Wrong, and meant to be: a soak that
+        acknowledges_early: writers say that a commit is done before doing it. Wrong, and meant to be: a harness that
             does not notice finds nothing.
         progress: called with tenths of seconds done and in all.
 
     """
     started = time.monotonic()
-    report = SoakReport()
+    report = KillReport()
     generator = random.Random(seed)  # noqa: S311 - which process is killed
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
-        soak = _Soak(Path(temporary) / "soak.state", report)
+        killing = _Killing(Path(temporary) / "killed.state", report)
         roles = ["early writer" if acknowledges_early and role == "writer" else role for role in _ROLES]
-        processes = [_Process(soak, role, number) for number, role in enumerate(roles)]
+        processes = [_Process(killing, role, number) for number, role in enumerate(roles)]
         try:
-            _kill_now_and_then(soak, processes, generator, seconds, kill_interval_s, progress)
+            _kill_now_and_then(killing, processes, generator, seconds, kill_interval_s, progress)
         finally:
             for process in processes:
                 process.process.kill()
             for process in processes:
                 process.kill()
-        _look_at_end(soak)
+        _look_at_end(killing)
     report.duration_s = time.monotonic() - started
     return report
 
 
 def _kill_now_and_then(
-    soak: _Soak,
+    killing: _Killing,
     processes: list[_Process],
     generator: random.Random,
     seconds: float,
     kill_interval_s: float,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    report = soak.report
-    if not _await_writers(soak):
+    report = killing.report
+    if not _await_writers(killing):
         report.blame(f"not every writer had committed after {_START_S:g} s")
         return
     begun = time.monotonic()
@@ -214,36 +214,36 @@ def _kill_now_and_then(
     while (now := time.monotonic()) < begun + seconds:
         if progress is not None:
             progress(int(10 * (now - begun)), int(10 * seconds))
-        if now - soak.heard_at_s > _STUCK_S:
+        if now - killing.heard_at_s > _STUCK_S:
             report.blame(f"no commit for {_STUCK_S:g} s: a lock that nobody gave back")
             return
         if now >= next_kill:
             next_kill += kill_interval_s
             place = generator.randrange(len(processes))
-            _replace(soak, processes, place)
+            _replace(killing, processes, place)
             report.kills += 1
         for place, process in enumerate(processes):
             if process.process.poll() is not None:  # it said why
                 report.blame(f"{process.role} {process.number} ended with {process.process.returncode}")
-                _replace(soak, processes, place)
+                _replace(killing, processes, place)
         time.sleep(min(0.05, kill_interval_s / 4))
 
 
-def _await_writers(soak: _Soak) -> bool:
+def _await_writers(killing: _Killing) -> bool:
     """Wait until every writer has committed: to start takes longer than to commit."""
     deadline = time.monotonic() + _START_S
-    while min(soak.acknowledged) < 0 and not soak.report.wrong:
+    while min(killing.acknowledged) < 0 and not killing.report.wrong:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
 
 
-def _replace(soak: _Soak, processes: list[_Process], place: int) -> None:
+def _replace(killing: _Killing, processes: list[_Process], place: int) -> None:
     killed = processes[place]
     killed.kill()
-    soak.report.readers_max = max(soak.report.readers_max, _count_readers(soak.path)[1])
-    processes[place] = _Process(soak, killed.role, killed.number)
+    killing.report.readers_max = max(killing.report.readers_max, _count_readers(killing.path)[1])
+    processes[place] = _Process(killing, killed.role, killed.number)
 
 
 def _count_readers(path: Path) -> tuple[int, int]:
@@ -258,11 +258,11 @@ def _count_readers(path: Path) -> tuple[int, int]:
         environment.close()
 
 
-def _look_at_end(soak: _Soak) -> None:
-    report = soak.report
+def _look_at_end(killing: _Killing) -> None:
+    report = killing.report
     begun = time.monotonic()
-    report.readers_left = _count_readers(soak.path)[0]
-    with statelog.open(soak.path) as store:
+    report.readers_left = _count_readers(killing.path)[0]
+    with statelog.open(killing.path) as store:
         store.thread("after the kills").commit({"works": True})
         if time.monotonic() - begun > _OPEN_S_MAX:
             report.blame("a lock of the dead was waited for")
@@ -276,11 +276,11 @@ def _look_at_end(soak: _Soak) -> None:
         report.records = len(lsns)
         if lsns != list(range(1, len(lsns) + 1)):
             report.blame("LSNs are not dense")
-        for number, acknowledged in enumerate(soak.acknowledged):
+        for number, acknowledged in enumerate(killing.acknowledged):
             _look_at_writer(store, number, acknowledged, report)
 
 
-def _look_at_writer(store: Store, number: int, acknowledged: int, report: SoakReport) -> None:
+def _look_at_writer(store: Store, number: int, acknowledged: int, report: KillReport) -> None:
     """Check that versions 0 to the last acknowledged one are there, each once, and at most one more."""
     thread = store.thread(thread_of(number), schema=SCHEMA)
     found = [(each.version, each.id, each.metadata["n"]) for each in thread.history()]

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.live import KEPT, LIVE, measure_live
 from statelog import reducers
 from statelog.bench.corpus import Corpus
-from statelog.bench.live import KEPT, LIVE, measure_live
 from statelog.bench.measure import Samples, interleave, percentile
 from statelog.bench.result import Check, Result, Side, at_most
 from statelog.bench.stores import opened
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from statelog.bench.live import Live
+    from benchmarks.live import Live
     from statelog.bench.measure import Operation
     from statelog.bench.stores import Opened
     from statelog.storage.options import Durability

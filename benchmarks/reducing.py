@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import cbor2
 
+from benchmarks.compared import Compared
 from statelog import reducers
 from statelog.bench.corpus import Corpus
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_least
 from statelog.bench.stores import opened
-from statelog.bench.workload import Bench, Workload
 from statelog.log.names import channel_key
 from statelog.tree.node import ROOT
 from statelog.tree.tree import Tree
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from statelog.bench.measure import Operation
     from statelog.bench.stores import Opened
+    from statelog.bench.workload import Bench
     from statelog.reducers import Reducer
     from statelog.tree.node import Slot
 
@@ -139,11 +140,11 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-REDUCERS = Workload(
+REDUCERS = Compared(
     "reducers",
     "Built-in reducers on 10,000 items, beside Python",
     "none: merged in memory, not committed",
     _measure,
-    tuple(side for case in _cases(1) for side in (case.name, case.name + IN_PYTHON)),
-    _sides,
+    sides=tuple(side for case in _cases(1) for side in (case.name, case.name + IN_PYTHON)),
+    operations=_sides,
 )

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.testing.faultinjection_case import Case, CaseResult, Ending
+from faultinjection_case import Case, CaseResult, Ending
+
 from statelog.testing.history import Commit, Fork, Rollback, Together
 from statelog.testing.powerloss.recorder import log_directory, read_files
 from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-_RUN = "statelog.testing.faultinjection_case:run_case"
+_RUN = "faultinjection_case:run_case"
 _TIMEOUT_S = 60.0
 _LOG_BYTES = 1 << 26
 _BAD_MAX = 500

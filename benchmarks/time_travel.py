@@ -7,17 +7,18 @@ import operator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from benchmarks.compared import Compared
 from statelog.bench.corpus import Corpus
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_most
 from statelog.bench.stores import opened
-from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from statelog.bench.measure import Operation
+    from statelog.bench.workload import Bench
     from statelog.store.thread import Thread
 
 _DOCUMENT_BYTES = 10_000
@@ -128,14 +129,19 @@ def _measure_fork(bench: Bench) -> Result:
     )
 
 
-ROLLBACK = Workload(
+ROLLBACK = Compared(
     "rollback",
     "Roll back: 100,000 versions and 100 MB, beside 100 and 10 KB",
     "commit",
     _measure_rollback,
-    _ROLLBACK_SIDES,
-    _rollbacks,
+    sides=_ROLLBACK_SIDES,
+    operations=_rollbacks,
 )
-FORK = Workload(
-    "fork", "Fork: 100,000 versions and 100 MB, beside 100 and 10 KB", "commit", _measure_fork, _FORK_SIDES, _forks
+FORK = Compared(
+    "fork",
+    "Fork: 100,000 versions and 100 MB, beside 100 and 10 KB",
+    "commit",
+    _measure_fork,
+    sides=_FORK_SIDES,
+    operations=_forks,
 )

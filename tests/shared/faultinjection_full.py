@@ -88,7 +88,7 @@ class _Scenario:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.problems: list[str] = []
-        self._random = random.Random(0)  # noqa: S311 - text that does not compress
+        self._random = random.Random(0)
 
     def run(self) -> None:
         """Fill the store, and do what should still work."""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from statelog.testing.soak import check_soak
+from statelog.testing.killing import check_kills
 
-SOAK_S = 20.0
+LONG_S = 20.0
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def show(capsys):
 
 
 def test_killed_processes_lose_nothing_acknowledged(tmp_path, show):
-    report = check_soak(seconds=2, kill_interval_s=0.5, directory=tmp_path)
+    report = check_kills(seconds=2, kill_interval_s=0.5, directory=tmp_path)
     show(report)
     assert report.bad == []
     assert report.kills >= 2
@@ -31,14 +31,14 @@ def test_killed_processes_lose_nothing_acknowledged(tmp_path, show):
 
 def test_writers_that_acknowledge_too_early_are_caught(tmp_path):
     """Negative control."""
-    report = check_soak(seconds=3, kill_interval_s=0.5, directory=tmp_path, acknowledges_early=True)
+    report = check_kills(seconds=3, kill_interval_s=0.5, directory=tmp_path, acknowledges_early=True)
     assert not report.ok
 
 
 @pytest.mark.soak
 def test_killed_processes_lose_nothing_acknowledged_for_long(tmp_path, show, soak_scale):
-    seconds = max(SOAK_S * soak_scale, 2)
-    report = check_soak(seconds=seconds, directory=tmp_path)
+    seconds = max(LONG_S * soak_scale, 2)
+    report = check_kills(seconds=seconds, directory=tmp_path)
     show(report)
     assert report.bad == []
     assert report.lost == 0

@@ -250,7 +250,7 @@ def _contained(functions: tuple[_Function, ...], path: Path, truth: Truth) -> li
     looks: list[Look] = []
     with suppress(EOFError, pickle.UnpicklingError), os.fdopen(readable, "rb") as pipe:
         while True:
-            looks.append(pickle.load(pipe))  # noqa: S301 - from our own child
+            looks.append(pickle.load(pipe))
     _child, status = os.waitpid(child, 0)
     if status:
         code = os.waitstatus_to_exitcode(status)

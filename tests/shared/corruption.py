@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.testing.corruption_case import MAX_SIZE_BYTES, DamageResult, Patch, look_at
-from statelog.testing.corruption_pages import PAGE_SIZE_BYTES, PageMap
+from corruption_case import MAX_SIZE_BYTES, DamageResult, Patch, look_at
+from corruption_pages import PAGE_SIZE_BYTES, PageMap
+
 from statelog.testing.history import Commit, Fork, Rollback, Tag
 from statelog.testing.powerloss.recorder import log_directory
 from statelog.testing.powerloss.workers import Died, WorkerPool, worker_count
@@ -27,7 +28,7 @@ from statelog.testing.powerloss.workloads import SCHEMA, Retain, Session, Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_RUN = "statelog.testing.corruption:run_batch"
+_RUN = "corruption:run_batch"
 _BATCH = 25
 _TIMEOUT_S = 300.0
 _BAD_MAX = 100
@@ -339,7 +340,7 @@ def run_batch(batch: Batch) -> list[DamageResult]:
     """Do every damage of a batch in this process, each to a new copy."""
     data = batch.sample.read_bytes()
     path = batch.directory / f"damaged-{os.getpid()}.state"
-    generator = random.Random(batch.seed)  # noqa: S311 - the same every time
+    generator = random.Random(batch.seed)
     return [look_at(data, path, each.patches, use=generator.randrange(_USED_OF) == 0) for each in batch.damages]
 
 
@@ -365,7 +366,7 @@ def check_corruption(
     """
     started = time.monotonic()
     report = CorruptionReport()
-    generator = random.Random(seed)  # noqa: S311 - the same every time
+    generator = random.Random(seed)
     data = make_sample()
     damages = [
         *flips(data, flip_count // 2, generator, even=False),

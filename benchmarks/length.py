@@ -8,17 +8,18 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from benchmarks.compared import Compared
 from statelog import reducers
 from statelog.bench.corpus import Corpus
 from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_most
 from statelog.bench.stores import opened
-from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.bench.measure import Operation
+    from statelog.bench.workload import Bench
     from statelog.store.thread import Thread
 
 _SHORT = 100
@@ -65,8 +66,8 @@ def _measure(bench: Bench, reducer: object) -> Result:
     )
 
 
-def _workload(name: str, title: str, reducer: object) -> Workload:
-    return Workload(
+def _workload(name: str, title: str, reducer: object) -> Compared:
+    return Compared(
         name,
         title,
         "commit",

@@ -1,4 +1,4 @@
-"""What the processes of a soak do, until they are killed. Each says on stdout what it did, a line at a time.
+"""What the processes of `killing` do, until they are killed. Each says on stdout what it did, a line at a time.
 
 w K LSN     the writer committed its version K
 r N         the reader has looked N times

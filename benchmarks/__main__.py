@@ -1,0 +1,36 @@
+"""`python -m benchmarks [NAME]...`: run the workloads here and show them as `statelog bench` does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.workloads import WORKLOADS
+from statelog.bench import REPEATS_DEFAULT, SCALE_DEFAULT, run
+
+
+def main() -> int:
+    """Run what the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
+    parser.add_argument("--scale", type=float, default=SCALE_DEFAULT, help="of the sizes; 1 are those of the targets")
+    parser.add_argument("--repeats", type=int, default=REPEATS_DEFAULT, help="how often compared sides take turns")
+    parser.add_argument("--directory", type=Path, help="where files go; a temporary one")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    given = parser.parse_args()
+    return run(
+        given.names,
+        workloads=WORKLOADS,
+        directory=given.directory,
+        scale=given.scale,
+        repeats=given.repeats,
+        as_json=given.json,
+        console=Console(),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

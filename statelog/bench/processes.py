@@ -1,0 +1,212 @@
+"""Several processes that commit to one file, beside SQLite: in a loop, and with a pause between commits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING
+
+import statelog
+from statelog.bench import sqlite_peer
+from statelog.bench.committers import joined
+from statelog.bench.committing import MESSAGE_BYTES, Job
+from statelog.bench.measure import Samples, percentile
+from statelog.bench.result import Check, Result, Side, at_least, at_most
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from statelog.storage.options import Durability
+
+_COUNTS = (1, 2, 4, 8)
+_DURABILITIES: tuple[Durability, ...] = ("commit", "interval")
+_PAUSE_S = 0.01
+_DURATION_S = 2.0
+_DURATION_S_MIN = 0.02
+_ROUNDS_MAX = 3
+
+_RATE_MIN = 1.0
+_LONGEST_MAX = 0.1
+_SHARE_MIN = 0.7
+_PAUSED_MAX = 1.2
+_INTERVAL_RATE_MIN = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """So many processes, and what they do."""
+
+    count: int
+    durability: Durability
+    pause_s: float
+
+    def __str__(self) -> str:
+        how = f"{self.pause_s * 1000:g} ms between commits" if self.pause_s else "in a loop"
+        return f"{self.durability}, {how}, {self.count} process{'es' if self.count > 1 else ''}"
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a side did, round by round."""
+
+    rounds: list[Samples] = field(default_factory=list)
+    """All processes together."""
+    least_share: float = 1.0
+    """Of the commits of a process, to what a fair share was; 1 is fair."""
+
+    def add(self, processes: Sequence[Samples]) -> None:
+        """Add a round, of each process its times."""
+        whole = Samples(handed_bytes=None, dirtied_bytes=None)
+        for taken in processes:
+            whole.durations_ns += taken.durations_ns
+            whole.processor_ns += taken.processor_ns
+            whole.elapsed_ns = max(whole.elapsed_ns, taken.elapsed_ns)
+        self.rounds.append(whole)
+        least = min(len(taken.durations_ns) for taken in processes)
+        self.least_share = min(self.least_share, least * len(processes) / len(whole.durations_ns))
+
+    def percentile_ns(self, percent: float) -> float:
+        """Return a percentile of all commits; 100 is the longest wait."""
+        return percentile([each for taken in self.rounds for each in taken.durations_ns], percent)
+
+
+def _measure(bench: Bench) -> Result:
+    checks: list[Check] = []
+    sides: list[Side] = []
+    notes = [
+        f"each process appends messages with {MESSAGE_BYTES} bytes of text to a thread of its own; read the ratios"
+    ]
+    with _started(max(_COUNTS)) as processes:
+        for durability, pause_s, count in product(_DURABILITIES, (0.0, _PAUSE_S), _COUNTS):
+            case = _Case(count, durability, pause_s)
+            ours, theirs = _compare(bench, case, processes[:count])
+            our_side = joined(f"statelog, {case}", ours.rounds)
+            their_side = joined(f"{sqlite_peer.NAME}, {case}", theirs.rounds)
+            sides += [our_side, their_side]
+            rate = our_side.per_second / their_side.per_second
+            notes.append(_told(case, rate, ours, theirs))
+            checks += _checks(case, rate, ours, theirs)
+    return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
+
+
+def _ratio(ours: _Found, theirs: _Found, percent: float) -> float:
+    return ours.percentile_ns(percent) / theirs.percentile_ns(percent)
+
+
+def _checks(case: _Case, rate: float, ours: _Found, theirs: _Found) -> Iterator[Check]:
+    """Yield the targets; a case may have none."""
+    of = f"of {sqlite_peer.NAME}'s"
+    if case.durability == "interval":
+        if not case.pause_s:
+            yield at_least(f"{case}: commits a second, {of}", rate, _INTERVAL_RATE_MIN)
+    elif case.pause_s and case.count >= 4:
+        yield at_most(f"{case}: median, {of}", _ratio(ours, theirs, 50), _PAUSED_MAX)
+        yield at_most(f"{case}: p99, {of}", _ratio(ours, theirs, 99), _PAUSED_MAX)
+    elif not case.pause_s and case.count >= 2:
+        yield at_least(f"{case}: commits a second, {of}", rate, _RATE_MIN)
+        yield at_most(f"{case}: longest wait, {of}", _ratio(ours, theirs, 100), _LONGEST_MAX)
+        yield at_least(f"{case}: least share of a process, of a fair one", ours.least_share, _SHARE_MIN)
+
+
+def _told(case: _Case, rate: float, ours: _Found, theirs: _Found) -> str:
+    longest = (found.percentile_ns(100) / 1e6 for found in (ours, theirs))
+    return (
+        f"{case}: of {sqlite_peer.NAME}'s rate {rate:.2f}x, median {_ratio(ours, theirs, 50):.2f}x,"
+        f" p99 {_ratio(ours, theirs, 99):.2f}x, longest wait {_ratio(ours, theirs, 100):.3f}x"
+        f" ({' and '.join(f'{each:.1f}' for each in longest)} ms);"
+        f" least share {ours.least_share:.2f} and {theirs.least_share:.2f}"
+    )
+
+
+# --- the processes --------------------------------------------------------------
+
+
+@contextmanager
+def _started(count: int) -> Iterator[list[_Process]]:
+    """Start processes that take one job after the other: each case is measured with the first of them."""
+    processes: list[_Process] = []
+    try:
+        processes.extend(_Process(number) for number in range(count))
+        yield processes
+    finally:
+        for process in processes:
+            process.end()
+
+
+class _Process:
+    """One of the processes that commit, as `statelog.bench.committing` has it."""
+
+    def __init__(self, number: int) -> None:
+        command = [sys.executable, "-m", "statelog.bench.committing", str(number)]
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def say(self, line: str) -> None:
+        """Give it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> str:
+        """Take a line from it."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def end(self) -> None:
+        """Kill it, if it still runs."""
+        with self._process as process:
+            process.kill()
+
+
+def _compare(bench: Bench, case: _Case, processes: Sequence[_Process]) -> tuple[_Found, _Found]:
+    """Return what statelog and SQLite did; they take turns, each time with a new file."""
+    found = {False: _Found(), True: _Found()}
+    duration_s = max(_DURATION_S * min(bench.scale, 1.0), _DURATION_S_MIN)
+    for number in range(min(bench.repeats, _ROUNDS_MAX)):
+        for is_peer in (False, True) if number % 2 == 0 else (True, False):
+            path = bench.directory / ("peer.sqlite" if is_peer else "agent.state")
+            _make(path, is_peer=is_peer)
+            job = Job(str(path), case.durability, is_peer, duration_s, case.pause_s)
+            found[is_peer].add(_run(job, processes))
+            for file in bench.directory.iterdir():
+                file.unlink()
+    return found[False], found[True]
+
+
+def _make(path: Path, *, is_peer: bool) -> None:
+    if is_peer:
+        sqlite_peer.create(path)
+    else:
+        statelog.open(path).close()
+
+
+def _run(job: Job, processes: Sequence[_Process]) -> list[Samples]:
+    """Have processes do a job at the same time; return the times of each."""
+    there = _ask(processes, json.dumps(asdict(job)))
+    assert set(there) == {"there\n"}, there
+    taken = [Samples(**json.loads(line)) for line in _ask(processes, "go")]
+    closed = _ask(processes, "close")
+    assert set(closed) == {"closed\n"}, closed
+    return taken
+
+
+def _ask(processes: Sequence[_Process], line: str) -> list[str]:
+    for process in processes:
+        process.say(line)
+    return [process.hear() for process in processes]
+
+
+PROCESSES = Workload(
+    "processes",
+    "1, 2, 4 and 8 processes that commit to one file, beside SQLite with the same guarantee",
+    f"commit ({sqlite_peer.NAME}: WAL, synchronous={sqlite_peer.FULL}) and interval"
+    f" ({sqlite_peer.NAME}: synchronous={sqlite_peer.NORMAL})",
+    _measure,
+)
