@@ -188,6 +188,12 @@ def corruption(store):
 
 
 def storage(store):
+    path = store.path.with_name("ring.state")
+    path.symlink_to(path)
+    statelog.open(path)
+
+
+def store_replaced(store):
     path = store.path.with_name("moved.state")
     moved = statelog.open(path)
     path.rename(path.with_name("elsewhere.state"))
@@ -221,13 +227,13 @@ RAISERS = {
     errors.NewerFormatError: newer_format,
     errors.CorruptionError: corruption,
     errors.StorageError: storage,
+    errors.StoreReplacedError: store_replaced,
 }
 ELSEWHERE = {
     errors.StatelogError: "the root",
     errors.NotFoundError: "raised by subclasses only",
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
     errors.StoreLockedError: "tests/storage/test_locks.py",
-    errors.StoreReplacedError: "tests/storage/file/test_place.py",
     errors.JournalMissingError: "tests/storage/test_steady.py",
     errors.AccessError: "tests/storage/test_environment.py",
 }
