@@ -238,22 +238,3 @@ int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, s
     *row_count = table.row_count;
     return SL_OK;
 }
-
-enum { /* of LMDB 0.9, for pages of 4096 bytes and keys of 8 */
-    PAGE_SIZE = 4096,
-    PAGE_HEAD_SIZE = 16,
-    NODE_HEAD_SIZE = 8 + 8, /* and the key */
-    NODE_SIZE_MAX = (PAGE_SIZE - PAGE_HEAD_SIZE) / 2 - 2,
-    SLOT_SIZE = 2
-};
-
-uint64_t sl_log_share(uint64_t size)
-{
-    uint64_t node_size = NODE_HEAD_SIZE + size + size % 2 + SLOT_SIZE;
-    uint64_t pages = 0;
-    if (NODE_HEAD_SIZE + size > NODE_SIZE_MAX) { /* pages of its own, whose number the node bears */
-        node_size = NODE_HEAD_SIZE + 8 + SLOT_SIZE;
-        pages = (PAGE_HEAD_SIZE - 1 + size) / PAGE_SIZE + 1;
-    }
-    return pages * PAGE_SIZE + 2 * node_size; /* where a node begins a page, less than its size was left on the one before */
-}

@@ -292,8 +292,6 @@ int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *
 /* The nodes that are left, ascending; `count`: of all, `row_count`: of those. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
-/* What a record takes of LMDB's pages at the most, in bytes, as one of several that are put behind the log's last. */
-uint64_t sl_log_share(uint64_t size);
 
 /* identity.c: digests of 20 bytes, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5) */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);
@@ -396,23 +394,6 @@ uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
  * was looked at before. SL_LMDB_OWN: it may be a write transaction's own. SL_LMDB_FREE: see above. */
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known);
-
-/* lookup.c: the checkpoint of a version that a branch has itself, in the last commit, `transaction`: version page, then
- * record, both checked, and whether they agree. address, size: as of sl_lmdb_is_free_at. `found`: sl_found_numbers, digests of
- * parent (zeros for null), root and checkpoint, items from the id on. SL_FALLBACK: it is not there, something is damaged, or
- * neither can be told: look it up by way of LMDB, which says what. */
-typedef struct {
-    uint64_t numbers[SL_CHECKPOINT_NUMBERS]; /* as sl_checkpoint_encode takes them; LSN of the root as the record says it */
-    uint64_t lsn;
-    uint64_t has_parent;
-    uint64_t metadata_at; /* in `found` */
-    uint64_t written_at;
-    uint64_t borrowed_at;
-} sl_found_numbers;
-int sl_version_find(uint64_t address, size_t size, uint64_t transaction, uint64_t thread, uint32_t branch,
-                    uint32_t version, sl_output *found);
-/* As that, by the LSN of its record; the version it says it is must be this record. */
-int sl_checkpoint_find(uint64_t address, size_t size, uint64_t transaction, uint64_t lsn, sl_output *found);
 
 /* xxh3.c: XXH3-64, as it stands before records and behind sealed values, there in big endian */
 uint64_t sl_checksum(const uint8_t *data, size_t size);

@@ -44,6 +44,10 @@ CHANNELS_MAX = 65_536
 POLICIES_MAX = 256
 """Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""
 
+# --- reading ----------------------------------------------------------------
+COPIED_SIZE_BYTES_MAX = 16384
+"""A record up to here is copied before it is read: reading from the copy is faster than from a view of the map."""
+
 # --- file -------------------------------------------------------------------
 MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3
 """The quota when none is given: address space is reserved, disk is not."""
@@ -73,20 +77,12 @@ JOURNALED_RECORDS_MAX = 2560
 JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
-DEFERRED_RECORDS_MAX = 512
-DEFERRED_SIZE_BYTES_MAX = 512 * 1024
-DEFERRED_GROUP_BYTES_MAX = 16 * 1024
-"""What may wait for LMDB's transaction, in records and in bytes of the pages that it may take there; and of one commit
-in bytes. Of more, its share in a commit is a few per cent; and who reads, or opens the store, waits for all of it to be
-put, a millisecond."""
-
 HELD_PAGES_MAX = 144
 INTERVAL_HELD_PAGES_MAX = 2048
 """When commits have taken about so many pages (half a megabyte; eight, where none waits for a flush) the next snapshot
-is made steady: the file grows by as much for those that are held. It takes some 15 commits, hundreds of those that
-LMDB gets together. Where more are held LMDB's list of free pages is longer, which each of its transactions writes: at
-256 a late commit wrote 1.34 times the bytes of an early one, at 144 1.30 times, and from some 300 on a page more (300 B
-appended, 20,000 times)."""
+is made steady: the file grows by as much for those that are held. It takes some 15 commits. Where more are held LMDB's
+list of free pages is longer, which each of its transactions writes: at 256 a late commit wrote 1.34 times the bytes of
+an early one, at 144 1.30 times, and from some 300 on a page more (300 B appended, 20,000 times)."""
 
 HEADROOM_PAGES_MAX = 32
 HEADROOM_SHARE = 128

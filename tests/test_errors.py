@@ -187,13 +187,7 @@ def corruption(store):
     statelog.open(path)
 
 
-def storage(store):
-    path = store.path.with_name("ring.state")
-    path.symlink_to(path)
-    statelog.open(path)
-
-
-def store_replaced(store):
+def replaced(store):
     path = store.path.with_name("moved.state")
     moved = statelog.open(path)
     path.rename(path.with_name("elsewhere.state"))
@@ -226,15 +220,15 @@ RAISERS = {
     errors.FormatError: wrong_format,
     errors.NewerFormatError: newer_format,
     errors.CorruptionError: corruption,
-    errors.StorageError: storage,
-    errors.StoreReplacedError: store_replaced,
+    errors.StoreReplacedError: replaced,
 }
 ELSEWHERE = {
     errors.StatelogError: "the root",
     errors.NotFoundError: "raised by subclasses only",
     errors.CommitOutcomeUnknownError: "tests/storage/test_commit_failures.py",
-    errors.StoreLockedError: "tests/storage/test_locks.py",
-    errors.JournalMissingError: "tests/storage/test_steady.py",
+    errors.StoreLockedError: "tests/storage/file/test_locks.py",
+    errors.StorageError: "tests/storage/journal/test_checkpointing.py",
+    errors.JournalMissingError: "tests/storage/journal/test_checkpointing.py",
     errors.AccessError: "tests/storage/test_environment.py",
 }
 

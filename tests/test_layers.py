@@ -1,4 +1,8 @@
-"""The house: a file imports only from floors below its own, and two doors have one key each (DESIGN.md)."""
+"""The house: a file imports only from floors below its own, and two doors have one key each (DESIGN.md).
+
+Nor do files import each other in a circle, also not for their types alone: who reads one file of a circle has to read
+all of them. What a file imports is what its statements name, wherever in it they stand; not the packages around those.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,52 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+STAIRS = [
+    ["storage.file", "storage.journal", "storage.commit", "storage.environment"],
+    ["log", "log.care"],
+    [
+        "adapters.kit",
+        "adapters.langgraph.values",
+        "adapters.langgraph.saver",
+        "adapters.langgraph.memory.items",
+        "adapters.langgraph.memory",
+        "adapters.langgraph",
+        "adapters.langgraph.move",
+    ],
+]
+"""Files and rooms within a floor, the lowest first: what is in none of them may import, and be imported, as it likes.
+A file belongs to the innermost of them that it is in."""
+
+CIRCLING = {
+    "log.engine": "log.care.rebuild log.care.replay log.care.retention log.care.vacuum",
+    "storage.environment": """
+        storage.commit.commit storage.commit.keeper storage.commit.requests storage.commit.transaction
+        storage.file.compaction storage.file.freed storage.file.headroom storage.file.reading storage.file.residency
+        storage.file.statistics
+        storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session
+        storage.registry storage.wake
+    """,
+    "storage.file.opening": "storage.file.upgrading",
+}
+"""Circles to be opened with the new commit path: by one of its files, the others."""
+
+CLIMBING = {
+    # To be opened with the new commit path.
+    "storage.environment": """
+        storage.commit.commit storage.commit.keeper storage.commit.transaction
+        storage.file.compaction storage.file.discarding storage.file.freed storage.file.headroom storage.file.pages
+        storage.file.reading storage.file.residency storage.file.statistics
+        storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session
+    """,
+    "storage.commit.transaction": "storage.file.headroom storage.journal.checkpointing storage.journal.recovery",
+    "storage.journal.journal": "storage.file.neighbours",
+    "log.care.replay": "log.engine",
+    "log.care.retention": "log.engine",
+    # Care by its subject, but part of the log: policies are rows of its index, loans are records.
+    "log.care.policies": "log.events log.index log.operations log.view",
+    "log.care.loans": "log.operations",
+}
+"""Imports that go up the stairs still: by the file imported, who imports it."""
 
 
 def room_of(module):
@@ -46,8 +96,75 @@ def modules_imported(path):
             yield from (f"statelog.{alias.name}" for alias in node.names) if is_face else (node.module,)
 
 
-def name_of(path):
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+def name_of(path, package=PACKAGE):
+    return ".".join(path.relative_to(package.parent).with_suffix("").parts)
+
+
+def imports_in(package):
+    """Return the files of a package that each of its files imports, by names without that of the package."""
+    paths = {name_of(path, package).removesuffix(".__init__"): path for path in package.rglob("*.py")}
+    found = {}
+    for name, path in paths.items():
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+        named = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        named |= {node.module for node in froms if {f"{node.module}.{alias.name}" for alias in node.names} - {*paths}}
+        named |= {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        found[name] = named & {*paths} - {name}
+    outer = f"{package.name}."
+    return {
+        name.removeprefix(outer): {each.removeprefix(outer) for each in imported} for name, imported in found.items()
+    }
+
+
+def reached_from(name, imports):
+    """Return the files that a file imports, and all that those import."""
+    reached, pending = set(), [name]
+    while pending:
+        new = imports[pending.pop()] - reached
+        reached |= new
+        pending += new
+    return reached
+
+
+def circles_in(imports):
+    """Return sets of files that all lead to each other."""
+    reached = {name: reached_from(name, imports) for name in imports}
+    return {
+        frozenset(other for other in reached[name] if name in reached[other])
+        for name in imports
+        if name in reached[name]
+    }
+
+
+def step_of(name, stairs):
+    """Return how high a file stands on some stairs, None if it does not."""
+    around = [place for place in stairs if name == place or name.startswith(f"{place}.")]
+    return stairs.index(max(around, key=len)) if around else None
+
+
+def climbs_in(imports, all_stairs):
+    """Return the imports that go up, as (importer, imported)."""
+    return {
+        (name, other)
+        for stairs in all_stairs
+        for name, imported in imports.items()
+        for other in imported
+        if (mine := step_of(name, stairs)) is not None
+        and (theirs := step_of(other, stairs)) is not None
+        and mine < theirs
+    }
+
+
+IMPORTS = imports_in(PACKAGE)
+
+
+def forge(package, **texts):
+    """Write a package of files that import each other, and return its imports."""
+    package.mkdir()
+    for name, text in texts.items():
+        (package / f"{name}.py").write_text(text)
+    return imports_in(package)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -76,3 +193,51 @@ def test_the_pure_core_opens_no_file():
     for path in FILES:
         if room_of(name_of(path)) in {"errors", "limits", "kernels", "format", "tree", "reducers"}:
             assert not {"os", "io", "pathlib", "mmap", "lmdb", "tempfile"} & set(modules_imported(path)), path
+
+
+def test_no_files_import_each_other_but_those_still_to_be_opened():
+    still = [{name, *others.split()} for name, others in CIRCLING.items()]
+    found = circles_in(IMPORTS)
+    new = [sorted(circle) for circle in found if not any(circle <= known for known in still)]
+    assert new == [], "files that import each other, if for their types alone"
+    opened = set().union(*still) - set().union(*found)
+    assert opened == set(), "files that are in no circle any more: take them from CIRCLING"
+
+
+def test_a_room_imports_from_rooms_below_on_its_floor():
+    still = {(name, other) for other, names in CLIMBING.items() for name in names.split()}
+    found = climbs_in(IMPORTS, STAIRS)
+    assert found - still == set(), "imports up the stairs"
+    assert still - found == set(), "imports that are gone: take them from CLIMBING"
+
+
+def test_every_step_of_the_stairs_is_there():
+    for place in [place for stairs in STAIRS for place in stairs]:
+        assert any(step_of(name, [place]) == 0 for name in IMPORTS), place
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from forged.low import name",
+        "from forged import low",
+        "import forged.low",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from forged.low import Name",
+        "def late():\n    from forged.low import name",
+    ],
+)
+def test_a_forged_circle_is_found_however_it_is_closed(tmp_path, back):
+    imports = forge(tmp_path / "forged", low="import forged.middle", middle="import forged.high", high=back, apart=back)
+    assert circles_in(imports) == {frozenset(["low", "middle", "high"])}
+
+
+def test_forged_files_without_a_circle_are_none(tmp_path):
+    imports = forge(tmp_path / "forged", low="import os", middle="import forged.low", high="from forged import low")
+    assert circles_in(imports) == set()
+
+
+def test_a_forged_import_up_the_stairs_is_found(tmp_path):
+    imports = forge(tmp_path / "forged", low="from forged import high", high="import forged.low", apart="")
+    assert climbs_in(imports, [["low", "high"]]) == {("low", "high")}
+    assert climbs_in(imports, [["high", "low"]]) == {("high", "low")}
+    assert climbs_in(imports, [["apart", "high"]]) == set()

@@ -1,8 +1,8 @@
 /* Pages of LMDB's file: options, then a bound of 8 bytes, then the page, or a map of small ones, in which a page is looked
- * for, and a version. */
+ * for. */
 #include "fuzz_input.h"
 
-enum { SMALL_PAGE = 512, LAST_PAGE_AT = 136, TRANSACTION_AT = 144, THREAD = 1 };
+enum { SMALL_PAGE = 512, LAST_PAGE_AT = 136, TRANSACTION_AT = 144 };
 
 /* A file whose second meta page is that of commit 1, and tells of no more pages than there are. */
 static void look_around(uint8_t *map, size_t size, uint64_t number)
@@ -16,14 +16,6 @@ static void look_around(uint8_t *map, size_t size, uint64_t number)
     int found = sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 1, number);
     FUZZ_REQUIRE(found == 0 || found == 1);
     FUZZ_REQUIRE(sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 3, number) == 0);
-
-    sl_output out = fuzz_output((size_t)4 * SMALL_PAGE);
-    int status = sl_version_find((uint64_t)(uintptr_t)map, SMALL_PAGE, 1, THREAD, 0, (uint32_t)number, &out);
-    FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);
-    FUZZ_REQUIRE(status != SL_OK || (out.size <= out.capacity && out.content_size <= out.size));
-    status = sl_checkpoint_find((uint64_t)(uintptr_t)map, SMALL_PAGE, 1, number, &out);
-    FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);
-    free(out.bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

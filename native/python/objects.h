@@ -1,6 +1,6 @@
 /* What the module of Python's objects shares: its state, and how it reads and writes them.
  *
- * Trust: the objects are the package's own (statelog/log/direct.py), and of the types it says; of another type is a
+ * Trust: the objects are the package's own (statelog/reducers.py), and of the types it says; of another type is a
  * TypeError. The bytes in them are untrusted, as in every kernel.
  */
 #ifndef STATELOG_OBJECTS_H
@@ -12,108 +12,25 @@
 
 #include "internal.h"
 
-enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what rows and nodes of a step take, and metadata mostly */
-
-/* Places in CheckpointEvent. */
-enum {
-    EVENT_THREAD, EVENT_BRANCH, EVENT_VERSION, EVENT_PARENT_BRANCH, EVENT_PARENT_VERSION, EVENT_PARENT_DIGEST,
-    EVENT_JUMP_BRANCH, EVENT_JUMP_VERSION, EVENT_DEPTH, EVENT_JUMP_DEPTH, EVENT_ROOT_DIGEST, EVENT_ROOT_LSN,
-    EVENT_ROOT_NODE, EVENT_ID, EVENT_METADATA, EVENT_WRITTEN, EVENT_BORROWED, EVENT_TARGET, EVENT_LSN, EVENT_TIME,
-    EVENT_FIELDS
-};
-
-/* Places in Head. */
-enum { HEAD_EVENT, HEAD_DIGEST, HEAD_PAGE, HEAD_STATE, HEAD_LISTS, HEAD_OPENS, HEAD_FIELDS };
-
-/* A change, as statelog/kernels/step.py has it: its places, and operations. */
-enum { CHANGE_OPERATION, CHANGE_KEY, CHANGE_PAYLOAD, CHANGE_COUNT, CHANGE_KIND, CHANGE_ROOT, CHANGE_OPENS };
-enum { CHANGE_PUT = 1, CHANGE_ADD = 2, CHANGE_APPEND = 3, CHANGE_PUT_ONCE = 4, CHANGE_REMOVE = 5 };
-
-/* Attributes that are read or set by name. */
-#define SL_NAMES(DO) \
-    DO(ACQUIRE, "acquire") DO(ADD, "add") DO(CHANNEL, "channel") DO(DISCARD, "discard") DO(END, "end") DO(GATE, "gate") \
-    DO(GREATEST_IDS, "greatest_ids") DO(HEADS, "heads") DO(IS_FLUSHED, "is_flushed") DO(JUMPS, "jumps") DO(LAST, "last") \
-    DO(NAME, "name") DO(ONE_BRANCH, "one_branch") DO(OPEN_THREADS, "open_threads") DO(POPLEFT, "popleft") \
-    DO(RELEASE, "release") DO(SETTLE, "settle") DO(TAKE_OVER, "take_over") DO(TIME_NS, "time_ns")
-#define SL_NAME_INDEX(NAME, TEXT) NAME_##NAME,
-typedef enum { SL_NAMES(SL_NAME_INDEX) NAMES } name_index;
-
-enum { SL_APPENDS_MAX = 32 };
-
-typedef struct {
-    uint64_t row;
-    sl_step_place place;
-} node_place;
-
-/* Of a list that was appended to: its root, and those of its open levels that were made, too. */
-typedef struct {
-    node_place root;
-    sl_step_place opens[SL_STEP_LEVELS];
-} appended;
+enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what a plain value takes that is encoded here */
 
 /* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
-    sl_step step;
-    appended places[SL_APPENDS_MAX];
-    size_t appends;
-    PyObject *asked; /* NULL, or the digests of the step's large leaves, which its caller was asked to look up */
-    PyObject *changes; /* of that step */
     uint8_t output[SL_ROOM_SIZE];
 } workroom;
 
-/* Types of Python's objects with members that C looks at (marks.h). */
-typedef enum {
-    MARKS_COMMITTER, MARKS_DEFERRED, MARKS_ENVIRONMENT, MARKS_KEEPER, MARKS_LOOK, MARKS_STEADY, MARKS_TRANSACTION,
-    MARKS_WAITING, MARKS_LAST, MARKS_CACHE, MARKS_TYPES
-} marks_type;
-
 typedef struct {
     workroom *room;
-    PyObject *event_type;
-    PyObject *head_type;
-    PyObject *node_type;
-    PyObject *end_type;
-    PyObject *no_lists;
-    PyObject *nothing_borrowed; /* as an item */
-    PyObject *names[NAMES];
     PyObject *write_type;
     PyObject *operations; /* of a step, by a reducer's name: a dict */
     PyObject *no_node;
     PyObject *removal_type;
-    PyObject *marks_types[MARKS_TYPES];
-    uint64_t versions_max;
-    Py_ssize_t heads_max;
-    Py_ssize_t jumps_max;
 } module_state;
 
 typedef struct {
     const uint8_t *bytes;
     size_t size;
 } view;
-
-typedef struct {
-    uint64_t branch;
-    uint64_t version;
-    uint64_t depth;
-} jump;
-
-/* What a checkpoint takes of the one it is made from. */
-typedef struct {
-    uint64_t lsn;
-    uint64_t branch;
-    uint64_t version;
-    uint64_t depth;
-    uint64_t jump_branch; /* these two UINT64_MAX where it jumps nowhere */
-    uint64_t jump_version;
-    uint64_t jump_depth;
-    uint64_t root_lsn;
-    uint64_t root_node;
-    uint8_t root_digest[SL_DIGEST_SIZE];
-    uint8_t digest[SL_DIGEST_SIZE];
-} origin;
-
-/* Unknown: Python must find out. Failed: there is an error. */
-typedef enum { KNOWN, UNKNOWN, FAILED } outcome;
 
 /* --- reading Python's objects -------------------------------------------------------------------- */
 
@@ -226,55 +143,16 @@ static inline PyObject *shared(PyObject *object)
 /* The item of a plain value that stands so deep in another; None where Python must encode it (encode.c). */
 PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned depth);
 
-/* Read the origin from a Head, or from the bytes that sl_version_found gives out (origin.c). */
-bool sl_read_origin(PyObject *object, origin *read);
-
-/* Where a child of `parent` at that depth jumps to (jump.c). */
-outcome sl_read_jump(const module_state *state, PyObject *memory, PyObject *thread, const origin *parent,
-                     uint64_t depth, jump *found);
-
-/* Of a checkpoint's id: its UTF-8, nothing of None; whether it is new to its thread; its entry in the index, as a dict or
- * None; make it what is remembered (ids.c). */
-enum { SL_ID_SIZE_MAX = 255 };
-bool sl_id_read(PyObject *object, view *id);
-outcome sl_id_look(const module_state *state, PyObject *memory, PyObject *thread, view id);
-PyObject *sl_id_row(PyObject *object, PyObject *thread, uint64_t lsn);
-bool sl_id_remember(const module_state *state, PyObject *memory, PyObject *thread, PyObject *object);
-
-/* Write a group with one record behind `to - SL_SESSION_SIZE`, which may be written over; return its size (journal.c). */
-enum { SL_SESSION_SIZE = 16, SL_GROUP_OVERHEAD = 8 + 4 + 4 + 8 + 8 + 8 + 4 };
-size_t sl_write_group(uint8_t *to, const uint8_t *session, uint64_t epoch, uint64_t lsn, uint64_t flushed, view record);
-
-/* A node among those of a record (lists.c). */
-PyObject *sl_node_of(const module_state *state, view data, sl_step_place where, PyObject *lsn);
-/* The open levels of a list or a state after a step (lists.c): those made, the others as they were `before`. */
-PyObject *sl_opens_after(const module_state *state, view data, const sl_step_place *places, PyObject *before,
-                         PyObject *lsn);
-/* The lists that the next step may begin with (lists.c); `known`: those that the one before began with. Without rows it has
- * made none. */
-PyObject *sl_lists_after(const module_state *state, PyObject *known, PyObject *changes, PyObject *rows, PyObject *data,
-                         const appended *places, size_t appends, PyObject *lsn);
-
 /* What the module is made of (module.c). */
-PyObject *sl_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_commit_alone(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_commit_flushed(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_found_checkpoint(PyObject *module, PyObject *found);
-PyObject *sl_group_of_one(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_check_item(PyObject *module, PyObject *data);
 PyObject *sl_pack_array(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_msgpack(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_values(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_plain_writes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_spell_digest(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_commit(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_plain_changes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_split_small(PyObject *module, PyObject *data);
 PyObject *sl_uuid_time(PyObject *module, PyObject *text);
-PyObject *sl_version_found(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_version_checkpoint(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_write_held(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -7,11 +7,10 @@ Their caller answers for the map.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calling import OK, fail, from_buffer, new, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +36,6 @@ _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
 _is_free_at: Callable[..., int] = lib.sl_lmdb_is_free_at
 _page_in_use: Callable[..., int] = lib.sl_lmdb_page_in_use
-_version_find: Callable[..., int] = lib.sl_version_find
-_checkpoint_find: Callable[..., int] = lib.sl_checkpoint_find
-
-_FOUND: Final = Struct("=18Q20s20s20s")
-
-unpack_found: Callable[[bytes], tuple[Any, ...]] = _FOUND.unpack_from
-"""Returns what `version_find` gives before its items: the numbers that `pack_numbers` takes, null as `NO_NUMBER`; LSN;
-whether there is a parent; where metadata, channels and borrowed digests are; digests of parent, root and checkpoint."""
 
 
 class PageNode(NamedTuple):
@@ -193,37 +184,3 @@ def is_page_free(address: int, page_size_bytes: int, transaction_id: int, number
 
     """
     return _is_free_at(address, page_size_bytes, transaction_id, number) != 0
-
-
-def version_find(
-    address: int, page_size_bytes: int, transaction_id: int, thread: int, branch: int, version: int
-) -> bytes | None:
-    """Return the checkpoint of a version that a branch has itself; page and record are checked, and agree.
-
-    Args:
-        address: of LMDB's map; 0 where it is not known.
-        page_size_bytes: of a page.
-        transaction_id: of the commit that the caller reads, or writes after; 0 where neither is so.
-        thread: the thread.
-        branch: of the thread.
-        version: from 0 to 2^32 - 1.
-
-    Returns:
-        What `unpack_found` takes, and items; None where it is not there, something is damaged, or neither can be told.
-    """
-    scratch = take()
-    output = scratch.output
-    status = _version_find(address, page_size_bytes, transaction_id, thread, branch, version, output)
-    found = unpack_bytes(scratch.characters, output.size) if status == OK else None
-    reuse(scratch)
-    return found
-
-
-def checkpoint_find(address: int, page_size_bytes: int, transaction_id: int, lsn: int) -> bytes | None:
-    """Return the checkpoint of a record, if a version's entry leads to that record; see `version_find`."""
-    scratch = take()
-    output = scratch.output
-    status = _checkpoint_find(address, page_size_bytes, transaction_id, lsn, output)
-    found = unpack_bytes(scratch.characters, output.size) if status == OK else None
-    reuse(scratch)
-    return found

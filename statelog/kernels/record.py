@@ -22,7 +22,6 @@ VACUUMED: Final = (0, b"", 0, 0, 0)
 _record_open: Callable[..., int] = lib.sl_record_open
 _record_node: Callable[..., int] = lib.sl_record_node
 _record_find: Callable[..., int] = lib.sl_record_find
-_log_share: Callable[..., int] = lib.sl_log_share
 _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
 
@@ -135,16 +134,6 @@ def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, 
         number: (node_type, digest, content_at, content_size, total_size)
         for node_type, content_at, content_size, total_size, number, digest in _PLACE.iter_unpack(ffi.buffer(places))
     }
-
-
-def log_share(size_bytes: int) -> int:
-    """Return what a record takes of LMDB's pages at the most, in bytes, as one of several put behind the log's last.
-
-    Next-fit: where one begins a page, less than its own size was left over on the page before. A larger one has pages
-    of its own.
-    """
-    share: int = _log_share(size_bytes)
-    return share
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:

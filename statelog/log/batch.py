@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from statelog.log.events import CheckpointEvent
-    from statelog.log.view import Transaction
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
 
 
@@ -410,3 +410,10 @@ class Batch:
             count, rows, data = staged.nodes
             if count:
                 self._cache.put_nodes(lsn, rows, data)
+
+
+def settled_view(batch: Batch) -> View:
+    """Return look-ups in what a batch reads from, which is all there is until it has staged something; else its own."""
+    if batch.last_lsn() > batch.memory.end.lsn:
+        return batch.view
+    return View(batch._transaction)  # noqa: SLF001 - of this file

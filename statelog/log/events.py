@@ -24,8 +24,8 @@ from statelog.format.record import (
     checkpoint_digest,
 )
 from statelog.kernels import NO_NUMBER
+from statelog.limits import COPIED_SIZE_BYTES_MAX
 from statelog.log.care.policies import is_one_thread
-from statelog.log.nodes import COPIED_SIZE_BYTES_MAX
 
 MAIN = "main"
 NOTHING_BORROWED = b"\x80"
@@ -269,9 +269,6 @@ def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
         return _event_at(body, places, lsn, time_us), digest
     except (ValueError, CorruptionError):
         return None  # an id that is none
-
-
-kernels.bind_event(CheckpointEvent)
 
 
 def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, cast
 from statelog import kernels
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format.record import find_node
-from statelog.kernels.marks import CacheMarks
+from statelog.limits import COPIED_SIZE_BYTES_MAX
 from statelog.tree.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.log.view import Transaction
+    from statelog.log.transaction import Transaction
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
 """Two generations of at most half of it each: enough for the spines of thousands of threads."""
 
 _OVERHEAD_BYTES = 200
-
-COPIED_SIZE_BYTES_MAX = 16384
-
 
 NodeRef = tuple[int, bytes, int, int]
 """Type, digest, LSN, number."""
@@ -34,7 +31,7 @@ _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
 
 
-class NodeCache(CacheMarks):
+class NodeCache:
     """Nodes by locator. A node never changes, so whatever is here is right.
 
     Two generations: what was not asked for while one filled up is forgotten. Safe to use
@@ -153,7 +150,6 @@ def _get_record(transaction: Transaction, lsn: int, number: int) -> memoryview |
     if record is None:
         message = f"record {lsn} is missing, node {number} of it is referred to"
         raise CorruptionError(message, lsn=lsn, node=number)
-    # A copy of a small record is sooner read from than a view of it.
     return record if len(record) > COPIED_SIZE_BYTES_MAX else bytes(record)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import CorruptionError
@@ -16,27 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import VersionEntry
-    from statelog.log.batch import Batch
     from statelog.log.events import Digested
-
-
-class Transaction(Protocol):
-    """What is read from: a transaction of `storage`, or a batch over one."""
-
-    def get_index(self, key: bytes) -> bytes | None:
-        """Return an index payload."""
-
-    def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record, borrowed."""
-
-    def last_lsn(self) -> int:
-        """Return the last LSN, 0 if none."""
-
-    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix."""
-
-    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, from a key on, ascending or descending."""
+    from statelog.log.transaction import Transaction
 
 
 _LARGE_SIZE_BYTES_MIN = 64 * 1024
@@ -288,35 +269,12 @@ class View:
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
-        found = self._find(thread, branch, version)
-        if found is not None:
-            return found
-        if branch:
-            owner = self.owner(thread, branch, version)
-            found = None if owner == branch else self._find(thread, owner, version)
-            if found is not None:
-                return found
-            branch = owner
-        entry = self._own_entry(thread, branch, version)
+        entry = self.entry(thread, branch, version)
         return None if entry is None else self.checkpoint_at(thread, version, entry)
 
     def snapshot_id(self) -> int | None:
         """Return the number of the store's last commit, if what is read is what that has left; None in a batch."""
         return self.transaction.id if type(self.transaction) is ReadTransaction else None
-
-    def _find(self, thread: int, branch: int, version: int) -> Digested | None:
-        """Return the checkpoint of a branch's own version in one call, None where it must be looked up by its keys."""
-        if not isinstance(self.transaction, ReadTransaction):
-            return None
-        found: Digested | None = kernels.version_checkpoint(*self.transaction.mapped(), thread, branch, version)
-        return found
-
-    def checkpoint_in_use(self, lsn: int) -> Digested | None:
-        """Return the checkpoint of a record that a version names; None if it is none, or must be looked up by keys."""
-        if not isinstance(self.transaction, ReadTransaction):
-            return None
-        found = kernels.checkpoint_find(*self.transaction.mapped(), lsn)
-        return None if found is None else kernels.found_checkpoint(found)
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
         """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""
@@ -341,13 +299,6 @@ class View:
                 events.clear()
             events[entry] = found
         return found
-
-
-def settled_view(batch: Batch) -> View:
-    """Return look-ups in what a batch reads from, which is all there is until it has staged something; else its own."""
-    if batch.last_lsn() > batch.memory.end.lsn:
-        return batch.view
-    return View(batch._transaction)  # noqa: SLF001 - of this room
 
 
 def checkpoint_in(record: Record) -> CheckpointEvent:

@@ -13,12 +13,13 @@ from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
 from statelog.log.events import Event, ThreadEvent
 from statelog.log.index import apply_borrowed, apply_event, enter_redacted, redacted_state
-from statelog.log.view import Transaction, View, ordered
+from statelog.log.view import View, ordered
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from statelog.log.transaction import Transaction
     from statelog.portable.nodes import Row
     from statelog.storage.commit.transaction import WriteTransaction
 

@@ -43,7 +43,7 @@ from statelog.portable.thread_rows import EventRow, Group
 from statelog.tree.node import ROOT
 
 if TYPE_CHECKING:
-    from statelog.portable.thread_writing import Writing
+    from statelog.portable.thread_lookups import Lookups
 
 TIME_KEY = "statelog:time"
 """In the metadata of an imported checkpoint that could not keep its time: the time it had."""
@@ -51,7 +51,7 @@ TIME_KEY = "statelog:time"
 _REDACTED_BODY = part_digest(b"")
 
 
-def make_event(writing: Writing, group: Group, lsn: int, time_us: int, thread: int) -> Event | Redacted:
+def make_event(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: int) -> Event | Redacted:
     """Return an event of the stream as an event of the store (borrowed digests left out).
 
     Raises:
@@ -61,7 +61,7 @@ def make_event(writing: Writing, group: Group, lsn: int, time_us: int, thread: i
     exported = group.event
     fields = exported.fields
     if exported.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
-        return _make_checkpoint(writing, group, lsn, time_us, thread)
+        return _make_checkpoint(lookups, group, lsn, time_us, thread)
     if exported.type == TYPE_CARRIER:
         return Redacted(thread, _REDACTED_BODY, [])
     if exported.type == TYPE_THREAD:
@@ -74,27 +74,27 @@ def make_event(writing: Writing, group: Group, lsn: int, time_us: int, thread: i
         return PolicyEvent(thread, *fields)
     assert exported.type == TYPE_TAG
     name, target = fields
-    return TagEvent(thread, name, 0 if target is None else _referred(writing, group, target).lsn)
+    return TagEvent(thread, name, 0 if target is None else _referred(lookups, group, target).lsn)
 
 
-def _make_checkpoint(writing: Writing, group: Group, lsn: int, time_us: int, thread: int) -> CheckpointEvent:
+def _make_checkpoint(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: int) -> CheckpointEvent:
     exported = group.event
     fields = ExportedCheckpoint(*exported.fields)
-    root = writing.place(fields.root)
+    root = lookups.place(fields.root)
     if root.type != ROOT:
         message = "the state of a checkpoint is no root"
         raise CorruptionError(message)
     if exported.type == TYPE_CHECKPOINT:
         target = 0
     else:  # the record of the thread stands for one that has expired
-        target = thread if fields.target is None else _referred(writing, group, fields.target).lsn
+        target = thread if fields.target is None else _referred(lookups, group, fields.target).lsn
     event = CheckpointEvent(
         thread,
         fields.branch,
         fields.version,
         fields.parent_branch,
         fields.parent_version,
-        _parent_digest(writing, group, fields, thread),
+        _parent_digest(lookups, group, fields, thread),
         fields.jump_branch,
         fields.jump_version,
         fields.depth,
@@ -122,14 +122,14 @@ def source_digest(exported: Exported, root_digest: bytes) -> bytes:
     return checkpoint_digest(fields.parent_digest, root_digest, exported.time_us, fields.id, fields.metadata)
 
 
-def _parent_digest(writing: Writing, group: Group, fields: ExportedCheckpoint, thread: int) -> bytes | None:
+def _parent_digest(lookups: Lookups, group: Group, fields: ExportedCheckpoint, thread: int) -> bytes | None:
     if fields.parent is None:
         if fields.parent_branch is None or fields.parent_version is None:
             return fields.parent_digest
-        entry = writing.view.entry(thread, fields.parent_branch, fields.parent_version)
-        found = None if entry is None else read_checkpoint(writing.view, entry.lsn)
+        entry = lookups.view.entry(thread, fields.parent_branch, fields.parent_version)
+        found = None if entry is None else read_checkpoint(lookups.view, entry.lsn)
         return fields.parent_digest if found is None else found.digest
-    parent = _referred(writing, group, fields.parent)
+    parent = _referred(lookups, group, fields.parent)
     if parent[3:] != (group.event.thread, fields.parent_branch, fields.parent_version):
         message = "the parent of a checkpoint is another than it says"
         raise CorruptionError(message)
@@ -139,10 +139,10 @@ def _parent_digest(writing: Writing, group: Group, fields: ExportedCheckpoint, t
     return parent.digest
 
 
-def _referred(writing: Writing, group: Group, number: int) -> EventRow:
+def _referred(lookups: Lookups, group: Group, number: int) -> EventRow:
     """Return an earlier checkpoint of the same thread that an event refers to."""
     if number < group.number:
-        row = writing.event(number)
+        row = lookups.event(number)
         if row.thread == group.event.thread and any(row.digest):
             return row
     message = f"an event refers to event {number}, which is no checkpoint of its thread"
@@ -170,9 +170,9 @@ def encode_body(event: Event, lsn: int) -> bytes:
     return encode_checkpoint(event, lsn)[0] if isinstance(event, CheckpointEvent) else cbor.encode(list(event))
 
 
-def event_row(exported: Exported, event: Event | Redacted, lsn: int, writing: Writing) -> EventRow:
+def event_row(exported: Exported, event: Event | Redacted, lsn: int, lookups: Lookups) -> EventRow:
     """Return what later events may ask of an event that is in the store."""
     if not isinstance(event, CheckpointEvent):
         return EventRow(bytes(20), bytes(20), lsn, exported.thread, 0, 0)
-    source = source_digest(exported, writing.place(exported.fields[ROOT_FIELD]).digest)
+    source = source_digest(exported, lookups.place(exported.fields[ROOT_FIELD]).digest)
     return EventRow(source, event.digest, lsn, exported.thread, event.branch, event.version)

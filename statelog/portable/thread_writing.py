@@ -31,39 +31,30 @@ from statelog.log.events import CheckpointEvent, LoanEvent, ThreadEvent
 from statelog.log.nodes import NodeCache, read_node
 from statelog.portable.events import check_event
 from statelog.portable.nodes import read_rows
-from statelog.portable.overlay import Overlay
 from statelog.portable.thread_events import ROOT_FIELD
+from statelog.portable.thread_lookups import Lookups
 from statelog.portable.thread_making import encode_body, event_row, make_event
-from statelog.portable.thread_rows import ELSEWHERE, EventRow, Group, Place, Remembered, StagedNode
+from statelog.portable.thread_rows import ELSEWHERE, Group, Place, Remembered, StagedNode
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
 if TYPE_CHECKING:
     from statelog.log.events import Event
-    from statelog.log.view import Transaction, View
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
 
 
-class Writing:
+class Writing(Lookups):
     """One transaction of an import of threads: nothing of it counts before it has been flushed."""
 
     def __init__(self, transaction: Transaction, remembered: Remembered) -> None:
-        self.places: dict[int, Place] = {}
-        self.events: dict[int, EventRow] = {}
-        self.threads: dict[int, int] = {}
-        self._remembered = remembered
-        self._overlay = Overlay(transaction)
+        super().__init__(transaction, remembered)
         self._end = read_log_end(transaction)
         self._now_us = time.time_ns() // 1000
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
         self._lenders: dict[int, int] = {}
         """Of the event at hand: threads of the stream whose nodes it has, and the last record that holds one."""
-
-    @property
-    def view(self) -> View:
-        """The store with what has been added."""
-        return self._overlay.view
 
     def add(self, group: Group, *, is_last: bool) -> None:
         """Stage the record of an event.
@@ -137,25 +128,6 @@ class Writing:
         """Write what was staged into the transaction this is about; return the LSN of the last record."""
         self._overlay.flush(transaction)
         return self._end.lsn
-
-    def thread(self, number: int) -> int:
-        """Return the LSN of a thread of the stream."""
-        return self.threads.get(number) or self._remembered.thread(number)
-
-    def place(self, number: int) -> Place:
-        """Return where a node of the stream lies."""
-        found = self.places.get(number)
-        if found is None:
-            found = self._remembered.place(number)
-            if not found.lsn:
-                message = f"it refers to node {number}, which comes later"
-                raise CorruptionError(message)
-        return found
-
-    def event(self, number: int) -> EventRow:
-        """Return what is known of an event of the stream."""
-        found = self.events.get(number)
-        return self._remembered.event(number) if found is None else found
 
     def _time_us(self, source_us: int) -> int:
         """Return the time of the next record: not in the future, though the source may say so, and ascending."""

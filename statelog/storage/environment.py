@@ -26,11 +26,8 @@ from statelog.errors import (
     StorageError,
     UsageError,
 )
-from statelog.kernels.marks import EnvironmentMarks
 from statelog.storage import registry
 from statelog.storage.commit.commit import Committer
-from statelog.storage.commit.deferred import Deferred
-from statelog.storage.commit.fast_path import FastPath
 from statelog.storage.commit.keeper import Keeper
 from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.file.failures import error_code, translate_lmdb
@@ -58,7 +55,7 @@ _FORK_TIMEOUT_S = 0.25
 _BEGIN_ATTEMPTS = 3
 
 
-class Environment(EnvironmentMarks):
+class Environment:
     """An open store file. Get one by `open`; call `close` once for each `open`.
 
     Attributes:
@@ -87,9 +84,8 @@ class Environment(EnvironmentMarks):
         """Device and inode, by which the registry knows the file."""
         self.locks = FileLocks(descriptor, path)
         self.active_transactions: set[ReadTransaction] = set()
-        self.gated = self.is_shut = True
-        """Shut: nobody may begin; the environment is being reopened or resized, or is closed. Gated: who begins is to
-        pass the gate, because it is shut or because commits wait for LMDB."""
+        self.is_shut = True
+        """Nobody may begin: the environment is being reopened or resized, or is closed."""
         self.closed = False
         self.is_name_durable = False
         """Whether the directory was flushed since the file took its name. Its creation or compaction may have
@@ -107,9 +103,8 @@ class Environment(EnvironmentMarks):
         self.headroom = Headroom(self)
         self.steady = Steady(self)
         self.keeper = Keeper(self)
-        self.deferred = Deferred(self)
         self.gate = threading.RLock()
-        """Held by who shuts the gate, or puts into LMDB what waits; taken after `write_lock`."""
+        """Held by who shuts the gate; taken after `write_lock`."""
         self.writer_thread = 0
         """Identity of the thread that is inside a write transaction; 0: none is."""
         self.header: dict[str, Any] = {}
@@ -118,7 +113,6 @@ class Environment(EnvironmentMarks):
             recover(self, replay)
         self.committer = Committer(self)
         self.wake = Wake(self)
-        self.fast_path = FastPath(self)
 
     @classmethod
     def open(
@@ -187,8 +181,6 @@ class Environment(EnvironmentMarks):
         """Return the id of the last commit, of whichever process."""
         if os.getpid() != self.process_id:
             raise self.forked_error()
-        if self.deferred.is_on:
-            self.deferred.settle(goes_on=True)
         if time.monotonic() < self.locks.file.look_at_s:  # else a read looks whether the file is there still
             with contextlib.suppress(lmdb.Error, AttributeError):
                 number: int = self.handles.raw.info()["last_txnid"]
@@ -249,11 +241,6 @@ class Environment(EnvironmentMarks):
         with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
-            try:
-                self.deferred.settle()
-            except BaseException:
-                self._set_shut(is_shut=False)
-                raise
             self.steady.pin.give_back()
             if self.handles is not None:
                 self.handles.raw.close()
@@ -280,7 +267,7 @@ class Environment(EnvironmentMarks):
         """Begin LMDB's write transaction after a first try failed with `error`."""
         return self._begin_again(transaction, error, write=True)
 
-    def pass_gate(self, transaction: ReadTransaction, *, writes: bool = False) -> None:
+    def pass_gate(self, transaction: ReadTransaction) -> None:
         """Wait until transactions may begin, and enter `transaction` among the active ones.
 
         Raises:
@@ -290,15 +277,12 @@ class Environment(EnvironmentMarks):
         active = self.active_transactions
         while True:
             active.discard(transaction)
-            self.deferred.check_reader()
             if self.is_shut and is_owned(self.gate):  # it would wait for what it has interrupted
                 raise UsageError(f"{self.path} cannot be used by what interrupts who shuts it", path=str(self.path))
             with self.gate:
                 self._check_open()
                 if self.handles is None:
                     self.open_handles()
-            if self.deferred.is_on:
-                self.deferred.settle(goes_on=not writes)
             active.add(transaction)
             if not self.is_shut:
                 return
@@ -325,8 +309,6 @@ class Environment(EnvironmentMarks):
             self.write_lock.release()
 
     def _shut(self) -> None:
-        with contextlib.suppress(StatelogError):  # what still waits is in the journal, which stays then
-            self.deferred.settle()
         with self.gate:
             self._shut_gate(_DRAIN_TIMEOUT_S)
             self.closed = True
@@ -344,7 +326,7 @@ class Environment(EnvironmentMarks):
         if self.read_only:
             return
         with self.locks.closing() as is_alone:
-            if is_alone and self.deferred.waiting.last is None:
+            if is_alone:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
                     self.steady.retire()
         self.steady.leave()
@@ -358,7 +340,6 @@ class Environment(EnvironmentMarks):
             return
         try:
             with contextlib.suppress(StatelogError):
-                self.deferred.settle()
                 self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
                 self.steady.pin.give_back()  # else the child, closing its copy, would free the parent's slot
                 self._is_at_rest = True
@@ -410,7 +391,6 @@ class Environment(EnvironmentMarks):
             if self.handles is None:
                 return
             try:
-                self.deferred.settle()  # D3
                 self.steady.pin.give_back()
                 self.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes)
@@ -425,7 +405,6 @@ class Environment(EnvironmentMarks):
     def _set_shut(self, *, is_shut: bool) -> None:
         """Shut the gate, or open it. Holds under `gate`."""
         self.is_shut = is_shut
-        self.gated = is_shut or self.deferred.is_on
 
     def _shut_gate(self, timeout_s: float) -> None:
         """Let nobody begin, and wait until nobody is inside. Holds under `gate`."""
@@ -450,7 +429,7 @@ class Environment(EnvironmentMarks):
                 self.reopen()
             elif error_code(error) != 0:  # 0: closed by a reopen in between; the gate tells
                 raise self.translate(error) from error
-            self.pass_gate(transaction, writes=write)
+            self.pass_gate(transaction)
             try:
                 if write:
                     self.steady.prepare()

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.kernels.marks import LookMarks
 from statelog.storage.file.descriptors import open_file, open_side_file
 
 if TYPE_CHECKING:
@@ -51,10 +50,10 @@ def remove_wake_file(store_id: bytes) -> None:
         wake_path(store_id).unlink()
 
 
-class Wake(LookMarks):
+class Wake:
     """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
 
-    __slots__ = ("_environment", "_path", "_word")
+    __slots__ = ("_environment", "_path", "_word", "look_at_s")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -62,12 +61,6 @@ class Wake(LookMarks):
         self._word: mmap.mmap | None = None
         self.look_at_s = 0.0
         """When to look again for a word; long past where there is one."""
-
-    def look(self) -> bool:
-        """Look whether somebody has made a word to wait on, if that is due; tell whether nobody has."""
-        if self._word is None and time.monotonic() >= self.look_at_s:
-            self.notify()
-        return self._word is None
 
     def notify(self) -> None:
         """Tell all who wait, in any process, that there was a commit. Never raises for lack of a word."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import SchemaError, ThreadNotFoundError
 from statelog.log import operations as writer
-from statelog.log.direct import DirectCommit
 from statelog.log.events import MAIN
 from statelog.schema import Schema, reconcile
 from statelog.store.branches import no_branch
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.view import View
     from statelog.store.session import Session
-    from statelog.store.writes import KnownPlace
 
 
 class Located:
@@ -33,8 +31,6 @@ class Located:
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
         self._branch_number: int | None = None
-        self._place: KnownPlace | None = None
-        """Where a commit goes that has nothing left to look up or to record."""
         with session.read() as view:
             self._resolve(view)
         if branch != MAIN and self._branch_number is None:
@@ -46,7 +42,6 @@ class Located:
             if view.is_alive(self._lsn):
                 return True
             self._lsn = self._branch_number = None
-        self._place = None
         lsn = view.thread_lsn(self._id)
         if lsn is None:
             self._missing_specs = self._given.specs()
@@ -59,12 +54,7 @@ class Located:
             self._missing_specs = {}
         self._lsn = lsn
         self._branch_number = number = view.branch_number(lsn, self._branch)
-        if number is None:
-            return False
-        if self._session.is_final and not self._missing_specs:
-            schema = self._schema
-            self._place = (lsn, number, schema.is_open, schema.plans, schema.plan_of_others, DirectCommit)
-        return True
+        return number is not None
 
     def _ids(self, view: View) -> tuple[int, int]:
         if not self._resolve(view):

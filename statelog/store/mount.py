@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from statelog import kernels
 from statelog.errors import ConflictError, UsageError
@@ -22,7 +22,52 @@ if TYPE_CHECKING:
     from statelog.log.batch import Head
     from statelog.log.operations import Write
     from statelog.store.checkpoint import Checkpoint
-    from statelog.store.thread import Thread
+
+
+class Mountable(Protocol):
+    """What a mount asks of a thread: its head, its schema's word on a channel, and a way to commit."""
+
+    @property
+    def id(self) -> str:
+        """The caller's stable id."""
+
+    @property
+    def head(self) -> Checkpoint | None:
+        """The branch's last checkpoint, None before the first commit."""
+
+    @property
+    def version(self) -> int:
+        """The head's version, -1 before the first commit."""
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether its commits happen at the end of a transaction."""
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes."""
+
+    def empty_value(self, channel: str) -> object:
+        """Return the empty value that a declared channel begins with, None if none."""
+
+    def is_checked(self, channel: str) -> bool:
+        """Whether the schema looks at a channel's values."""
+
+    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
+        """Return a channel's value as the schema takes it."""
+
+    def upsert_key(self, channel: str) -> bytes:
+        """Return the key of an upsert channel, empty for any other."""
+
+    def commit_writes(
+        self,
+        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
+        metadata: Mapping[str, Any] | None,
+        *,
+        expected_version: int | None = None,
+        checkpoint_id: str | None = None,
+    ) -> Checkpoint:
+        """Commit writes that are prepared already, or are made in the commit from the head."""
+
 
 _NO_SLOT = Slot(b"\xf6")
 
@@ -93,14 +138,14 @@ def _check_base(channel: str, base: bytes | None, current: Slot | None) -> None:
 
 
 @contextmanager
-def mounted(thread: Thread, metadata: Mapping[str, Any] | None) -> Iterator[Mount]:
+def mounted(thread: Mountable, metadata: Mapping[str, Any] | None) -> Iterator[Mount]:
     """Run a `with` block on a thread's state; see `Thread.mount`."""
     mount = open_mount(thread)
     yield mount
     commit_mount(thread, mount, metadata)
 
 
-def open_mount(thread: Thread) -> Mount:
+def open_mount(thread: Mountable) -> Mount:
     """Return the head's state for changing."""
     head = thread.head
     tree = None if head is None else head.state.tree
@@ -109,7 +154,7 @@ def open_mount(thread: Thread) -> Mount:
     return Mount(Tree(thread.workspace(), empty) if tree is None else tree, thread.empty_value, version)
 
 
-def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
+def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
     """Commit what changed in a mount as one checkpoint; None if nothing did.
 
     Raises:
@@ -125,7 +170,7 @@ def commit_mount(thread: Thread, mount: Mount, metadata: Mapping[str, Any] | Non
         raise type(error)(error.message, **{**facts, **error.facts}) from error
 
 
-def _writes(thread: Thread, mount: Mount) -> list[Write]:
+def _writes(thread: Mountable, mount: Mount) -> list[Write]:
     """Return what changed in a mount as writes, encoded."""
     writes: list[Write] = []
     for channel, slot, loaded in mount.touched():
@@ -151,7 +196,7 @@ class _NothingChangedError(Exception):
 
 
 def edit(
-    thread: Thread,
+    thread: Mountable,
     change: Callable[[Mount], object],
     metadata: Mapping[str, Any] | None,
     *,

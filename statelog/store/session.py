@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch, Head
-    from statelog.log.engine import Direct
     from statelog.log.view import View
     from statelog.tree.node import Workspace
 
@@ -34,14 +33,8 @@ class Session(Protocol):
     def workspace(self) -> Workspace:
         """Return a reader of nodes that lasts."""
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Outcome:
-        """Run `work` in turn, or `direct` where that will do, and return what it made.
-
-        Without `is_flushed` a later flush makes it durable.
-        """
-
-    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> Outcome | None:
-        """Do `direct` at once; None, and nothing was done, if somebody or something is in the way."""
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
+        """Run `work` and return what it made. Without `is_flushed` a later flush makes it durable."""
 
     def flush(self) -> None:
         """Make what was written durable, where it is not yet."""

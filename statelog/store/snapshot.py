@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.batch import Batch, Head
-    from statelog.log.engine import Direct, Engine
+    from statelog.log.engine import Engine
     from statelog.log.view import View
 
 T = TypeVar("T")
@@ -76,7 +76,6 @@ class Snapshot:
         work: Callable[[Batch], Head],
         *,
         is_flushed: bool = True,  # noqa: ARG002 - never is
-        direct: Direct | None = None,  # noqa: ARG002 - never is
     ) -> Head:
         """Refuse (internal)."""
         return self.act(work)
@@ -89,9 +88,6 @@ class Snapshot:
 
     def flush(self) -> None:
         """Nothing is committed here (internal)."""
-
-    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
-        """Nothing (internal)."""
 
     def after_commit(self, head: Head) -> None:
         """Nothing is committed here (internal)."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
-    from statelog.log.engine import Direct
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImportReport
@@ -73,8 +72,6 @@ class Store:
         self._engine = engine
         self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
         """Whether a commit is on the disk when it returns, unless `durable=False` (internal)."""
-        self.try_write = engine.try_commit
-        """Commits if nobody is in the way (internal)."""
 
     def __enter__(self) -> Self:
         return self
@@ -388,9 +385,9 @@ class Store:
         """Return a reader of nodes (internal)."""
         return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
 
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True, direct: Direct | None = None) -> Head:
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
         """Commit (internal)."""
-        return self._engine.commit(work, is_flushed=is_flushed, direct=direct)
+        return self._engine.commit(work, is_flushed=is_flushed)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""

@@ -98,9 +98,6 @@ def find_named(view: View, thread: int, name: str) -> Head | None:
 
 def head_at(view: View, thread: int, lsn: int) -> Head | None:
     """Return the checkpoint of a thread in a record; None if the record is another's, or has expired."""
-    read = view.checkpoint_in_use(lsn)
-    if read is not None and read[0].thread == thread:
-        return tuple.__new__(Head, (*read, None, None, NO_LISTS))
     data = view.transaction.get_log(lsn)
     found = None if data is None else read_checkpoint(data, lsn)
     if found is not None and found[0].thread == thread:

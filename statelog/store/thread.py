@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import CheckpointNotFoundError, UsageError
 from statelog.format import keys
 from statelog.log import operations as writer
-from statelog.log.batch import Head
+from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
-from statelog.log.direct import DirectCommit, DirectRollback
-from statelog.log.names import check_name, is_plain_id
-from statelog.log.view import settled_view
+from statelog.log.names import check_name
 from statelog.reducers import Overwrite
 from statelog.store.branches import BranchInfo, list_branches
 from statelog.store.checkpoint import Checkpoint
@@ -22,7 +20,7 @@ from statelog.store.mount import edit, mounted
 from statelog.store.mutable import Loaded, plain
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
 from statelog.store.views import EMPTY_STATE, MapView
-from statelog.store.writes import NO_METADATA, encode_metadata, plain_commit, prepare_writes, written_item
+from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +32,6 @@ if TYPE_CHECKING:
     from statelog.store.mount import Mount
     from statelog.store.session import Outcome
     from statelog.tree.node import Workspace
-
-
-_new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
 
 
 class Thread(Located):
@@ -131,18 +125,13 @@ class Thread(Located):
         if durable is not None and type(durable) is not bool:
             message = f"durable is True, False or None, not {durable!r}"
             raise UsageError(message, argument="durable", value=durable)
-        is_flushed, direct = durable is not False, None
-        if self._place is not None and len(writes) == 1 and (id is None or is_plain_id(id)):
-            direct = plain_commit(self._place, writes[0], NO_METADATA, expected_version, id)
-            if direct is not None and metadata is not None:
-                direct = _new(DirectCommit, (*direct[:3], encode_metadata(metadata), *direct[4:]))
-        if direct is not None:
-            made = self._commit_direct(direct, is_flushed=is_flushed)
-        else:
-            prepared = prepare_writes(self._schema, writes)
-            made = self.commit_writes(
-                prepared, metadata, expected_version=expected_version, checkpoint_id=id, is_flushed=is_flushed
-            )
+        made = self.commit_writes(
+            prepare_writes(self._schema, writes),
+            metadata,
+            expected_version=expected_version,
+            checkpoint_id=id,
+            is_flushed=durable is not False,
+        )
         if durable and not self._session.is_flushed_at_commit:
             self._session.flush()
         return made
@@ -159,25 +148,8 @@ class Thread(Located):
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
-        if written and self._place is not None and (checkpoint_id is None or is_plain_id(checkpoint_id)):
-            thread, branch, is_open, *_how = self._place
-            assert not callable(prepared)
-            direct = DirectCommit(
-                thread, branch, prepared, metadata_item, written, expected_version, is_open, checkpoint_id, None, None
-            )
-            return self._commit_direct(direct, is_flushed=is_flushed)
         work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
         return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
-
-    def _commit_direct(self, direct: DirectCommit, *, is_flushed: bool) -> Checkpoint:
-        """Commit at once, or else in turn."""
-        outcome = self._session.try_write(direct, is_flushed=is_flushed)
-        if outcome is None:
-            work = partial(
-                self._commit_in, direct.writes, direct.metadata, direct.written, direct.expected_version, direct.id
-            )
-            outcome = self._session.write(work, is_flushed=is_flushed, direct=direct)
-        return self._checkpoint_made(outcome)
 
     def _commit_in(
         self,
@@ -205,7 +177,7 @@ class Thread(Located):
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
         try:
-            if self._place is None and (self._branch_number is None or self._missing_specs):
+            if self._branch_number is None or self._missing_specs:
                 self._learn()
             head = outcome if type(outcome) is Head else outcome.head
             if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
@@ -264,12 +236,7 @@ class Thread(Located):
                 expected_version=expected_version,
             )
 
-        direct: DirectRollback | None = None
-        if self._place is not None:
-            thread, branch = self._place[:2]
-            direct = _new(DirectRollback, (thread, branch, target, self._find, metadata_item, expected_version))
-        outcome = None if direct is None else self._session.try_write(direct)
-        return self._checkpoint_made(outcome or self._session.write(work, direct=direct))
+        return self._checkpoint_made(self._session.write(work))
 
     def fork(
         self,

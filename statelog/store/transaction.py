@@ -24,8 +24,8 @@ from statelog.tree.node import Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.log.engine import Direct, Engine
-    from statelog.log.view import Transaction as ReadableTransaction
+    from statelog.log.engine import Engine
+    from statelog.log.transaction import Transaction as ReadableTransaction
     from statelog.log.view import View
 
 T = TypeVar("T")
@@ -135,7 +135,6 @@ class Transaction:
         work: Callable[[Batch], Head],
         *,
         is_flushed: bool = True,  # noqa: ARG002 - the end is
-        direct: Direct | None = None,  # noqa: ARG002 - there is a batch anyway
     ) -> Provisional:
         """Rehearse, and do it again at the end."""
         self._check_open()
@@ -143,9 +142,6 @@ class Transaction:
             outcome = Provisional(work(self._rehearsal))
         self._operations.append((work, outcome))
         return outcome
-
-    def try_write(self, direct: Direct, *, is_flushed: bool = True) -> None:
-        """Nothing: there is a batch anyway (internal)."""
 
     def after_commit(self, head: Head) -> None:
         """Nothing yet: the end of the transaction sees to it."""

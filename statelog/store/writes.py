@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,9 @@ from statelog.reducers import Prepared
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from statelog.log.direct import DirectCommit
     from statelog.log.operations import Write
     from statelog.schema import Schema
 
-
-KnownPlace = tuple[int, int, bool, dict[str, Any], Any, type]
-"""Thread, branch, whether it has no schema, how its channels are written, all others, and what a commit is."""
 
 NO_METADATA = b"\xa0"
 """The item of none."""
@@ -90,10 +83,3 @@ def encode_names(names: tuple[str, ...]) -> bytes:
             _names.clear()
         _names[names] = item
     return item
-
-
-plain_commit: Callable[[KnownPlace, Mapping[str, Any], bytes, int | None, str | None], DirectCommit | None] = partial(
-    kernels.plain_commit, channel_keys, _names
-)
-"""Returns the commit of an update of plain values; None where `prepare_writes` must make it, or refuse it. It takes a
-place, the update, an item of metadata, the version expected and the checkpoint's id."""

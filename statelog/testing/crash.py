@@ -20,7 +20,7 @@ import statelog
 from statelog.errors import UsageError
 from statelog.storage import faults
 from statelog.testing.comparing import assert_matches
-from statelog.testing.history import Commit, Held, perform, perform_all
+from statelog.testing.history import Commit, perform, perform_all
 from statelog.testing.model import StoreModel
 from statelog.testing.nursery import Born, serve
 
@@ -214,10 +214,9 @@ def _run_child() -> None:
     path_entries, path, history, schema, durability, acknowledges_early = pickle.loads(job)  # noqa: S301 - from the parent
     sys.path[:] = path_entries
     with statelog.open(path, durability=durability) as store:
-        held = Held(store)
         for operation in history:
             if acknowledges_early:
                 os.write(1, b".")
-            perform(operation, held, schema=schema)
+            perform(operation, store, schema=schema)
             if not acknowledges_early:
                 os.write(1, b".")

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from statelog.store.store import Store
-    from statelog.store.thread import Thread
-
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -117,33 +114,6 @@ class Target(_Threads, Protocol):
 
     def transaction(self) -> AbstractContextManager[_Threads]:
         """Begin a transaction."""
-
-
-class Held:
-    """A store whose threads are looked up once: nothing reads it between one commit and the next.
-
-    Args:
-        store: whose it is.
-
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._threads: dict[tuple[str, str], Thread] = {}
-
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
-        """Return a thread, the same one every time."""
-        if (id, branch) not in self._threads:
-            self._threads[id, branch] = self._store.thread(id, schema=schema, branch=branch)
-        return self._threads[id, branch]
-
-    def copy_thread(self, source: str, target: str) -> object:
-        """Copy a thread."""
-        return self._store.copy_thread(source, target)
-
-    def transaction(self) -> AbstractContextManager[_Threads]:
-        """Begin a transaction."""
-        return self._store.transaction()
 
 
 def perform(operation: Operation, target: Target, *, schema: object = None) -> type[StatelogError] | None:

@@ -28,7 +28,6 @@ from statelog.testing import (
 )
 
 COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
-DEFERRED_POINTS = [point for point in POINTS if point.startswith("deferred.")]
 JOURNAL_POINTS = [point for point in POINTS if point.startswith(("journal.", "steady."))]
 RECOVERY_POINTS = [point for point in POINTS if point.startswith("recovery.")]
 CREATION_POINTS = [point for point in POINTS if point.startswith("creation.")]
@@ -68,16 +67,6 @@ def test_a_kill_at_any_point_of_the_journal_loses_nothing_acknowledged(path, poi
     result = crash_at(path, HISTORY, point=point, occurrence=occurrence, schema=SCHEMA, durability=durability)
     assert result.killed == (durability == "commit" or point != "journal.after_flush")
     assert {entry.name for entry in path.parent.iterdir()} == {path.name, f"{path.name}-lock"}
-
-
-@pytest.mark.parametrize("durability", ["commit", "interval"])
-@pytest.mark.parametrize("occurrence", [1, 2, pytest.param(6, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("point", DEFERRED_POINTS)
-def test_a_kill_while_commits_wait_for_lmdb_loses_nothing_acknowledged(path, point, occurrence, durability):
-    mine = [Commit("mine", (step(number),)) for number in range(90)]
-    history = [*mine[:40], Rollback("mine", 7), *HISTORY[:6], *mine[40:], *HISTORY[6:], Commit("mine", (step(91),))]
-    result = crash_at(path, history, point=point, occurrence=occurrence, schema=SCHEMA, durability=durability)
-    assert result.killed
 
 
 @pytest.mark.parametrize(
@@ -141,14 +130,6 @@ def test_a_commit_that_lmdb_has_not_made_is_not_there(path):
     result = crash_at(path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA)
     assert result.killed
     assert result.recovered == result.acknowledged
-
-
-@pytest.mark.parametrize(("point", "unacknowledged"), [("deferred.before_journal", 0), ("deferred.after_journal", 1)])
-def test_a_commit_that_waits_for_lmdb_is_there_as_soon_as_the_journal_has_it(path, point, unacknowledged):
-    history = tuple(Commit("held", (step(number),)) for number in range(9))
-    result = crash_at(path, history, point=point, occurrence=2, schema=SCHEMA)
-    assert result.killed
-    assert result.recovered == result.acknowledged + unacknowledged
 
 
 def test_a_child_that_never_gets_there_finishes(path):

@@ -19,7 +19,6 @@ from statelog.errors import AlreadyExistsError, StatelogError
 from statelog.format.record import record_thread, sealed
 from statelog.log import engine
 from statelog.log.batch import Head, read_log_end
-from statelog.storage.commit.waiting import NotDeferrableError
 from statelog.storage.journal.checkpointing import Steady
 from statelog.storage.journal.journal import journal_path
 
@@ -216,7 +215,6 @@ def test_who_has_advanced_alone_goes_on_behind_others_in_the_new_epoch(store, ot
 MAP_FULL_ONCE = """
 import lmdb
 from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.commit.waiting import NotDeferrableError
 journal, refused = Steady.journal, []
 def refuse_once(self, transaction):
     is_journaled = journal(self, transaction)
@@ -243,50 +241,17 @@ def test_a_group_that_lmdb_has_refused_is_not_taken_for_the_one_made_instead(sto
 
 
 def test_what_another_engine_does_beside_the_journal_is_not_passed_over(store, follows, path):
-    """Two stores on a file, in one process: as many groups as transactions, though one of these has none."""
-    environment = store._engine.environment
+    """Two stores on a file, in one process: of one transaction the journal has no group."""
     thread = store.thread("a")
     with statelog.open(path) as second:
         for number in range(30):
             thread.commit({"n": number})
-        environment.make_steady()
-        thread.commit({"n": 100})
-        environment.deferred.settle()
-        mine = store._engine.last
         second.retain(threads="a", keep_last=1)
-        beside = second.thread("a")
-        for number in range(40):
-            beside.commit({"n": number})
-            groups = second._engine.last.memory.end.lsn - mine.memory.end.lsn
-            waits = environment.deferred.waiting.count > 0
-            if groups == environment.handles.raw.info()["last_txnid"] - mine.transaction.number + waits:
-                break
-        else:
-            pytest.fail("no coincidence")
-        environment.deferred.settle()
-        environment.deferred.apart = 8
+        second.thread("a").commit({"n": 0})
         thread.tag("x")
         assert follows == [False]
         check_memory(store)
         assert store.verify().ok
-
-
-def test_nothing_is_forgotten_where_the_first_try_may_not_look(store, other, follows, monkeypatch):
-    thread = store.thread("a")
-    thread.commit({"n": 1})
-    other.do('store.thread("b").commit({"n": 1})')
-    engine_last = store._engine.last
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "follow_others", refuse_look)
-        with pytest.raises(NotDeferrableError):
-            store._engine._behind_others(engine_last, None)
-    assert store._engine.last is engine_last
-    thread.commit({"n": 2})
-    assert follows == [True]
-
-
-def refuse_look(*_arguments):
-    raise NotDeferrableError
 
 
 def test_an_id_that_another_has_given_is_taken(store, other, follows):

@@ -15,7 +15,6 @@ from statelog.errors import LimitError, StatelogError, UsageError, ValueTypeErro
 from statelog.format import cbor
 from statelog.kernels import objects
 from statelog.limits import DEPTH_MAX
-from statelog.log.batch import Memory
 from statelog.testing import strategies as own
 
 COMMITS = 3000
@@ -116,45 +115,6 @@ def test_wrong_arguments_of_encode_plain(arguments):
         kernels.encode_plain(*arguments)
 
 
-def good_arguments(store):
-    """Arguments of a checkpoint behind a head, as a direct commit passes them."""
-    seen = []
-    kernel = kernels.checkpoint
-
-    def watched(*arguments):
-        seen.append(arguments)
-        return kernel(*arguments)
-
-    with (
-        mock.patch("statelog.log.direct.checkpoint", watched),
-        mock.patch("statelog.log.engine.commit_alone", return_value=None),
-    ):
-        thread = store.thread("t")
-        for number in range(3):
-            thread.commit({"x": number})
-    return list(seen[-1])
-
-
-@pytest.mark.parametrize("index", range(12))
-@pytest.mark.parametrize("wrong", [None, "text", (), b"", -1, 2**70, ((b"", 0, 0),) * 20])
-def test_a_wrong_argument_of_checkpoint_is_refused_and_changes_nothing(tmp_path, index, wrong):
-    with statelog.open(tmp_path / "a", durability="interval") as store:
-        arguments = good_arguments(store)
-        memory = arguments[0]
-        before = (memory.end, dict(memory.heads), dict(memory.jumps))
-        arguments[index] = wrong
-        try:
-            made = kernels.checkpoint(*arguments)
-        except (TypeError, ValueError, OverflowError, IndexError, SystemError, AttributeError):
-            made = None
-        if made is None:
-            assert (memory.end, dict(memory.heads), dict(memory.jumps)) == before
-        else:  # a value that serves as well: no changes, other metadata
-            assert index in {4, 6, 7, 8, 9, 10, 11}
-    with pytest.raises(TypeError):
-        kernels.checkpoint(*arguments[:10])
-
-
 def test_a_clock_before_1970(tmp_path):
     """Then time is that of the last record, and a microsecond."""
     with statelog.open(tmp_path / "a", durability="interval") as store:
@@ -232,42 +192,6 @@ def test_a_collection_that_commits_while_a_checkpoint_is_made(tmp_path):
         assert thread.state["x"] == COMMITS // 3 - 1
         assert store.verify().ok
     assert refused, "no finalizer ran inside a commit"
-
-
-def test_what_is_remembered_is_what_a_batch_remembers(tmp_path):
-    """Heads, with all that the next commit takes from them, and the log's end, on one branch and after a fork."""
-    heads = []
-    for name, way in (("a", None), ("b", lambda *_arguments: None)):
-        clock = iter(range(10**15, 10**17, 10**6))
-        with (
-            mock.patch("time.time_ns", lambda clock=clock: next(clock)),
-            mock.patch("secrets.token_bytes", bytes),
-            statelog.open(tmp_path / name, durability="interval", interval_ms=60_000) as store,
-        ):
-            thread = store.thread("t", schema={"x": statelog.reducers.replace, "m": statelog.reducers.extend})
-            thread.commit({"x": 0, "m": ["a" * 70]})
-            fork = thread.fork("f")
-            taken = []
-            for number in range(80):
-                line = fork if number % 3 else thread
-                patches = [mock.patch("statelog.log.direct.DirectCommit.make", way)] if way else []
-                for patch in patches:
-                    patch.start()
-                line.commit({"x": number} if number % 2 else {"m": ["b" * 70], "x": -number})
-                for patch in patches:
-                    patch.stop()
-                memory = store._engine.last.memory
-                assert isinstance(memory, Memory)
-                taken.append(({key: strip(head) for key, head in memory.heads.items()}, memory.end.lsn))
-            heads.append(taken)
-    assert heads[0] == heads[1]
-
-
-def strip(head):
-    """Return a head without what follows from the clock, which the two ways may ask unequally often."""
-    event = head.event._replace(time_us=0, parent_digest=b"")
-    lists = {key: (digest, bytes(node.data), opened[:2]) for key, (digest, node, opened) in head.lists.items()}
-    return event, head.page[:16], head.state and head.state.data, lists
 
 
 def array_in_python(prefix, parts):

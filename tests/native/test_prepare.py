@@ -12,7 +12,6 @@ from xxhash import xxh3_64_digest
 from statelog import kernels, reducers
 from statelog.errors import StatelogError
 from statelog.format import cbor
-from statelog.log.direct import DirectCommit
 from statelog.log.names import channel_key, channel_keys
 from statelog.reducers import Overwrite, Prepared
 from statelog.schema import Schema
@@ -64,14 +63,6 @@ def test_writes_are_prepared_as_in_python(updates, schema):
     ours = outcome(schema, updates)
     with mock.patch.object(kernels, "prepare_plain", return_value=None):
         assert outcome(schema, updates) == ours
-    place = (7, 2, schema.is_open, schema.plans, schema.plan_of_others, DirectCommit)
-    for update in updates:
-        direct = writes.plain_commit(place, update, b"metadata", 3, "id")
-        if direct is not None:
-            made = outcome(schema, [update])
-            fields = (7, 2, made, b"metadata", writes.written_item(made), 3, schema.is_open, "id", None, None)
-            assert type(direct) is DirectCommit
-            assert direct == fields
 
 
 def test_plain_writes_are_prepared_by_the_kernel():
@@ -84,15 +75,6 @@ def test_plain_writes_are_prepared_by_the_kernel():
         assert kernels.prepare_plain(refused, SCHEMA.plans, channel_keys, SCHEMA.plan_of_others, Prepared) is None
 
 
-def test_plain_commits_are_made_by_the_kernel():
-    place = (1, 0, False, SCHEMA.plans, SCHEMA.plan_of_others, DirectCommit)
-    update = {"put": {"a": 1}, "sum": 2, "many": [1, 2]}
-    writes.written_item(writes.prepare_writes(SCHEMA, [update]))  # its channels are known from here on
-    assert writes.plain_commit(place, update, b"", None, None).written == cbor.encode(["many", "put", "sum"])
-    for refused in ({"put": object()}, {"keyed": []}, {"notes": {}}, {Text("put"): 1}, {"unseen": 1}, [], None):
-        assert writes.plain_commit(place, refused, b"", None, None) is None
-
-
 def test_names_are_remembered_however_many_there_were_before():
     for number in range(3_000):
         name = f"name {number}"
@@ -101,79 +83,11 @@ def test_names_are_remembered_however_many_there_were_before():
     assert len(writes._names) <= 1_024
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        (),
-        (channel_keys, {}, (1, 0), {}, b"", None, None),
-        (channel_keys, {}, [], {}, b"", None, None),
-        (channel_keys, {}, (1, 0, False, [], None, DirectCommit), {}, b"", None, None),
-        ([], {}, (1, 0, False, {}, None, DirectCommit), {}, b"", None, None),
-        (channel_keys, [], (1, 0, False, {}, None, DirectCommit), {}, b"", None, None),
-        (channel_keys, {}, (1, 0, False, {"put": 3}, None, DirectCommit), {"put": 1}, b"", None, None),
-    ],
-)
-def test_wrong_arguments_of_plain_commit(wrong):
-    channel_key("put")
-    with pytest.raises((TypeError, SystemError)):
-        kernels.plain_commit(*wrong)
-
-
 def test_channels_are_remembered_however_many_there_were_before():
     for number in range(10_000):
         channel_key(f"channel {number}")
         assert f"channel {number}" in channel_keys
     assert len(channel_keys) < 5_000
-
-
-def test_changes_are_found_by_the_kernel():
-    root, opens = (b"root", 3, 5), ((b"open", 4, 2), (b"above", 3, 1))
-    lists = {channel_key(name): (b"digest", root, opens) for name in ("one", "many", "sum")}
-    update = {"sum": [1, 2], "put": {"a": 1}, "one": "x", "many": [1, "b"]}
-    none = (b"", 0, 0)
-    assert kernels.plain_changes(writes.prepare_writes(SCHEMA, [update]), lists, channel_keys) == [
-        (kernels.STEP_APPEND, b"\x63one", b"\x61x", 1, kernels.KIND_LIST, root, opens),
-        (kernels.STEP_PUT, b"\x63put", b"\xa1\x61a\x01", 0, 0, none, ()),
-        (kernels.STEP_APPEND, b"\x63sum", b"\x01\x02", 2, kernels.KIND_LIST, root, opens),
-        (kernels.STEP_APPEND, b"\x64many", b"\x01\x61b", 2, kernels.KIND_LIST, root, opens),
-    ]
-    add = writes.prepare_writes(SCHEMA, [{"sum": 2}, {"put": 1}])
-    operations = [change[0] for change in kernels.plain_changes(add, {}, channel_keys)]
-    assert operations == [kernels.STEP_PUT, kernels.STEP_ADD]
-    overwrite = writes.prepare_writes(SCHEMA, [{"many": Overwrite([7])}])
-    assert kernels.plain_changes(overwrite, lists, channel_keys)[0][:3] == (kernels.STEP_PUT, b"\x64many", b"\x81\x07")
-    assert kernels.plain_changes([], lists, channel_keys) == []
-
-
-@pytest.mark.parametrize(
-    "updates",
-    [
-        [{"one": 1}],  # a list that is not in memory
-        [{"put": 1}, {"put": 2}],
-        [{"keyed": [{"id": "a"}]}],
-        [{"notes": {"k": 1}}],
-        [{"many": []}],
-        [{"put": 1, "most": 2}],
-    ],
-)
-def test_changes_that_python_must_find(updates):
-    lists = {channel_key("many"): (b"digest", (b"root", 3, 5), ())}
-    prepared = writes.prepare_writes(SCHEMA, updates)
-    assert kernels.plain_changes(prepared, lists, channel_keys) is None
-    assert kernels.plain_changes(tuple(prepared), lists, channel_keys) is None
-    assert kernels.plain_changes([object()], lists, channel_keys) is None
-    assert kernels.plain_changes(prepared[:1], {channel_key("one"): (b"no root",)}, {}) is None
-
-
-def test_wrong_arguments_of_plain_changes():
-    prepared = writes.prepare_writes(SCHEMA, [{"one": 1}])
-    for arguments in ((), (prepared, {}), (prepared, {}, [])):
-        with pytest.raises(TypeError):
-            kernels.plain_changes(*arguments)
-    with pytest.raises(IndexError):
-        kernels.plain_changes(prepared, {channel_key("one"): (b"no root",)}, channel_keys)
-    with pytest.raises(TypeError):
-        kernels.plain_changes([prepared[0]._replace(payload=["no bytes"])], {b"\x63one": (0, 1, 2)}, channel_keys)
 
 
 @pytest.mark.parametrize(
@@ -214,17 +128,7 @@ def test_an_update_that_changes_as_it_is_prepared():
 
 
 @given(st.binary(min_size=16, max_size=16), *[st.integers(0, 2**64 - 1)] * 3, st.binary(max_size=3000))
-def test_a_group_of_one_is_as_format_md_draws_it(session, epoch, lsn, flushed, record):
+def test_a_group_is_as_format_md_draws_it(session, epoch, lsn, flushed, record):
     rest = struct.pack(">IIQQQI", len(record) + 4, 1, epoch, lsn, flushed, len(record)) + record
-    made = kernels.group_of_one(session, epoch, lsn, flushed, record)
+    made = encode_group(session, epoch, lsn, [record], flushed=flushed)
     assert made == xxh3_64_digest(session + rest) + rest
-    assert made == encode_group(session, epoch, lsn, [record], flushed=flushed)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [(), (b"", 1, 1, 1, b""), (bytes(16), -1, 1, 1, b""), (bytes(16), 1, 2**64, 1, b""), (bytes(16), 1, 1, 1, "")],
-)
-def test_wrong_arguments_of_group_of_one(arguments):
-    with pytest.raises((TypeError, ValueError, OverflowError)):
-        kernels.group_of_one(*arguments)

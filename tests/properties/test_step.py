@@ -18,9 +18,7 @@ from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.format.keys import VERSIONS_PER_PAGE, decode_place, encode_page_key
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
-from statelog.log import engine
 from statelog.log import operations as writer
-from statelog.log.direct import DirectCommit, DirectRollback
 from statelog.log.events import decode_event, encode_checkpoint
 from statelog.reducers import Overwrite, Prepared, Remove
 from statelog.testing import strategies as own
@@ -123,7 +121,7 @@ def commit_aside(store, thread_id, update):
 
 
 @contextmanager
-def only(*, direct=True, step=True):
+def only(*, step=True):
     """Let commits and rollbacks be made in some ways alone; yields a list that gets those that were taken."""
     taken = []
 
@@ -139,16 +137,12 @@ def only(*, direct=True, step=True):
         return mock.patch.object(owner, name, watched)
 
     with ExitStack() as stack:
-        for name in ("commit_alone", "commit_flushed"):
-            stack.enter_context(watch(engine, name, "direct", direct))
-        for owner in (DirectCommit, DirectRollback):
-            stack.enter_context(watch(owner, "make", "direct", direct))
         for name in ("take_step", "take_rollback"):
             stack.enter_context(watch(writer, name, "step", step))
         yield taken
 
 
-WAYS = [{}, {"direct": False}, {"direct": False, "step": False}]
+WAYS = [{}, {"step": False}]
 
 
 def commit_alike(stores, thread_id, commits, commit=commit_to):
@@ -166,8 +160,8 @@ def commit_alike(stores, thread_id, commits, commit=commit_to):
                     outcomes.append((type(error), str(error)))
             if store is stores[0]:
                 ways += taken
-        assert outcomes[0] == outcomes[1] == outcomes[2]
-    assert places(stores[0]) == places(stores[1]) == places(stores[2])
+        assert outcomes[0] == outcomes[1]
+    assert places(stores[0]) == places(stores[1])
     return ways
 
 
@@ -182,9 +176,9 @@ def places(store):
 def stores(tmp_path_factory):
     directory = tmp_path_factory.mktemp("step")
     with ExitStack() as stack:
-        opened = [stack.enter_context(statelog.open(directory / name, durability="interval")) for name in "abc"]
+        opened = [stack.enter_context(statelog.open(directory / name, durability="interval")) for name in "ab"]
         yield opened
-        assert [store.verify().problems for store in opened] == [[], [], []]
+        assert [store.verify().problems for store in opened] == [[], []]
 
 
 @pytest.fixture(autouse=True)
@@ -207,11 +201,11 @@ def test_common_commits_are_steps(stores):
         stores, "common", [*fill, *[[{"log": [number]}, {"log": ["b"], "step": 1}] for number in range(200)]]
     )
     assert len(taken) > 200
-    assert taken.count("direct") > 190
+    assert taken.count("step") > 190
     updates = [
         [{"messages": [{"id": f"b{number}", "text": "t" * 100}]}, {"plain": "p" * number}] for number in range(300)
     ]
-    assert commit_alike(stores, "common", updates).count("direct") > 200
+    assert commit_alike(stores, "common", updates).count("step") > 200
 
 
 MESSAGES = {
@@ -233,7 +227,7 @@ def test_large_items_are_steps_where_the_store_has_none_of_them(stores, name, ch
     commits = [[{channel: item if channel == "plain" else [item]}] for item in items]
     thread_id = f"large {name} {channel}"
     taken = commit_alike(stores, thread_id, fill)
-    assert commit_alike(stores, thread_id, commits) == ["direct"] * 40
+    assert commit_alike(stores, thread_id, commits) == ["step"] * 40
     assert commit_alike(stores, f"{thread_id} again", fill) == taken
     assert commit_alike(stores, f"{thread_id} again", commits) == []
     for store in stores:
@@ -242,7 +236,7 @@ def test_large_items_are_steps_where_the_store_has_none_of_them(stores, name, ch
 
 def test_trees_of_several_nodes_and_cut_strings_are_no_steps(stores):
     no_steps = [{f"f{each:03}": each for each in range(900)}, "x" * 17_000, set(range(900)), list(range(900))]
-    assert commit_alike(stores, "no steps", [[{"plain": 1}], [{"plain": 2}]]) == ["direct"]
+    assert commit_alike(stores, "no steps", [[{"plain": 1}], [{"plain": 2}]]) == ["step"]
     assert commit_alike(stores, "no steps", [[{"plain": value}] for value in no_steps]) == []
 
 
@@ -269,9 +263,9 @@ def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel
         commits.append([{channel: items}, {"step": 1}])
     taken = commit_alike(stores, f"growing {name} {channel}", commits)
     # Before it is long enough to be a tree, without an item, or where the second level closes, it is none.
-    assert taken.count("direct") > {"many": 200, "unequal": 155, "numbers": 170}.get(name, 205)
+    assert taken.count("step") > {"many": 200, "unequal": 155, "numbers": 170}.get(name, 205)
     tree = stores[0].thread(f"growing {name} {channel}").state[channel]
-    assert list(tree) == list(stores[2].thread(f"growing {name} {channel}").state[channel])
+    assert list(tree) == list(stores[1].thread(f"growing {name} {channel}").state[channel])
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 140), st.integers(0, 400)), max_size=3), max_size=30))
@@ -384,7 +378,7 @@ def test_a_rollback_is_what_the_general_path_makes(stores, rollbacks):
                 assert_encoded_alike(store, made.lsn)
                 outcomes[-1].append((made.lsn, made.kind, made.state_digest, made.version, made.parent.version))
                 thread.commit({"step": 1})
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_common_rollbacks_are_direct(stores):
@@ -396,7 +390,7 @@ def test_common_rollbacks_are_direct(stores):
             for number in range(60):
                 thread.rollback(number)
                 thread.commit({"step": 1})
-        assert taken.count("direct") > 100
+        assert taken.count("step") > 100
 
 
 @pytest.mark.parametrize("expected", [0, 2, True, "1"])
@@ -418,7 +412,7 @@ def test_what_is_refused_is_refused_as_in_a_batch(stores, expected):
                     act(thread)
                 outcomes[-1].append((type(caught.value), str(caught.value), caught.value.facts))
                 assert thread.version == 1
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_long_keyed_lists_with_equal_fingerprints(stores):

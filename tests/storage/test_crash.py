@@ -2,10 +2,7 @@
 
 import pytest
 
-import statelog
-from statelog.limits import DEFERRED_RECORDS_MAX
 from statelog.storage import faults
-from statelog.storage.commit.commit import _READER_CHECK_COMMITS
 
 COMMIT_POINTS = [point for point in faults.POINTS if point.startswith("commit.")]
 POINTS_AFTER_COMMIT = {"commit.after_lmdb_commit", "commit.before_delivery", "commit.after_delivery"}
@@ -130,15 +127,3 @@ def test_readers_that_died_are_cleared_now_and_then(start_child, environment, ap
     for _ in range(3):
         environment.committer.submit(append)
     assert environment.statistics().readers == 0
-
-
-def test_readers_that_died_are_cleared_by_commits_that_wait(start_child, path):
-    """Made in C one after another, which looks for none; who makes room for more does."""
-    with statelog.open(path, durability="interval") as store:
-        thread = store.thread("t")
-        thread.commit({"n": 0})
-        kill(reading(start_child))
-        assert store.statistics().readers == 1
-        for number in range(_READER_CHECK_COMMITS + 2 * DEFERRED_RECORDS_MAX):
-            thread.commit({"n": number})
-        assert store.statistics().readers == 0

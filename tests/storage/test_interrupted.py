@@ -6,7 +6,7 @@ import pytest
 
 import statelog
 from statelog.errors import UsageError
-from statelog.storage.commit import commit, keeper
+from statelog.storage.commit import commit
 from statelog.storage.commit.requests import Request
 from statelog.storage.file.locks import call_if_free
 
@@ -60,31 +60,19 @@ def test_a_lock_is_held_afterwards_as_often_as_before(held, interrupted, error):
 
 
 @pytest.fixture
-def waiting(path, monkeypatch):
-    """A store in which a commit waits for LMDB, and a thread of it."""
-    monkeypatch.setattr(keeper, "_SETTLE_S", 60)
+def committed(path):
+    """A store that was committed to, and a thread of it."""
     with statelog.open(path, durability="interval", interval_ms=60_000) as store:
         thread = store.thread("t")
         for number in range(40):
             thread.commit({"x": number})
-        assert store._engine.environment.deferred.waiting.last is not None
         yield store, thread
         assert thread.state["x"] == 39
         assert store.verify().ok
 
 
-def test_who_holds_what_a_settling_thread_waits_for_may_not_read(waiting):
-    store, thread = waiting
-    environment = store._engine.environment
-    with environment.deferred.lock:
-        with pytest.raises(UsageError, match="interrupts"):
-            _ = thread.state["x"]
-        assert not environment.active_transactions
-    assert environment.deferred.waiting.last is not None
-
-
-def test_who_has_the_gate_does_not_wait_behind_anothers_commit(waiting):
-    store, thread = waiting
+def test_who_has_the_gate_does_not_wait_behind_anothers_commit(committed):
+    store, thread = committed
     environment = store._engine.environment
     taken, left = threading.Event(), threading.Event()
 
@@ -126,9 +114,8 @@ def request_that_interrupts(at):
     return Noted
 
 
-@pytest.mark.parametrize("may_wait", [False, True])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment, append, monkeypatch, at, may_wait):
+def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment, append, monkeypatch, at):
     committer, outcomes, may_go = environment.committer, [], threading.Event()
     monkeypatch.setattr(commit, "Request", request_that_interrupts(at))
 
@@ -138,7 +125,7 @@ def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(environment
 
     def submit(work=append):
         try:
-            outcomes.append(committer.submit(work, may_wait=may_wait))
+            outcomes.append(committer.submit(work))
         except Interrupt:
             outcomes.append("interrupted")
 

@@ -51,7 +51,6 @@ def test_the_pin_is_given_back_and_taken_again(path):
         with environment.headroom.reserve():
             assert not environment.steady.pin.is_held
         assert environment.steady.is_due()
-        assert not environment.deferred.is_on
         thread.commit({"n": -1})
         assert environment.steady.pin.is_held
         assert (

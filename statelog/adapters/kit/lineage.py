@@ -6,21 +6,16 @@ one is its parent, and on a new branch if its parent has a successor already.
 
 from __future__ import annotations
 
-import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog import kernels
 from statelog.adapters.kit.shared_items import held_leaves, leaves, of_successors, state_of
 from statelog.errors import CheckpointNotFoundError, ConflictError
-from statelog.format import cbor, keys
+from statelog.format import keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
-from statelog.log.direct import DirectCommit
 from statelog.log.events import MAIN
-from statelog.log.names import is_plain_id
-from statelog.log.step import NO_ROOT
 from statelog.store.branches import no_branch
 from statelog.store.checkpoint import Checkpoint, read_head
 from statelog.store.snapshot import Snapshot
@@ -40,13 +35,8 @@ __all__ = ["LineHead", "Lineage"]
 
 _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
-_ONE_NAME = cbor.head(4, 1)
-_PARENTS_MAX = 64
 _ASIDE_MAX = 256
 """More than a superstep of many tasks has."""
-
-_new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
 
 
 class LineHead(NamedTuple):
@@ -70,8 +60,6 @@ class Lineage:
         self.id = thread_id
         self._asides: dict[str, tuple[int, int]] = {}
         """Thread and number of branches that were committed on aside."""
-        self._parents: dict[tuple[int, int], int] = {}
-        """LSNs of the checkpoints that were gone on from last, by their places."""
         self.made_aside: dict[int, None] = {}
         """LSNs of what was committed aside lately."""
         self.last_aside: Checkpoint | None = None
@@ -147,17 +135,7 @@ class Lineage:
                 writer.tag(batch, thread, id, head.event.lsn)
             return head
 
-        direct: DirectCommit | None = None
-        if parent is not None:
-            event = parent.event
-            place = event.thread, event.branch
-            if twins is None and self._session.is_final and is_plain_id(id):
-                direct = _new(DirectCommit, (*place, writes, encoded, written, event.version, False, id, None, None))
-            if len(self._parents) >= _PARENTS_MAX:
-                self._parents.clear()
-            self._parents[place] = event.lsn
-        outcome = None if direct is None else self._session.try_write(direct)
-        return self._made(outcome or self._session.write(work, direct=direct))
+        return self._made(self._session.write(work))
 
     def commit_aside(
         self,
@@ -205,33 +183,6 @@ class Lineage:
         made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
         self._asides[branch] = made.place
         return made
-
-    def put_aside(
-        self, branch: str, name: Callable[[int], str], item: bytes, *, followed: Checkpoint | None
-    ) -> Checkpoint | None:
-        """Do what `commit_aside` does with one `items.put_once`, without a flush, if nobody and nothing is in the way.
-
-        Args:
-            branch: its name.
-            name: returns the channel, given the time of the commit in microseconds.
-            item: the value.
-            followed: see there.
-
-        Returns:
-            None, and nothing was done, where that must be called.
-
-        """
-        place = self._asides.get(branch)
-        event = None if followed is None else followed.event
-        if place is None or (event is not None and self._parents.get((event.thread, event.branch)) == event.lsn):
-            return None
-        time_us = time.time_ns() // 1000
-        key = cbor.encode(name(time_us))
-        change = (kernels.STEP_PUT_ONCE, key, item, 0, 0, NO_ROOT, ())
-        written = _ONE_NAME + key
-        direct = _new(DirectCommit, (*place, (), _NO_METADATA, written, None, False, None, [change], time_us))
-        outcome = self._session.try_write(direct, is_flushed=False)
-        return None if outcome is None else self._note_aside(self._made(outcome))
 
     def _note_aside(self, made: Checkpoint) -> Checkpoint:
         if len(self.made_aside) >= _ASIDE_MAX:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.events import Event
     from statelog.log.index import IndexWriter, NodeFacts
-    from statelog.log.view import Transaction
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.file.reading import ReadTransaction
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.view import Transaction
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.file.reading import ReadTransaction
 

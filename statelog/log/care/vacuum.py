@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from statelog.log.engine import Engine
-    from statelog.log.view import Transaction
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
 
 RECORDS_PER_TRANSACTION_MAX = 64

@@ -26,11 +26,9 @@ from typing import TYPE_CHECKING, TypeVar
 import lmdb
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
-from statelog.kernels.marks import CommitterMarks
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
 from statelog.storage.commit.transaction import Stage, WriteTransaction
-from statelog.storage.commit.waiting import NotDeferrableError
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import error_code, full_error, is_full
 from statelog.storage.file.headroom import NoHeadroomError
@@ -39,13 +37,12 @@ from statelog.storage.file.locks import is_owned
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.commit.waiting import DeferredTransaction
     from statelog.storage.environment import Environment
 
 T = TypeVar("T")
 
 _READER_CHECK_COMMITS = 256
-"""So many groups at least lie between two looks for readers that died. Who goes the way in C does not look."""
+"""So many groups lie between two looks for readers that died."""
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
@@ -58,7 +55,7 @@ _MAP_ATTEMPTS = 4
 """How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
 
 
-class Committer(CommitterMarks):
+class Committer:
     """Commits for all threads of this process on one environment.
 
     Attributes:
@@ -93,7 +90,6 @@ class Committer(CommitterMarks):
         work: Callable[[WriteTransaction], T],
         *,
         is_flushed: bool = True,
-        may_wait: bool = False,
     ) -> T:
         """Run `work` in a write transaction, and return its result once that is durable.
 
@@ -102,8 +98,6 @@ class Committer(CommitterMarks):
                 transaction fails for someone else's reason. It must raise before it writes;
                 what it raises reaches its own caller alone.
             is_flushed: False leaves the flush to the next commit, or to the keeper, whatever `durability` says.
-            may_wait: it may be in the journal before it is in LMDB: see `deferred`. `work` raises NotDeferrableError
-                before it writes if that cannot be, and is run again.
 
         Raises:
             UsageError: called from within a work, or by what has interrupted the store where it holds a lock.
@@ -119,12 +113,10 @@ class Committer(CommitterMarks):
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if environment.deferred.settling_thread == thread:
-            raise environment.deferred.settling_error()
         if is_owned(environment.write_lock, environment.gate):
             message = "a commit cannot be made by what interrupts who has the store alone, to compact it or to begin"
             raise UsageError(message, path=str(environment.path))
-        request = Request(work, is_flushed=is_flushed, may_wait=may_wait)
+        request = Request(work, is_flushed=is_flushed)
         try:
             self.inside.add(thread)
             with self.mutex:
@@ -176,8 +168,7 @@ class Committer(CommitterMarks):
                 self._assemble(group)
             started_s = perf_counter()
             with self._environment.write_lock:
-                if not self._defer(group):
-                    self._execute(group)
+                self._execute(group)
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0
                 self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
@@ -221,9 +212,9 @@ class Committer(CommitterMarks):
         """Tell whether this thread has something of the store in its hands, and would wait for itself."""
         environment, thread = self._environment, get_ident()
         return (
-            thread in (environment.writer_thread, environment.deferred.settling_thread)
+            thread == environment.writer_thread
             or thread in self.inside
-            or is_owned(environment.write_lock, environment.gate, environment.deferred.lock)
+            or is_owned(environment.write_lock, environment.gate)
         )
 
     def count(self, commits: int = 1) -> None:
@@ -285,46 +276,6 @@ class Committer(CommitterMarks):
 
     # --- one transaction ----------------------------------------------------------
 
-    def _defer(self, group: list[Request]) -> bool:
-        """Commit the works of `group` to the journal, let them wait for LMDB's transaction, and settle every one.
-
-        False, and nothing was done, if they cannot be committed so.
-        """
-        if not (group[0].may_wait and (len(group) == 1 or all(request.may_wait for request in group))):
-            return False
-        transaction = self._environment.deferred.begin(is_flushed=group[0].is_flushed or len(group) > 1)
-        if transaction is None:
-            return False
-        try:
-            return self._defer_in(transaction, group)
-        except BaseException:
-            transaction.abort()  # once more: an interrupt may come as a failure is dealt with
-            raise
-
-    def _defer_in(self, transaction: DeferredTransaction, group: list[Request]) -> bool:
-        try:
-            for request in group:
-                self._run(request, transaction)
-            if armed:
-                point("deferred.before_journal")
-            self._environment.deferred.commit(transaction)
-            for request in group:  # here: whom an interrupt leaves unsettled, though it is in, would be made again
-                request.settled = True
-        except BaseException as error:
-            if isinstance(error, Exception) and not (transaction.may_be_committed or self._environment.is_forked):
-                self._environment.deferred.give_up(transaction)
-                return False
-            self.after_failure(transaction, group, error, 0)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            count = len(transaction.appended)
-            transaction.appended.clear()  # who remembers the transaction need not keep what it put
-            transaction.rows.clear()
-            transaction.first_lsn += count  # behind it a kernel may go on
-        self._environment.wake.notify()
-        return True
-
     def _execute(self, group: list[Request], attempts: int = _MAP_ATTEMPTS) -> None:  # noqa: C901 - one frame
         """Run and commit the works of `group` in one transaction, and settle every one. Holds under `write_lock`.
 
@@ -366,7 +317,7 @@ class Committer(CommitterMarks):
         try:
             request.result = request.work(transaction)
         except Exception as error:
-            if transaction.changes != changes or isinstance(error, lmdb.Error | NotDeferrableError):
+            if transaction.changes != changes or isinstance(error, lmdb.Error):
                 raise  # its writes cannot be told from the others': the transaction is lost
             request.error = error
         if armed:

@@ -15,7 +15,6 @@ import lmdb
 
 from statelog.errors import StatelogError
 from statelog.kernels import start_writing
-from statelog.kernels.marks import KeeperMarks
 from statelog.storage.file.locks import call_if_free
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ _WAIT_S = 60.0
 """So long a thread with nothing to do is there: to begin another takes a commit as long as all the rest of it."""
 
 _SETTLE_S = 0.02
-"""So long without a commit, and nothing waits for LMDB's transaction any more: see `deferred`."""
+"""So often it looks; and so long without a commit, and an epoch that is half over ends."""
 
 
-class Keeper(KeeperMarks):
+class Keeper:
     """Looks after an environment that was written to."""
 
     def __init__(self, environment: Environment) -> None:
@@ -116,8 +115,7 @@ class Keeper(KeeperMarks):
                     start_writing(environment.locks.descriptor)
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
-                elif now_s - busy_s >= _SETTLE_S and environment.deferred.is_on:
-                    environment.deferred.settle(is_idle=True)
+                elif now_s - busy_s >= _SETTLE_S:
                     call_if_free(environment.write_lock, self._advance_ahead)
                 environment.steady.note_flushed()
                 environment.steady.look_for_journal()
@@ -130,7 +128,7 @@ class Keeper(KeeperMarks):
         environment = self._environment
         steady = environment.steady
         with environment.gate:  # LMDB's map stays where it is
-            if environment.is_shut or environment.deferred.is_on or not steady.pin.is_held:
+            if environment.is_shut or not steady.pin.is_held:
                 return
             if steady.held.is_half_taken and environment.locks.try_writer():
                 try:
@@ -147,7 +145,6 @@ class Keeper(KeeperMarks):
                 return True
             if seen != self.commits:
                 return False
-            environment.deferred.settle()
             environment.locks.acquire_writer(0.0)
             try:
                 environment.steady.rest()

@@ -35,11 +35,9 @@ class Request:
         work: Callable[[WriteTransaction], Any],
         *,
         is_flushed: bool = True,
-        may_wait: bool = False,
     ) -> None:
         self.work = work
         self.is_flushed = is_flushed
-        self.may_wait = may_wait
 
 
 def wake_all(gates: list[threading.Lock]) -> None:

@@ -63,6 +63,7 @@ class WriteTransaction(ReadTransaction):
     """Called once this has committed, before the next write transaction begins: not after a commit of unknown outcome.
     None may raise."""
     stage = Stage.NEW
+    changes = first_lsn = size_bytes = number = 0
     is_steady = False
     """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
 
@@ -96,8 +97,8 @@ class WriteTransaction(ReadTransaction):
             environment.check_writable()
         environment.active_transactions.add(self)
         try:
-            if environment.gated:
-                environment.pass_gate(self, writes=True)
+            if environment.is_shut:
+                environment.pass_gate(self)
             environment.locks.acquire_writer(environment.lock_timeout_s)
             try:
                 environment.steady.prepare()

@@ -145,7 +145,6 @@ def compact_file(
     """
     temporary = _temporary_path(environment.path)
     with environment.write_lock:
-        environment.deferred.settle()
         try:
             environment.steady.retire()
             descriptor = _create(temporary, environment)

@@ -22,7 +22,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
-from statelog.kernels.marks import LookMarks
 from statelog.storage.file.place import Place, former_error
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ _WRITABLE_SHARED = _range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
 _WRITABLE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
 _WRITER_TAKEN = _range_lock(fcntl.F_WRLCK, _WRITER_AT)
 _WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
-_WRITER_SHARED = _range_lock(fcntl.F_RDLCK, _WRITER_AT)
 _WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
 _WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
 _WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
@@ -76,7 +74,7 @@ _FORMER_TIMEOUT_S = 1.0
 """How long whoever opens a store waits for a process that is ending: its locks go one after another."""
 
 
-class FileLocks(LookMarks):
+class FileLocks:
     """The locks of one open data file.
 
     Args:
@@ -87,7 +85,7 @@ class FileLocks(LookMarks):
         file: tells whether the path still leads to it.
     """
 
-    __slots__ = ("_path", "file", "supported")
+    __slots__ = ("_path", "descriptor", "file", "look_at_s", "supported")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
@@ -95,9 +93,7 @@ class FileLocks(LookMarks):
         self._path = path
         self.file = Place(descriptor, path)
         self.look_at_s = 0.0
-        """When to look again for another process that waits; commits in C do so, too."""
-        self.place = _WAITING_AT
-        self.turn_us = int(_TURN_S * 1e6) if self.supported else 0
+        """When to look again for another process that waits."""
 
     def acquire_presence(self, timeout_s: float) -> None:
         """Say that this process has the store open.
@@ -194,28 +190,18 @@ class FileLocks(LookMarks):
         try:
             fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_TAKEN)
         except OSError:
-            self._await_writer(_WRITER_TAKEN, timeout_s)
+            self._await_writer(timeout_s)
 
     def try_writer(self) -> bool:
         """Become the one process that writes, if none does."""
         return self._try(_WRITER_TAKEN)
 
-    def pass_writer(self, timeout_s: float) -> None:
-        """Wait until nobody writes for a moment: who had the store alone has put everything where it is looked for.
-
-        Raises:
-            StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
-        """
-        if self.supported:
-            self._await_writer(_WRITER_SHARED, timeout_s)
-            self.release_writer()
-
-    def _await_writer(self, lock: bytes, timeout_s: float) -> None:
-        if self._try(lock):
+    def _await_writer(self, timeout_s: float) -> None:
+        if self._try(_WRITER_TAKEN):
             return
         self._try(_WAITING_SHARED)
         try:
-            self._acquire(lock, timeout_s)
+            self._acquire(_WRITER_TAKEN, timeout_s)
         finally:
             self._try(_WAITING_FREE)
 
@@ -249,13 +235,6 @@ class FileLocks(LookMarks):
             return False
         self.look_at_s = now_s + _TURN_S
         return _is_held(self.descriptor, _WAITING_ANY)
-
-    def is_awaited_still(self) -> bool:
-        """As `is_awaited`; if so, who asks next is told, too."""
-        is_awaited = self.is_awaited()
-        if is_awaited:
-            self.look_at_s = 0.0
-        return is_awaited
 
     def _try(self, lock: bytes) -> bool:
         """Take a lock if it is free; where there are no such locks, it is."""

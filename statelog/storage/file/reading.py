@@ -21,7 +21,6 @@ from statelog.errors import CorruptionError, StorageError
 from statelog.format.keys import after_prefix
 from statelog.format.seal import unseal
 from statelog.kernels import check_leaf_at
-from statelog.kernels.marks import TransactionMarks
 from statelog.storage.file.freed import find_in_use
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class _Ended:
 _ENDED = _Ended()
 
 
-class ReadTransaction(TransactionMarks):
+class ReadTransaction:
     """A consistent snapshot of the store, for use in one `with` statement.
 
     Short by contract: while it lives, LMDB reuses no page freed since it began.
@@ -85,7 +84,7 @@ class ReadTransaction(TransactionMarks):
         active = environment.active_transactions
         try:
             active.add(self)
-            if environment.gated:
+            if environment.is_shut:
                 active.discard(self)
                 environment.pass_gate(self)
             file = environment.locks.file
@@ -104,13 +103,6 @@ class ReadTransaction(TransactionMarks):
         self._log = handles.log
         self._index = handles.index
         return self
-
-    def begin_ungated(self) -> None:
-        """Begin for who is inside already: see `DeferredTransaction`. `__exit__` ends it."""
-        handles = self._environment.handles
-        self._raw = handles.begin(None, None, False, True)
-        self._log = handles.log
-        self._index = handles.index
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -160,11 +152,6 @@ class ReadTransaction(TransactionMarks):
             return None
         find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
         return unseal(key, value)
-
-    def mapped(self) -> tuple[int, int, int]:
-        """Return what `kernels.version_find` takes first: where LMDB's map lies, and which commit is read in it."""
-        environment = self._environment
-        return environment.map_address, environment.handles.page_size_bytes, self._snapshot_id()
 
     def last_lsn(self) -> int:
         """Return the LSN of the last record, 0 in an empty log.

@@ -2,13 +2,8 @@
 
 LMDB flushes nothing by itself here. What is on the disk for certain is the *steady* snapshot: a copy of its meta page
 lies in the journal, and a read transaction, the *pin*, keeps LMDB from reusing its pages. What was committed since is
-in the journal. An *advance* flushes the data file and makes the present snapshot the steady one.
-
-Invariants:
-    J1  A commit is acknowledged when its records are in the journal and flushed, or it is in the steady snapshot.
-    J2  A process writes to the data file only while a pin of its own, not newer than the steady snapshot, is held.
-    J3  A slot is written after the data file was flushed, and the records of its epoch after the slot was.
-    J4  A group in the journal is the next of the log of its epoch's snapshot and the groups before it.
+in the journal. An *advance* flushes the data file and makes the present snapshot the steady one. The invariants J1 to J6
+stand in DESIGN.md.
 """
 
 from __future__ import annotations
@@ -22,12 +17,11 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import JournalMissingError, StorageError
-from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
-from statelog.storage.file.disk import flush_file
+from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.file.locks import is_owned, is_same_file
 from statelog.storage.file.neighbours import missing_error, open_journal, remove_journal
@@ -37,16 +31,15 @@ from statelog.storage.journal.journal import (
     STATE,
     Place,
     Slot,
+    encode_group,
     fill,
     find_behind,
     find_end,
     is_broken,
     journal_path,
-    make_group,
     newest_epoch,
     shorten,
     write_broken,
-    write_group,
     write_slot,
 )
 from statelog.storage.journal.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
@@ -67,7 +60,7 @@ _EPOCHS_BEHIND_MAX = 1
 """A pin may be so many epochs older than the steady snapshot: it holds the pages freed in them."""
 
 
-class Steady(SteadyMarks):
+class Steady:
     """A process's part in the protocol. Everything here is called by who holds the write lock and the writer lock.
 
     Attributes:
@@ -139,10 +132,6 @@ class Steady(SteadyMarks):
         """Return how many records, and how many bytes, the journal takes before an advance is due."""
         return JOURNALED_RECORDS_MAX - self.lsn + self._lsn_before, JOURNAL_SIZE_BYTES_MAX - self.at
 
-    def follows(self, lsn: int) -> bool:
-        """Tell whether a record is the next one, as far as this process knows."""
-        return self.lsn + 1 == lsn > 0
-
     def is_at_hand(self) -> bool:
         """Tell whether a commit finds the journal as this process has left it."""
         if self.is_off or self.is_broken or self._slots is None or self.lsn < 0:
@@ -201,7 +190,7 @@ class Steady(SteadyMarks):
         if self.lsn + 1 != lsn:
             return False
         self._environment.keeper.commits += 1
-        group = make_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
+        group = encode_group(self._session, self._epoch, lsn, records, flushed=self.flushed)
         self.end = self.at + len(group)
         # From here on, whatever happens, there may be a group that is not committed: the next commit looks for its
         # place, and who looks at what became of this one advances first.
@@ -211,7 +200,7 @@ class Steady(SteadyMarks):
                 self._size_bytes = fill(self._descriptor, self.end, self._size_bytes)
             if armed:
                 point("journal.before_append")
-            write_group(self._descriptor, group, self.at)
+            write_all(self._descriptor, group, self.at)
             if armed:
                 point("journal.after_append")
         except OSError as error:

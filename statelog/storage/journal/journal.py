@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-from statelog.kernels import HELD_SIZE_BYTES_MAX, group_of_one, write_held
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all, write_zeros
@@ -178,21 +177,6 @@ def shorten(descriptor: int, size_bytes: int) -> int:
             os.ftruncate(descriptor, JOURNAL_SIZE_BYTES_MAX)
             return JOURNAL_SIZE_BYTES_MAX
     return size_bytes
-
-
-def make_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes], *, flushed: int) -> bytes:
-    """Return what `encode_group` returns, sooner where it is one record, as it nearly always is."""
-    if len(records) == 1:
-        return group_of_one(session, epoch, lsn, flushed, records[0])
-    return encode_group(session, epoch, lsn, records, flushed=flushed)
-
-
-def write_group(descriptor: int, group: bytes, at: int) -> None:
-    """Write one into the journal. Raises OSError."""
-    is_small = len(group) <= HELD_SIZE_BYTES_MAX and not armed
-    written = write_held(descriptor, group, at) if is_small else 0
-    if written < len(group):
-        write_all(descriptor, group[written:], at + written)
 
 
 class Group(NamedTuple):

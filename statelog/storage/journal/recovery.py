@@ -85,10 +85,8 @@ def recover(environment: Environment, replay: Replay) -> None:
         UnrecoveredError: it is open read-only, and who was about to recover it is gone.
     """
     locks, path = environment.locks, environment.path
-    if read_marker(locks.descriptor) is not None:
-        locks.pass_writer(environment.lock_timeout_s)  # D2: whoever was alone knows by now that it is not
-        if environment.read_only and not locks.is_open_for_writing():
-            raise UnrecoveredError
+    if environment.read_only and waits_for_recovery(path, locks.descriptor):
+        raise UnrecoveredError
     if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
         environment.open_handles()
         return

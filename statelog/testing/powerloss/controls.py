@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.engine import Engine
-from statelog.storage.commit import deferred, keeper
+from statelog.storage.commit import keeper
 from statelog.storage.journal import journal, marker, recovery
 from statelog.storage.journal.checkpointing import Steady
 from statelog.storage.journal.held import HeldPages
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 _LONG_S = 3600.0
-_ROOM_SIZE_BYTES = 32 * 1024
 
 _SHARES = {"no pin": 0.25}
 """Of the cuts of some controls: after four cuts in succession this one leaves some 75 bad images."""
@@ -67,7 +66,6 @@ class _NoPin:
 
 def open_without_pin(path: Path, **options: Any) -> Store:
     """Open a store that lets LMDB reuse the pages of the steady snapshot, and does nothing to prevent it."""
-    deferred._ROOM_SIZE_BYTES_MIN = _ROOM_SIZE_BYTES  # noqa: SLF001 - the sooner LMDB gets what waits
     HeldPages.is_half_taken = False  # type: ignore[assignment, method-assign]  # no snapshot becomes steady in a pause
     advance = Steady.advance
 

@@ -17,7 +17,7 @@ from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
 from statelog.log.engine import Engine
 from statelog.portable.salvage import salvage
-from statelog.storage.commit import deferred, keeper
+from statelog.storage.commit import keeper
 from statelog.storage.journal import checkpointing as steady
 from statelog.storage.journal import held
 from statelog.testing.crash import Child
@@ -66,7 +66,6 @@ KILLED = "killed"
 """Thread of a process that is killed: what it committed last may be there or not."""
 
 _REST_S = 0.02
-_PATIENCE_S = 60.0
 
 
 def open_unhurried(path: Path, **options: Any) -> Store:
@@ -80,15 +79,8 @@ def be_small() -> None:
         (steady, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
         (held, "HELD_PAGES_MAX", 24),
         (held, "INTERVAL_HELD_PAGES_MAX", 24),
-        (deferred, "DEFERRED_RECORDS_MAX", 5),
         (keeper, "IDLE_S", _REST_S),
     )
-
-
-def be_patient() -> None:
-    """The same, but let commits wait for as long as they may."""
-    be_small()
-    _set((keeper, "IDLE_S", _PATIENCE_S), (keeper, "_SETTLE_S", _PATIENCE_S), (deferred, "_COMMITS_APART", 1))
 
 
 def _set(*values: tuple[ModuleType, str, object]) -> None:

@@ -8,7 +8,6 @@ if the store in it has the contents that were read there.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -16,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import statelog
-from statelog.storage.journal.journal import journal_path
 from statelog.testing.comparing import assert_matches, compare_checkpoint
 from statelog.testing.history import Commit, Operation, perform
 from statelog.testing.model import StoreModel
@@ -162,11 +159,9 @@ def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lan
         find_function(workload.setup)()
     opens = find_function(opener)
     _mark_all(workload, "begin", 0)
-    session = Session(path, workload.options, workload.schema, opens, holds=workload.waits)
+    session = Session(path, workload.options, workload.schema, opens)
     _mark_all(workload, "done", 0)
-    if workload.waits:
-        lanes = [_do_waiting(session, workload, path)]
-    elif len(workload.lanes) == 1:
+    if len(workload.lanes) == 1:
         model = _model(workload)
         lanes = [_do_lane(session, workload, 0, None, model)]
     elif workload.processes:
@@ -220,33 +215,6 @@ def _do_lane(
             assert_matches(session.store, model)
     refused_steps = frozenset(position for position, step in enumerate(steps, 1) if isinstance(step, Refused))
     return Lane(threads, tuple(contents), gradual_steps(steps), refused_steps)
-
-
-def _do_waiting(session: Session, workload: Workload, path: Path) -> Lane:
-    """Do the only lane, and read copies of the store: what is in its files is what waits, too."""
-    (steps,) = workload.lanes
-    deferred = session.store._engine.environment.deferred  # noqa: SLF001 - it is this that is to be tried
-    waited = 0
-    contents = [_read_copy(path)]
-    for position, step in enumerate(steps, 1):
-        mark(f"begin 0 {position}".encode())
-        refused = session.do(step)
-        mark(f"done 0 {position}".encode())
-        assert refused is None, refused
-        waited += deferred.is_on
-        contents.append(_read_copy(path))
-    assert waited > len(steps) // 3, waited
-    assert read_contents(session.store) == contents[-1]
-    return Lane(None, tuple(contents), frozenset(), frozenset())
-
-
-def _read_copy(path: Path) -> Contents:
-    with tempfile.TemporaryDirectory(dir=LOG_DIRECTORY) as directory:
-        for name in (path.name, journal_path(path).name):
-            if (path.parent / name).exists():
-                shutil.copyfile(path.parent / name, Path(directory) / name)
-        with statelog.open(Path(directory) / path.name) as store:
-            return read_contents(store)
 
 
 def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreModel | None:

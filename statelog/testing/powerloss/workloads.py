@@ -19,7 +19,6 @@ from statelog.testing.history import (
     Commit,
     Copy,
     Fork,
-    Held,
     Operation,
     Rollback,
     Tag,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statelog.store.store import Store
-    from statelog.testing.history import Target
 
 STORE_NAME = "agent.state"
 
@@ -42,7 +40,6 @@ Durability = Literal["commit", "interval"]
 MIB = 1 << 20
 
 _SMALL = f"{openings.__name__}:{openings.be_small.__name__}"
-_PATIENT = f"{openings.__name__}:{openings.be_patient.__name__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,6 @@ class Workload:
         files: in the directory beforehand, by name; for stores that no step can make.
         opener: "module:function" that opens the store, and may make it of those files.
         setup: "module:function" to be called first in every process that opens it; empty for none.
-        waits: nothing reads the store between the steps, so that commits wait for LMDB; one lane alone.
 
     """
 
@@ -175,7 +171,6 @@ class Workload:
     files: Mapping[str, bytes] = field(default_factory=dict)
     opener: str = "statelog:open"
     setup: str = ""
-    waits: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -191,7 +186,6 @@ class Session:
         options: of `statelog.open`.
         schema: of every thread.
         opener: opens it; `statelog.open` but for negative controls.
-        holds: look threads up once.
 
     """
 
@@ -201,20 +195,17 @@ class Session:
         options: Mapping[str, Any],
         schema: object,
         opener: Callable[..., Store] = statelog.open,
-        *,
-        holds: bool = False,
     ) -> None:
         self._path = path
         self._options = dict(options)
         self._schema = schema
         self._opener = opener
         self.store = opener(path, **self._options)
-        self._target: Target | None = Held(self.store) if holds else None
 
     def do(self, step: Step) -> type[StatelogError] | None:
         """Do one step; return the class of the exception that refused it, None if it was done."""
         if isinstance(step, Operation):
-            return perform(step, self._target or self.store, schema=self._schema)
+            return perform(step, self.store, schema=self._schema)
         try:
             self._maintain(step)
         except StatelogError as error:
@@ -420,17 +411,17 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
     killed: tuple[Step, ...] = tuple(
         step for n, death in enumerate(deaths) for step in (_commit("a", 550 + n), Killed(death))
     )
-    held: tuple[Step, ...] = (
+    many: tuple[Step, ...] = (
         *_commits("a", 19, start=580),
         Rollback("a", 2),
         *_commits("b", 9, start=600, size=600),
         Rollback("b", 15),
         *_plain("a", 18, start=620),
     )
-    yield Workload("waiting commits", (held,), before, setup=_PATIENT, waits=True)
+    yield Workload("commits and rollbacks", (many,), before, setup=_SMALL)
     flushed: tuple[Step, ...] = (*_commits("a", 12, start=640), Flush(), *_commits("a", 9, start=660), Flush())
     flushed += (*_plain("a", 12, start=680), Flush(), *_plain("b", 6, start=700))
-    yield Workload("waiting commits, interval", (flushed,), before, durability="interval", setup=_PATIENT, waits=True)
+    yield Workload("flushes, interval", (flushed,), before, durability="interval", setup=_SMALL)
     yield Workload("killed processes", ((Killed("steady.before_mark_flush:1"), *killed),), before)
 
 

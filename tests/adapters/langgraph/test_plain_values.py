@@ -16,8 +16,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from statelog.adapters.langgraph.saver import putting
 from statelog.adapters.langgraph.saver.putting import NO_TRAIL, Base, value_writes
 from statelog.adapters.langgraph.values.codec import SPLIT_SIZE_BYTES_MIN, Codec
+from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.names import Place, channel_name, store_names
-from statelog.adapters.langgraph.values.unchanged import Frozen
 from statelog.kernels import objects
 from statelog.reducers import Removal, replace
 

@@ -21,7 +21,6 @@ from statelog.adapters.langgraph import StatelogSaver
 
 FAULTS = [
     ("commit.before_begin", 1),
-    ("deferred.after_journal", 9),
     ("commit.after_put_log", 2),
     ("commit.after_put_index", 3),
     ("commit.between_works", 6),
@@ -30,8 +29,6 @@ FAULTS = [
     ("commit.after_lmdb_commit", 1),
     ("commit.before_delivery", 21),
     ("journal.after_append", 26),
-    ("deferred.before_journal", 17),
-    ("deferred.before_lmdb_commit", 1),
     ("journal.after_flush", 20),
     ("steady.before_sync", 1),
     ("steady.after_slot", 1),

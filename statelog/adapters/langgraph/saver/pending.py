@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -111,26 +110,8 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
             raise UsageError(message, argument=argument, value=text)
 
 
-def put_pending(lineage: Lineage, parts: Sequence[Pending]) -> bool:
-    """Commit the writes of some tasks, if nobody and nothing is in the way; False, and nothing was done."""
-    prefix, _together, _others, followed, _held = parts[0]
-    together: list[Encoded] = []
-    has_items = False
-    for part in parts:
-        if part.together is None or part.others or part.held or part.prefix != prefix or part.followed is not followed:
-            return False
-        together.append(part.together)
-        has_items = has_items or bool(part.together.behind)
-    item, name = encode_bundles(together), partial(group_name, prefix)
-    if not has_items:
-        followed = None  # there is nothing that its successor could have stored already
-    return lineage.put_aside(WRITES_BRANCH, name, item, followed=followed) is not None
-
-
 def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
     """Commit the writes of some tasks."""
-    if put_pending(lineage, parts):
-        return
     tasks: dict[str, list[Encoded]] = {}
     for part in parts:
         if part.together is not None:

@@ -9,6 +9,7 @@ from statelog.adapters.kit.shared_items import Twins
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
 from statelog.adapters.langgraph.values.codec import is_snapshot
+from statelog.adapters.langgraph.values.frozen import begins, common_ends, freeze_all, joined, still
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -18,8 +19,6 @@ from statelog.adapters.langgraph.values.names import (
     checkpoint_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values.still import begins, freeze_all, joined, still
-from statelog.adapters.langgraph.values.unchanged import common_ends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.saver.reading import Own
     from statelog.adapters.langgraph.values.codec import Codec, Encoded
-    from statelog.adapters.langgraph.values.still import Still
-    from statelog.adapters.langgraph.values.unchanged import Frozen
+    from statelog.adapters.langgraph.values.frozen import Frozen, Still
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""

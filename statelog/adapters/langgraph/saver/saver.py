@@ -22,7 +22,7 @@ from statelog.adapters.langgraph.saver.gathering import Gatherer
 from statelog.adapters.langgraph.saver.latest import Latest
 from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending, put_pending
+from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Own,
@@ -41,6 +41,7 @@ from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, 
 from statelog.adapters.langgraph.saver.replaying import delta_history
 from statelog.adapters.langgraph.values.codec import Codec, Parts
 from statelog.adapters.langgraph.values.copying import Decoded
+from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -52,7 +53,6 @@ from statelog.adapters.langgraph.values.names import (
     place_of,
     thread_id_of,
 )
-from statelog.adapters.langgraph.values.unchanged import Frozen
 from statelog.aio.running import Runner, stream
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 
@@ -374,8 +374,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
-            if not put_pending(lineage, [part]):
-                self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
+            self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
         else:
             asking.check_open(self.store)
 

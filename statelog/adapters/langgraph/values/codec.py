@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from statelog.adapters.kit.items import Write
-    from statelog.adapters.langgraph.values.copying import DecodedBy
 
 Encoded = bytes | list[bytes]
 """A value's item; of a list that is split, its items."""
@@ -38,6 +37,14 @@ class Joined(NamedTuple):
 
 Read = bytes | list[Joined]
 """A value as it was read: its item; of a list that is split, parts of it."""
+
+
+class DecodedItems(Protocol):
+    """Where items that were decoded before are found again."""
+
+    def items(self, part: Joined) -> list[Any]:
+        """Return the values of a part, which nobody else has."""
+
 
 _PREFIX = items.codec_prefix(MSGPACK)
 _SHORT_PREFIXES_NUMBER = 256
@@ -153,7 +160,7 @@ class Codec:
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
         self.proves = self.is_plain()
-        """Whether what freezes to the same (`unchanged`) is serialised to the same, and a list item by item."""
+        """Whether what freezes to the same (`frozen`) is serialised to the same, and a list item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
         """Whether all that a message is decoded to is the message."""
 
@@ -268,7 +275,7 @@ class Codec:
         values: list[Any] = self.serde.loads_typed((MSGPACK, array_head(part.number) + part.data))
         return values
 
-    def decode(self, read: Read, decoded: DecodedBy | None = None) -> Any:
+    def decode(self, read: Read, decoded: DecodedItems | None = None) -> Any:
         """Return a value; with `decoded`, of lists decoded before a copy. Raises what the serialiser raises."""
         if isinstance(read, list):
             if read and read[0].data.startswith(SNAPSHOT):
@@ -284,7 +291,7 @@ class Codec:
         serialised = cbor.decode(read)
         return self.serde.loads_typed((serialised.type, serialised.data))
 
-    def _decode_snapshot(self, read: list[Joined], decoded: DecodedBy | None) -> Any:
+    def _decode_snapshot(self, read: list[Joined], decoded: DecodedItems | None) -> Any:
         if not self.proves:
             data = _in_one(read)
             return self.serde.loads_typed((MSGPACK, _snapshot_head(len(data)) + data))

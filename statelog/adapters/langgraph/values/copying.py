@@ -17,7 +17,7 @@ from uuid import UUID
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
-from statelog.adapters.langgraph.values.unchanged import is_plain_model
+from statelog.adapters.langgraph.values.frozen import is_plain_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -20,8 +20,8 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.values.frozen import freeze_all, still
 from statelog.adapters.langgraph.values.names import Place
-from statelog.adapters.langgraph.values.still import freeze_all, still
 from statelog.errors import ClosedError
 
 

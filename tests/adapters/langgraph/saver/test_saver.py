@@ -28,7 +28,6 @@ from statelog.errors import (
     UsageError,
     ValueTypeError,
 )
-from statelog.log import engine
 from statelog.storage.journal import checkpointing as steady
 
 
@@ -115,11 +114,8 @@ def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(s
 def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 3600)
     calls = []
-    flush_file, kernel = steady.flush_file, engine.commit_flushed
+    flush_file = steady.flush_file
     monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
-    monkeypatch.setattr(
-        engine, "commit_flushed", lambda *each: (made := kernel(*each)) and (calls.append(made), made)[1]
-    )
 
     def flushes(function, *arguments):
         before = len(calls)

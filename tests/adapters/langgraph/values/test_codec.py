@@ -31,7 +31,7 @@ from statelog.adapters.kit.items import pack_list
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.adapters.langgraph.values.codec import Codec, is_snapshot, join
-from statelog.adapters.langgraph.values.unchanged import freeze
+from statelog.adapters.langgraph.values.frozen import freeze
 from statelog.errors import ValueTypeError
 
 

@@ -11,8 +11,7 @@ pytest.importorskip("langgraph.checkpoint.base")
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from statelog.adapters.langgraph.values.still import Rows, Singles, begins, freeze_all, joined, still
-from statelog.adapters.langgraph.values.unchanged import freeze
+from statelog.adapters.langgraph.values.frozen import Rows, Singles, begins, freeze, freeze_all, joined, still
 
 VALUES: list[Any] = [
     None,

@@ -1,0 +1,27 @@
+"""What the log is read from, whoever holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Transaction(Protocol):
+    """What is read from: a transaction of `storage`, or a batch over one."""
+
+    def get_index(self, key: bytes) -> bytes | None:
+        """Return an index payload."""
+
+    def get_log(self, lsn: int) -> memoryview | None:
+        """Return a record, borrowed."""
+
+    def last_lsn(self) -> int:
+        """Return the last LSN, 0 if none."""
+
+    def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Return the greatest key with a prefix."""
+
+    def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with a prefix, from a key on, ascending or descending."""

@@ -1,0 +1,55 @@
+"""What can be looked up while events of an export of threads become records of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.errors import CorruptionError
+from statelog.portable.overlay import Overlay
+
+if TYPE_CHECKING:
+    from statelog.log.transaction import Transaction
+    from statelog.log.view import View
+    from statelog.portable.thread_rows import EventRow, Place, Remembered
+
+
+class Lookups:
+    """The store with what has been added to it, and what is known of the stream so far.
+
+    Attributes:
+        places: where nodes lie that came in this transaction, by their numbers in the stream.
+        events: the same of events.
+        threads: the same of threads: their LSNs.
+
+    """
+
+    def __init__(self, transaction: Transaction, remembered: Remembered) -> None:
+        self.places: dict[int, Place] = {}
+        self.events: dict[int, EventRow] = {}
+        self.threads: dict[int, int] = {}
+        self._remembered = remembered
+        self._overlay = Overlay(transaction)
+
+    @property
+    def view(self) -> View:
+        """The store with what has been added."""
+        return self._overlay.view
+
+    def thread(self, number: int) -> int:
+        """Return the LSN of a thread of the stream."""
+        return self.threads.get(number) or self._remembered.thread(number)
+
+    def place(self, number: int) -> Place:
+        """Return where a node of the stream lies."""
+        found = self.places.get(number)
+        if found is None:
+            found = self._remembered.place(number)
+            if not found.lsn:
+                message = f"it refers to node {number}, which comes later"
+                raise CorruptionError(message)
+        return found
+
+    def event(self, number: int) -> EventRow:
+        """Return what is known of an event of the stream."""
+        found = self.events.get(number)
+        return self._remembered.event(number) if found is None else found
