@@ -434,6 +434,7 @@ def open(
             something else, which is left alone.
         CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
             are what they were.
+        StoreReplacedError: the file was put in the place of one that another process has open.
         StoreLockedError, StorageError, AccessError: the system refused.
 
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_S = 0.02
-"""How often reads look. A look takes about 1.5 us, as long as a short read."""
+"""How often reads look. A look takes 2 us and more, as long as a short read."""
 
 
 class Place:

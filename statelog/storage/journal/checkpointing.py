@@ -24,14 +24,7 @@ from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
 from statelog.storage.file.locks import is_owned, is_same_file
-from statelog.storage.file.neighbours import (
-    broken_error,
-    missing_error,
-    open_journal,
-    remove_journal,
-    removed_error,
-)
-from statelog.storage.file.place import replaced_error
+from statelog.storage.file.neighbours import missing_error, open_journal, remove_journal
 from statelog.storage.journal.held import HeldPages
 from statelog.storage.journal.journal import (
     RECORDS_AT,
@@ -51,7 +44,7 @@ from statelog.storage.journal.journal import (
 )
 from statelog.storage.journal.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
 from statelog.storage.journal.pin import Pin, last_lsn
-from statelog.storage.journal.session import find_or_begin, is_journal_broken, is_taken_away
+from statelog.storage.journal.session import find_error, find_or_begin, is_journal_broken, is_taken_away
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -494,7 +487,4 @@ class Steady:
             raise self._broken_error()
 
     def _broken_error(self) -> StorageError | JournalMissingError:
-        path = self._environment.path
-        if self._environment.locks.file.is_lost:
-            return replaced_error(path)
-        return removed_error(path) if self.is_gone else broken_error(path)
+        return find_error(self._environment, is_gone=self.is_gone)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from statelog.storage.file.disk import flush_file, write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import check_leftover, missing_error, open_journal
+from statelog.storage.file.neighbours import broken_error, check_leftover, missing_error, open_journal, removed_error
+from statelog.storage.file.place import replaced_error
 from statelog.storage.journal.journal import RECORDS_AT, fill, is_broken, journal_path, read_slots
 from statelog.storage.journal.marker import clear_marker
 
 if TYPE_CHECKING:
+    from statelog.errors import JournalMissingError, StorageError
     from statelog.storage.environment import Environment
 
 _SESSION_SIZE_BYTES = 16
@@ -65,6 +67,14 @@ def is_taken_away(environment: Environment, descriptor: int) -> bool:
     # Not where its directory has another name now: the store has gone along.
     is_removed = not os.fstat(descriptor).st_nlink
     return is_removed or is_same_file(environment.path, environment.locks.descriptor)
+
+
+def find_error(environment: Environment, *, is_gone: bool) -> StorageError | JournalMissingError:
+    """Return the error of a store to which nothing may be written: a file is gone, or a flush has failed."""
+    path = environment.path
+    if environment.locks.file.is_lost:
+        return replaced_error(path)
+    return removed_error(path) if is_gone else broken_error(path)
 
 
 def _fill_head(environment: Environment, descriptor: int) -> int:
