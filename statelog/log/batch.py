@@ -149,6 +149,15 @@ class Memory:
         self.prints = Prints()
         """As `log.step` fills it."""
 
+    def copy(self) -> Memory:
+        """Return what can be changed by itself; of keyed lists the copy knows nothing yet."""
+        copied = Memory(self.end)
+        copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
+        copied.open_threads, copied.unruled = self.open_threads.copy(), self.unruled.copy()
+        copied.greatest_ids, copied.one_branch = self.greatest_ids.copy(), self.one_branch.copy()
+        copied.identities = self.identities
+        return copied
+
     def take_over(self, batch: Batch) -> None:
         """Go on from what a batch has staged."""
         heads, staged = self.heads, batch.staged
@@ -239,13 +248,18 @@ class Batch:
         node = self._cache.get(digest, lsn, number)
         if node is not None:
             return node
+        return self.staged_node(digest, lsn, number) or read_node(
+            self._transaction, self._cache, type_, digest, lsn, number
+        )
+
+    def staged_node(self, digest: bytes, lsn: int, number: int) -> Node | None:
+        """Return a node of a staged record, None if there is none of that digest."""
         index = lsn - self._end.lsn - 1
-        if 0 <= index < len(self.staged):
-            _count, rows, data = self.staged[index].nodes
-            found = find_node(rows, data, digest, number)
-            if found is not None:
-                return Node(*found, lsn)
-        return read_node(self._transaction, self._cache, type_, digest, lsn, number)
+        if not 0 <= index < len(self.staged):
+            return None
+        _count, rows, data = self.staged[index].nodes
+        found = find_node(rows, data, digest, number)
+        return None if found is None else Node(*found, lsn)
 
     def workspace(self, thread: int, borrowed: list[bytes], known: Sequence[tuple[bytes, int, int]] = ()) -> Workspace:
         """Return a workspace for the nodes of one record of a thread.

@@ -126,6 +126,42 @@ class Engine:
             self._check_open()
         return self._committer.submit(partial(self._run, work), is_flushed=is_flushed)
 
+    def memory_of(self, snapshot_id: int | None) -> Memory | None:
+        """Return a copy of what is remembered of a commit of the store; None if it is not this process's last one."""
+        last = self.last
+        if last is None or not last.transaction.is_commit(snapshot_id) or last.changes != last.transaction.changes:
+            return None
+        transaction, copied = last.transaction, last.memory.copy()
+        is_whole = self.last is last and last.transaction is transaction  # nobody has committed meanwhile
+        return copied if is_whole else None
+
+    def write_staged(self, staged: Batch | None, snapshot_id: int | None, work: Callable[[Batch], T]) -> T | None:
+        """Commit what a batch has staged already; if others have committed since, run `work` instead, as `write` does.
+
+        Args:
+            staged: over a short read, and numbered as the next records of the log.
+            snapshot_id: the commit that was read; None if `work` is to run in any case.
+            work: stages the same.
+
+        Returns:
+            The result of `work`, None where it was not run.
+
+        """
+        self._check_open()
+
+        def run(transaction: WriteTransaction) -> T | None:
+            is_next = snapshot_id is not None and not transaction.changes and transaction.number == snapshot_id + 1
+            if staged is None or not is_next or staged.memory.end.lsn != transaction.last_lsn():
+                return self._run(work, transaction)
+            self.last = None
+            staged.apply(transaction)
+            staged.memory.take_over(staged)
+            self.last = _Last(staged.memory, transaction)
+            transaction.callbacks += (staged.remember_nodes,)
+            return None
+
+        return self._committer.submit(run)
+
     def is_last(self, lsn: int) -> bool:
         """Tell whether a record is the log's last: from memory, where nobody else can have committed."""
         self._check_open()

@@ -1,8 +1,8 @@
 """Transactions over several threads: all or nothing.
 
-What is done inside is rehearsed at once, on the state as it is then, so that errors and
-results appear where the code is; and done at the end, on the state as it is then, in one
-commit. No lock is held in between.
+What is done inside is staged at once, on the state as it is then, so that errors and results appear where the code is.
+No lock is held in between. If nobody has committed meanwhile, the end commits what is staged. Otherwise the end does it
+all again, on the state as it is then: so far it was a rehearsal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
-from statelog.log.batch import Batch, Head, LogEnd, Memory
+from statelog.log.batch import Batch, Head, LogEnd, Memory, read_log_end
 from statelog.log.care.retention import apply_policy
 from statelog.log.nodes import NodeCache
 from statelog.store.copies import copy_thread
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PROVISIONAL_LSN = 1 << 62
-"""Rehearsed records are numbered from here, so that none is taken for a record others commit meanwhile."""
+"""Records are numbered from here once others have committed, so that none is taken for one of theirs."""
 
 
 class _Snapshot:
@@ -40,6 +40,7 @@ class _Snapshot:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._open: ReadableTransaction | None = None
+        self._id: int | None = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -48,7 +49,7 @@ class _Snapshot:
             yield
             return
         with self._engine.read() as view:
-            self._open = view.transaction
+            self._open, self._id = view.transaction, view.snapshot_id()
             try:
                 yield
             finally:
@@ -57,6 +58,11 @@ class _Snapshot:
     def _transaction(self) -> ReadableTransaction:
         assert self._open is not None
         return self._open
+
+    @property
+    def id(self) -> int | None:
+        """The store's last commit at this moment."""
+        return self._id
 
     def get_index(self, key: bytes) -> bytes | None:
         return self._transaction().get_index(key)
@@ -87,9 +93,12 @@ class Transaction:
         self._operations: list[tuple[Callable[[Batch], Any], Provisional | None]] = []
         self._is_open = True
         self._is_abandoned = False
-        end = LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)
         self._snapshot = _Snapshot(engine)
-        self._rehearsal = Batch(self._snapshot, NodeCache(), Memory(end))
+        self._staged: Batch | None = None
+        self._staged_over: int | None = None
+        """The store's commit that it goes on from; None once it can be a rehearsal alone."""
+        self._former: Batch | None = None
+        """What was staged before others committed: objects that were handed out then read their nodes in it."""
         self._is_durable = False
 
     def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
@@ -113,8 +122,8 @@ class Transaction:
         """View the state as the transaction has it so far; after its end, the store."""
         self._check_kept()
         if self._is_open:
-            with self._snapshot.hold():
-                yield self._rehearsal.view
+            with self._staging() as batch:
+                yield batch.view
         else:
             with self._engine.read() as view:
                 yield view
@@ -126,8 +135,9 @@ class Transaction:
     def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
         self._check_kept()
         if self._is_open:
-            with self._snapshot.hold():
-                return self._rehearsal.read_node(type_, digest, lsn, number)
+            with self._staging() as batch:
+                found = None if self._former is None else self._former.staged_node(digest, lsn, number)
+                return found or batch.read_node(type_, digest, lsn, number)
         return self._engine.read_node(type_, digest, lsn, number)
 
     def write(
@@ -136,10 +146,10 @@ class Transaction:
         *,
         is_flushed: bool = True,  # noqa: ARG002 - the end is
     ) -> Provisional:
-        """Rehearse, and do it again at the end."""
+        """Stage it, for the end."""
         self._check_open()
-        with self._snapshot.hold():
-            outcome = Provisional(work(self._rehearsal))
+        with self._staging() as batch:
+            outcome = Provisional(work(batch))
         self._operations.append((work, outcome))
         return outcome
 
@@ -151,17 +161,41 @@ class Transaction:
         self._is_durable = True
 
     def act(self, work: Callable[[Batch], T]) -> T:
-        """Rehearse, and do it again at the end."""
+        """Stage it, for the end."""
         self._check_open()
-        with self._snapshot.hold():
-            result = work(self._rehearsal)
+        with self._staging() as batch:
+            result = work(batch)
         self._operations.append((work, None))
         return result
+
+    @contextmanager
+    def _staging(self) -> Iterator[Batch]:
+        """Lend the batch that everything is staged in, over one moment of the store."""
+        with self._snapshot.hold():
+            if self._staged is not None and self._staged_over not in {None, self._snapshot.id}:
+                self._former, self._staged = self._staged, None
+            if self._staged is None:
+                self._staged = self._begin()
+            yield self._staged
+
+    def _begin(self) -> Batch:
+        """Return a batch with all that was done so far: a rehearsal, if others have committed since the first of it."""
+        if self._former is None:
+            self._staged_over = self._snapshot.id
+            memory = self._engine.memory_of(self._staged_over) or Memory(read_log_end(self._snapshot))
+            return Batch(self._snapshot, self._engine.cache, memory)
+        self._staged_over = None
+        batch = Batch(self._snapshot, NodeCache(), Memory(LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)))
+        for operation, outcome in self._operations:
+            result = operation(batch)
+            if outcome is not None:
+                outcome.settle(result)
+        return batch
 
     # --- the end ------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Do all of it in one commit."""
+        """Commit all of it at once."""
         self._is_open = False
         if not self._operations:
             return
@@ -169,10 +203,10 @@ class Transaction:
         def work(batch: Batch) -> list[Any]:
             return [operation(batch) for operation, _outcome in self._operations]
 
-        results = self._engine.write(work)
+        results = self._engine.write_staged(self._staged, self._staged_over, work)
         if self._is_durable:
             self._engine.flush()
-        for (_operation, outcome), result in zip(self._operations, results, strict=True):
+        for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):
             if outcome is not None:
                 outcome.settle(result)
         # All of it is durable: whatever fails from here on must not look as if it were not.

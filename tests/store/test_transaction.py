@@ -11,7 +11,8 @@ import pytest
 
 import statelog
 from statelog import reducers
-from statelog.errors import ConflictError, ReducerTypeError, UsageError
+from statelog.errors import AlreadyExistsError, ConflictError, ReducerTypeError, UsageError
+from statelog.log import operations as writer
 from statelog.storage import faults
 
 SCHEMA = {"total": reducers.add, "log": reducers.append, "items": reducers.upsert("id")}
@@ -252,3 +253,51 @@ def test_a_mount_in_a_transaction_belongs_to_it(threads):
     with threads.transaction() as transaction, transaction.thread("a", schema=SCHEMA).mount() as state:
         state["total"] = 50
     assert threads.thread("a").state["total"] == 50
+
+
+def count_stagings(store, monkeypatch, beside=lambda: None):
+    """Commit to two threads in a transaction, and beside it; return how often the first commit was staged."""
+    staged = []
+    commit = writer.commit
+
+    def counted(batch, thread_id, *arguments, **options):
+        staged.append(thread_id)
+        return commit(batch, thread_id, *arguments, **options)
+
+    with monkeypatch.context() as patch, store.transaction() as tx:
+        patch.setattr(writer, "commit", counted)
+        first = tx.thread("a").commit({"x": ["y" * 100]}, id="z")
+        state = first.state
+        beside()
+        assert state["x"] == ["y" * 100], "what was handed out before is read as it was"
+        tx.thread("b").commit({"x": 2})
+        assert tx.thread("a").state["x"] == ["y" * 100]
+        tx.thread("b").tag("end")
+        tx.thread("a").fork("line")
+        staged_before = staged.count("a")
+    assert store.thread("a").at("z") == first
+    assert first.state["x"] == ["y" * 100]
+    assert store.thread("b").at("end").state["x"] == 2
+    store.thread("a", branch="line").commit({"x": 4})
+    with pytest.raises(AlreadyExistsError):
+        store.thread("a").commit({"x": 3}, id="z")
+    assert store.verify().ok
+    return staged_before
+
+
+def test_what_nobody_disturbs_is_staged_once(store, monkeypatch):
+    store.thread("a").commit({"x": 0}, id="first")
+    assert count_stagings(store, monkeypatch) == 1
+
+
+def test_what_others_have_disturbed_is_staged_anew(store, monkeypatch):
+    store.thread("a").commit({"x": 0})
+    assert count_stagings(store, monkeypatch, lambda: store.thread("c").commit({"x": 1})) == 2
+
+
+def test_a_retention_in_between_is_not_undone(store, monkeypatch):
+    """It changes records and index entries that a transaction has read, and appends nothing."""
+    for number in range(40):
+        store.thread("a").commit({"x": number})
+    assert count_stagings(store, monkeypatch, lambda: store.retain(threads="a", keep_last=1)) == 2
+    assert len(list(store.thread("a").history())) == 2

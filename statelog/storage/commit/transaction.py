@@ -151,6 +151,10 @@ class WriteTransaction(ReadTransaction):
             return last.number + 1 == self.number and last.stage is COMMITTED
         return last.number == self.number
 
+    def is_commit(self, number: int | None) -> bool:
+        """Whether it is the store's commit of that number."""
+        return self.stage is COMMITTED and self.changes > 0 and self.number == number
+
     def is_lmdbs_last(self) -> bool:
         """Whether LMDB has this one, and none behind it; False where that takes more than a look."""
         if self.stage is not COMMITTED or not self.changes:
