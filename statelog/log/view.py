@@ -241,8 +241,8 @@ class View:
     def last_time_us(self, thread: int) -> int:
         """Return the time of a thread's last version, 0 if it has none: that of the latest of its heads (L2)."""
         latest_us = 0
-        for row in self.branches(thread):
-            found = self.transaction.last_index(keys.encode_page_prefix(thread, row.number))
+        for key, _payload in self.transaction.scan_index(keys.encode_branch_prefix(thread)):
+            found = self.transaction.last_index(keys.encode_page_prefix(thread, keys.decode_u32(key[9:])))
             if found is not None:
                 last = kernels.page_range(found[1])[1]
                 latest_us = max(latest_us, kernels.page_read(found[1], last).time_us)

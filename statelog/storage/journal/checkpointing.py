@@ -19,16 +19,14 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-import lmdb
-
-from statelog.errors import JournalMissingError, StorageError
+from statelog.errors import JournalMissingError, StatelogError, StorageError
 from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
+from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.locks import is_owned, is_same_file
 from statelog.storage.file.neighbours import (
     broken_error,
@@ -61,6 +59,8 @@ from statelog.storage.journal.session import find_or_begin, is_journal_broken, i
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import lmdb
 
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.environment import Environment
@@ -222,18 +222,24 @@ class Steady(SteadyMarks):
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 return False
-            raise translate_os(error, path=journal_path(self._environment.path)) from error
+            raise self._refusal(error) from error
         if not is_flushed:
             self.is_dirty = True
             return True
         try:
             flush_file(self._descriptor)
         except OSError as error:
-            raise translate_os(error, path=journal_path(self._environment.path)) from error
+            raise self._refusal(error) from error
         self.is_dirty = False
         if armed:
             point("journal.after_flush")
         return True
+
+    def _refusal(self, error: OSError) -> StatelogError:
+        """Return what the caller is told of a write that failed. Raises the error if it is a signal handler's."""
+        if not is_of_system(error):
+            raise error
+        return translate_os(error, path=journal_path(self._environment.path))
 
     def flush(self) -> None:
         """Make durable what was committed without a flush; needs no lock.
@@ -250,7 +256,10 @@ class Steady(SteadyMarks):
                 lsn = self.lsn
                 try:
                     flush_file(self._descriptor)
-                except OSError as error:
+                except BaseException as error:
+                    if not is_of_system(error):
+                        self.is_dirty = True
+                        raise
                     raise self.break_off() from error
                 if self.is_broken:  # found by what interrupted this
                     raise self._broken_error()
@@ -291,7 +300,7 @@ class Steady(SteadyMarks):
                 point("steady.after_slot")
         except BaseException as error:
             self.pin.drop(pin)
-            if not isinstance(error, OSError | lmdb.Error):
+            if not is_of_system(error):
                 raise
             raise self.break_off() from error
         self.pin.keep(pin, epoch)
@@ -370,7 +379,7 @@ class Steady(SteadyMarks):
             self._forget()
             if marked is not None and isinstance(error, FileNotFoundError):
                 raise missing_error(environment.path) from None
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and is_of_system(error):
                 raise translate_os(error, path=path) from error
             raise
 

@@ -118,7 +118,7 @@ def test_what_is_made_this_way_is_what_the_committer_makes(tmp_path, taken):
     for name in ("in C", "in C, flushed", "fast", "slow"):
         rng = random.Random(7)
         with (
-            mock.patch("time.time_ns", return_value=10**18),
+            mock.patch("time.time_ns", return_value=10**18) as clock,
             mock.patch("secrets.token_bytes", bytes),
             mock.patch.object(FastPath, "commit", (lambda *_, **__: None) if name == "slow" else FastPath.commit),
             pytest.MonkeyPatch.context() as patch,
@@ -128,6 +128,7 @@ def test_what_is_made_this_way_is_what_the_committer_makes(tmp_path, taken):
                 only_in_python(patch)
             threads = [store.thread(f"t{number}", schema=SCHEMA) for number in range(3)]
             for number in range(2500):
+                clock.return_value += 10_000
                 act_at_random(rng, rng.choice(threads), number)
             assert store.verify().ok
             with store.read() as view:
