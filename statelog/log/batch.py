@@ -1,7 +1,7 @@
 """Records and index changes on their way into one transaction.
 
-Invariant L1: LSNs are dense from 1. L2: time strictly ascends. L3: every record holds the
-chain digest of the one before. All three are kept here and nowhere else.
+Invariant L1: LSNs are dense from 1. L2: the time of versions strictly ascends within a thread. L3: every record
+holds the chain digest of the one before. All three are kept here and nowhere else.
 
 A batch is applied as a whole after everything that can be refused has been: until then
 nothing is written. Over a read transaction it serves as a rehearsal.
@@ -9,7 +9,6 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
-import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +28,7 @@ from statelog.format.record import (
 from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.prints import Prints
+from statelog.log.times import now_us
 from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
 
@@ -59,6 +59,7 @@ class LogEnd(NamedTuple):
     lsn: int
     chain: bytes
     time_us: int
+    """Of that record. In `Memory` also no earlier than any version of a thread of which a head is remembered."""
 
 
 Held = tuple[bytes, Node, tuple[tuple[bytes, int, int], ...]]
@@ -168,7 +169,8 @@ class Memory:
             self.jumps.clear()
             self.greatest_ids.clear()
         if staged:
-            self.end = _new(LogEnd, (self.end.lsn + len(staged), batch.chain, staged[-1].time_us))
+            latest_us = max(self.end.time_us, *[each.time_us for each in staged])
+            self.end = _new(LogEnd, (self.end.lsn + len(staged), batch.chain, latest_us))
         for place, head in batch.new_heads.items():
             heads[place] = head
             event = head.event
@@ -198,6 +200,8 @@ class Batch:
         """Changes of it, by key; None where something goes."""
         self.memory = memory
         self.new_heads: dict[tuple[int, int], Head] = {}
+        self._times_us: dict[int, int] = {}
+        """Of the last version of threads, staged or, as far as it was asked for, not."""
 
     @property
     def view(self) -> View:
@@ -343,18 +347,19 @@ class Batch:
         """Return the LSN the next record will get."""
         return self._end.lsn + len(self.staged) + 1
 
-    def next_place(self) -> tuple[int, int, bytes]:
-        """Return LSN and time of the next record, and the chain digest of the last one that is not staged."""
-        lsn, chain, last_us = self._end
-        if self.staged:
-            lsn += len(self.staged)
-            last_us = self.staged[-1].time_us
-        now_us = time.time_ns() // 1000
-        return lsn + 1, now_us if now_us > last_us else last_us + 1, chain
+    def next_place(self, thread: int, branch: int) -> tuple[int, int, bytes]:
+        """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""
+        return self.next_lsn(), self.next_time_us(thread, branch), self._end.chain
 
-    def next_time_us(self) -> int:
-        """Return the time the next record will bear (L2)."""
-        return self.next_place()[1]
+    def next_time_us(self, thread: int, branch: int) -> int:
+        """Return the time that the next version of a branch will bear: what the clock says, where L2 allows it."""
+        clock_us = now_us()
+        last_us = self._times_us.get(thread)
+        if last_us is None:
+            if clock_us > self._end.time_us and (thread, branch) in self.memory.heads:
+                return clock_us
+            last_us = self._times_us[thread] = View(self._transaction).last_time_us(thread)
+        return max(clock_us, last_us + 1)
 
     def append(self, type_: int, time_us: int, body: bytes, nodes: Nodes = NO_NODES) -> None:
         """Stage a record."""
@@ -371,6 +376,7 @@ class Batch:
     def set_head(self, thread: int, branch: int, head: Head) -> None:
         """Remember the head of a branch as staged."""
         self.new_heads[thread, branch] = head
+        self._times_us[thread] = max(head.event.time_us, self._times_us.get(thread, 0))
 
     def forget_threads(self) -> None:
         """Let nothing be remembered of threads."""

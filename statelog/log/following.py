@@ -52,7 +52,7 @@ def follow_others(memory: Memory, last: WriteTransaction, transaction: WriteTran
         return False
     if found is None or not is_known:
         return False
-    memory.end = LogEnd(lsn, found[1], found[0].time_us)
+    memory.end = LogEnd(lsn, found[1], max(memory.end.time_us, found[0].time_us))
     return True
 
 
@@ -61,6 +61,8 @@ def _follow(memory: Memory, record: memoryview, lsn: int) -> bool:
     event: Event = decode_event(decode_record(record, lsn)) if found is None else found[0]
     if isinstance(event, CheckpointEvent):
         memory.heads.pop((event.thread, event.branch), None)
+        if event.time_us > memory.end.time_us:  # and other heads of the thread may stay
+            memory.end = memory.end._replace(time_us=event.time_us)
         if event.id is not None:
             memory.greatest_ids.pop(event.thread, None)
     elif isinstance(event, ForkEvent):

@@ -53,6 +53,7 @@ from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
 from statelog.log.lines import line_of
 from statelog.log.names import channel_key, check_name
 from statelog.log.step import take_rollback, take_step
+from statelog.log.times import now_us
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
@@ -100,7 +101,7 @@ def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
     """Stage a thread's end: it leaves the index, and its id stays dead."""
     lsn = batch.next_lsn()
     event = DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread))
-    batch.append(TYPE_DELETE, batch.next_time_us(), cbor.encode(event.fields()))
+    batch.append(TYPE_DELETE, now_us(), cbor.encode(event.fields()))
     apply_event(batch, event, lsn)
     batch.forget_threads()
 
@@ -108,7 +109,7 @@ def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
 def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
     """Stage a thread's retention policy; empty for none."""
     lsn = batch.next_lsn()
-    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode([thread, policy]))
+    batch.append(TYPE_POLICY, now_us(), cbor.encode([thread, policy]))
     batch.memory.unruled.discard(thread)
     apply_event(batch, PolicyEvent(thread, policy), lsn)
 
@@ -133,7 +134,7 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
         raise LimitError(message, actual=count, limit=POLICIES_MAX)
     lsn = batch.next_lsn()
     event = StorePolicyEvent(0, policy, stored)
-    batch.append(TYPE_POLICY, batch.next_time_us(), cbor.encode(list(event)))
+    batch.append(TYPE_POLICY, now_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)
 
 
@@ -148,7 +149,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
         raise deleted_error(thread_id)
     policy = policy_of_new_thread(batch.view.policies(), thread_id)
     lsn = batch.next_lsn()
-    batch.append(TYPE_THREAD, batch.next_time_us(), cbor.encode([thread_id, specs]))
+    batch.append(TYPE_THREAD, now_us(), cbor.encode([thread_id, specs]))
     apply_event(batch, ThreadEvent(thread_id, specs), lsn)
     if policy:
         set_policy(batch, lsn, policy)
@@ -158,7 +159,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
 def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
     """Add channels to a thread's schema."""
     lsn = batch.next_lsn()
-    batch.append(TYPE_SCHEMA, batch.next_time_us(), cbor.encode([thread, specs]))
+    batch.append(TYPE_SCHEMA, now_us(), cbor.encode([thread, specs]))
     apply_event(batch, SchemaEvent(thread, specs), lsn)
     batch.forget_threads()
 
@@ -276,7 +277,7 @@ def _checkpoint_event(
     written: bytes,
     target: int,
 ) -> CheckpointEvent:
-    made = batch.next_place()[:2]
+    made = batch.next_place(*line[:2])[:2]
     return _new(CheckpointEvent, (*line, *root, checkpoint_id, metadata, written, NOTHING_BORROWED, target, *made))
 
 
@@ -325,7 +326,7 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
     batch.memory.one_branch.pop(thread, None)
     lsn = batch.next_lsn()
     event = ForkEvent(thread, number, name, base[0], base[1])
-    batch.append(TYPE_FORK, batch.next_time_us(), cbor.encode(list(event)))
+    batch.append(TYPE_FORK, now_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)
     return number
 
@@ -338,5 +339,5 @@ def tag(batch: Batch, thread: int, name: str, target: int) -> None:
         raise UsageError(message, argument="tag", value=name)
     event = TagEvent(thread, name, target)
     lsn = batch.next_lsn()
-    batch.append(TYPE_TAG, batch.next_time_us(), cbor.encode(list(event)))
+    batch.append(TYPE_TAG, now_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)

@@ -117,7 +117,7 @@ def take_step(
     if checkpoint_id is not None:
         batch.index[encode_checkpoint_id_key(line[0], checkpoint_id)] = encode_lsn(lsn)
     stepped = _new(Head, (event, digest, page, state, lists, opens))
-    batch.new_heads[line[:2]] = stepped
+    batch.set_head(line[0], line[1], stepped)
     return stepped
 
 
@@ -146,7 +146,7 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     batch.staged.append(_new(Staged, (TYPE_ROLLBACK, time_us, b"", NO_NODES, (record, chain, rows_at))))
     batch.index[key] = page
     rolled_back = _new(Head, (event, digest, page, None, NO_LISTS, ()))
-    batch.new_heads[line[:2]] = rolled_back
+    batch.set_head(line[0], line[1], rolled_back)
     return rolled_back
 
 
@@ -166,7 +166,7 @@ def _make(
 ) -> tuple[Stepped, bytes, int, int] | None:
     """Make the record of the head's successor and the page it is entered on; return them, the page's key, LSN, time."""
     thread, branch, version = line[:3]
-    lsn, time_us, previous_chain = batch.next_place()
+    lsn, time_us, previous_chain = batch.next_place(thread, branch)
     key = encode_page_key(thread, branch, version)
     page = head.page_before(branch, version)
     if page is None:

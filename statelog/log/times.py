@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now_us() -> int:
+    """Return what the clock says, as records bear it: after 1970."""
+    return max(time.time_ns() // 1000, 1)
 
 
 def to_datetime(time_us: int) -> datetime:

@@ -219,6 +219,16 @@ class View:
                 high = keys.page_number(start) - 1
         return best
 
+    def last_time_us(self, thread: int) -> int:
+        """Return the time of a thread's last version, 0 if it has none: that of the latest of its heads (L2)."""
+        latest_us = 0
+        for key, _payload in self.transaction.scan_index(keys.encode_branch_prefix(thread)):
+            found = self.transaction.last_index(keys.encode_page_prefix(thread, keys.decode_u32(key[9:])))
+            if found is not None:
+                last = kernels.page_range(found[1])[1]
+                latest_us = max(latest_us, kernels.page_read(found[1], last).time_us)
+        return latest_us
+
     def entries(self, thread: int, branch: int) -> Iterator[tuple[int, VersionEntry]]:
         """Yield (version, entry) of a branch's own versions that have not expired, ascending."""
         for _key, payload in self.transaction.scan_index(keys.encode_page_prefix(thread, branch)):

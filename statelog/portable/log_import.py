@@ -61,7 +61,6 @@ class LogImporter:
             self._start = self._end = read_log_end(view.transaction)
         self._chain = reader.header.chain
         self._lsn = reader.header.since
-        self._time_us = 0
         self._batch: list[_Taken] = []
         self._batch_size_bytes = 0
         self._checked = Checked()
@@ -143,9 +142,9 @@ class LogImporter:
             chain = record_chain_digest(frame.payload, record, self._chain)
         if record.previous_chain not in (b"", self._chain):
             self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
-        if not self._time_us < record.time_us <= TIME_US_MAX:
+        if not 0 < record.time_us <= TIME_US_MAX:
             self._reader.refuse(frame.offset, f"the time of record {lsn} cannot be")
-        self._lsn, self._chain, self._time_us = lsn, chain, record.time_us
+        self._lsn, self._chain = lsn, chain
         if lsn <= self._start.lsn:
             if lsn == self._start.lsn:
                 self._check_joint(lsn, chain)
@@ -190,8 +189,6 @@ class LogImporter:
             last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
 
-        if self._end.lsn and batch[0].record.time_us <= self._end.time_us:
-            self._reader.refuse(batch[0].offset, f"the time of record {batch[0].record.lsn} cannot be")
         self._end = self._engine.write_raw(work, may_use_reserve=False)
         self._added += len(batch)
 
@@ -199,6 +196,8 @@ class LogImporter:
         with damage_at(checked.offset):
             if not isinstance(checked.event, Redacted):
                 check_event(overlay.view, checked.event, checked.record.lsn, self._checked.checkpoints)
+            if isinstance(checked.event, CheckpointEvent):
+                _check_time(overlay, checked.event)
             overlay.stage(checked.data, checked.record, checked.event, checked.rows)
 
     def _check_nodes(self, batch: list[_Taken]) -> None:
@@ -222,3 +221,10 @@ class LogImporter:
                         checker.check(number, row)
                     if isinstance(checked.event, CheckpointEvent):
                         checker.check_checkpoint(checked.event)
+
+
+def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:
+    """Check that a version is later than the one of its thread before it (L2). Raises CorruptionError."""
+    if event.time_us <= overlay.last_time_us(event.thread):
+        message = f"the time of record {event.lsn} cannot be"
+        raise CorruptionError(message, lsn=event.lsn)

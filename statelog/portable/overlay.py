@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
-from statelog.log.events import Event, ThreadEvent
+from statelog.log.events import CheckpointEvent, Event, ThreadEvent
 from statelog.log.index import apply_borrowed, apply_event, enter_redacted, redacted_state
 from statelog.log.view import View, ordered
 from statelog.tree.node import is_shared_widely
@@ -40,6 +40,8 @@ class Overlay:
         self._payloads: dict[bytes, bytes | None] = {}
         self._last_pages: dict[bytes, bytes] = {}
         """Greatest staged version page of each branch: by far the most asked for, and never deleted here."""
+        self._times_us: dict[int, int] = {}
+        """Of the last version of threads, staged or, as far as it was asked for, not."""
 
     # --- reading ------------------------------------------------------------------
 
@@ -69,6 +71,13 @@ class Overlay:
                 return key, payload
             return self._transaction.last_index(prefix)
         return next(self.scan_index(prefix, reverse=True), None)
+
+    def last_time_us(self, thread: int) -> int:
+        """Return the time of a thread's last version, 0 if it has none."""
+        known = self._times_us.get(thread)
+        if known is None:
+            known = self._times_us[thread] = View(self._transaction).last_time_us(thread)
+        return known
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with a prefix, from a key on, ascending or descending."""
@@ -111,6 +120,8 @@ class Overlay:
             enter_redacted(self, thread, {lsn: state})
         else:
             apply_event(self, event, lsn)
+        if isinstance(event, CheckpointEvent):
+            self._times_us[thread] = max(event.time_us, self.last_time_us(thread))
         self._records.append(data)
 
     def flush(self, transaction: WriteTransaction) -> None:

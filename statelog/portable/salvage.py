@@ -243,7 +243,7 @@ class _Writer:
             data = self._finder.read(found)
             record = decode_record(data, lsn)
             event = read_event(record)
-            if record.time_us > end.time_us:
+            if not isinstance(event, CheckpointEvent) or event.time_us > overlay.last_time_us(event.thread):
                 return self._recovered(overlay, checker, _Piece(data, record, event), losses)
             losses.append(Loss.of(lsn, event, "its time cannot be"))
         stand_in = self._plan.stand_ins.get(lsn)

@@ -1,12 +1,11 @@
 """Records of a store out of the events and nodes of an export of threads.
 
-The store gives LSNs, and a time later than that of its last record (L1, L2); `thread_making.py` says what
-else changes. Nothing is written before all of a transaction has been found right.
+The store gives LSNs (L1), and versions a time later than those of their thread before them (L2);
+`thread_making.py` says what else changes. Nothing is written before all of a transaction has been found right.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from statelog import kernels
@@ -17,6 +16,7 @@ from statelog.format.record import (
     FLAG_REDACTED,
     TYPE_CHECKPOINT,
     TYPE_LOAN,
+    TYPE_ROLLBACK,
     TYPE_THREAD,
     NodeRow,
     Redacted,
@@ -29,6 +29,7 @@ from statelog.format.record import (
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.events import CheckpointEvent, LoanEvent, ThreadEvent
 from statelog.log.nodes import NodeCache, read_node
+from statelog.log.times import now_us
 from statelog.portable.events import check_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.thread_events import ROOT_FIELD
@@ -41,6 +42,7 @@ from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 if TYPE_CHECKING:
     from statelog.log.events import Event
     from statelog.log.transaction import Transaction
+    from statelog.portable.thread_events import Exported
     from statelog.storage.commit.transaction import WriteTransaction
 
 
@@ -50,7 +52,7 @@ class Writing(Lookups):
     def __init__(self, transaction: Transaction, remembered: Remembered) -> None:
         super().__init__(transaction, remembered)
         self._end = read_log_end(transaction)
-        self._now_us = time.time_ns() // 1000
+        self._now_us = now_us()
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
         self._lenders: dict[int, int] = {}
@@ -64,8 +66,9 @@ class Writing(Lookups):
 
         """
         exported = group.event
-        lsn, time_us = self._end.lsn + 1, self._time_us(exported.time_us)
+        lsn = self._end.lsn + 1
         thread = lsn if exported.type == TYPE_THREAD else self.thread(exported.thread)
+        time_us = self._time_us(exported, thread)
         borrowed: list[bytes] = []
         self._lenders = {}
         rows = self._rows(group, lsn, thread, borrowed)
@@ -90,7 +93,7 @@ class Writing(Lookups):
         for loan in loans:
             rest = FLAG_CONTINUES if loan is not loans[-1] else 0
             body = cbor.encode(list(loan))
-            self._stage(TYPE_LOAN, self._end.time_us + 1, body, loan, [], flags=flags | rest)
+            self._stage(TYPE_LOAN, time_us, body, loan, [], flags=flags | rest)
 
     def _stage(
         self, type_: int, time_us: int, body: bytes, event: Event | Redacted, rows: list[NodeRow], *, flags: int
@@ -129,9 +132,12 @@ class Writing(Lookups):
         self._overlay.flush(transaction)
         return self._end.lsn
 
-    def _time_us(self, source_us: int) -> int:
-        """Return the time of the next record: not in the future, though the source may say so, and ascending."""
-        return max(min(source_us, self._now_us), self._end.time_us + 1)
+    def _time_us(self, exported: Exported, thread: int) -> int:
+        """Return the time of the next record: not in the future, though the source may say so; of versions, by L2."""
+        time_us = min(exported.time_us, self._now_us)
+        if exported.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+            return max(time_us, self._overlay.last_time_us(thread) + 1)
+        return time_us
 
     # --- nodes ----------------------------------------------------------------------
 

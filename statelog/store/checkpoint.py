@@ -68,7 +68,7 @@ class Checkpoint:
 
     @property
     def time(self) -> datetime:
-        """When it was committed (UTC); strictly ascending through the store."""
+        """When it was committed (UTC); strictly ascending through its thread."""
         return to_datetime(self.event.time_us)
 
     @property

@@ -55,7 +55,7 @@ def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, kee
         if number is not None and number > _POLICY_NUMBER_MAX:
             message = f"{argument} is at most {_POLICY_NUMBER_MAX}, not {number!r}"
             raise UsageError(message, argument=argument, value=number)
-    return Policy(keep_last, None if seconds is None else math.ceil(seconds), keep_tags)
+    return Policy(keep_last, seconds, keep_tags)
 
 
 def retain_threads(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from statelog.errors import CheckpointNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
 from statelog.format import keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
@@ -182,7 +182,7 @@ class Thread(Located):
             head = outcome if type(outcome) is Head else outcome.head
             if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
                 self._session.after_commit(head)
-        except Exception:  # noqa: BLE001, S110 - see above
+        except StatelogError:  # see above
             pass
         return Checkpoint(self._session, self._id, outcome)
 

@@ -9,7 +9,8 @@ import pytest
 import statelog
 from statelog.errors import JournalMissingError
 from statelog.portable.salvage import salvage
-from statelog.storage.journal.journal import RECORDS_AT, journal_path
+from statelog.storage.file.checks import restore_meta
+from statelog.storage.journal.journal import RECORDS_AT, journal_path, read_slots
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog
@@ -75,7 +76,9 @@ def test_a_damaged_journal_is_kept_under_another_name(run, killed):
 
 
 def test_what_is_dropped_with_a_journal_is_counted(killed, tmp_path):
-    """What its last commits wrote a killed process may have had in the journal alone."""
+    """A loss of power leaves the data file at its steady snapshot: what was committed since is in the journal alone."""
+    with killed.open("r+b") as data, journal_path(killed).open("rb") as journal:
+        restore_meta(data.fileno(), read_slots(journal.fileno())[0].meta)
     damage_first_group(killed)
     salvage(killed, tmp_path / "new.state")
     report = statelog.recover(killed, without_journal=True)

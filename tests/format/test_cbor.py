@@ -276,6 +276,33 @@ def test_bytes_that_are_no_value_are_damage(data):
         cbor.decode(bytes.fromhex(data))
 
 
+class TimeLimit(Exception):  # noqa: N818 - named as applications do
+    pass
+
+
+class TimeLimitOfValue(ValueError):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("error", [TimeoutError, TimeLimit, TimeLimitOfValue, KeyboardInterrupt, KeyError, MemoryError])
+@pytest.mark.parametrize("where", ["decoder", "around"])
+def test_what_a_signal_handler_raises_in_a_decoder_is_no_damage(error, where, monkeypatch):
+    """cbor2 wraps whatever comes up in a decoder, an interrupt, too."""
+    raised = error("of the application")
+
+    def interrupted(*_args, **_options):
+        raise raised
+
+    data = cbor.encode([(1, 2)])
+    if where == "decoder":
+        monkeypatch.setitem(cbor._DECODERS, cbor.TAG_TUPLE, interrupted)
+    else:
+        monkeypatch.setattr("cbor2.loads", interrupted)
+    with pytest.raises(error) as caught:
+        cbor.decode(data)
+    assert caught.value is raised
+
+
 # --- codecs -----------------------------------------------------------------------
 
 

@@ -128,6 +128,7 @@ def checkpoint_body(root, lsn=0, node=0, version=0, **changes):
 ROOT_ROW = node_row(ROOT, EMPTY_DICT)
 THREAD = (1, thread_body(), (), 0)
 GOOD = (2, checkpoint_body(ROOT_ROW.digest), (ROOT_ROW,), 0)
+NEXT = (2, checkpoint_body(ROOT_ROW.digest, version=1), (ROOT_ROW,), 0)
 
 
 def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_store, take):
@@ -281,9 +282,16 @@ def test_a_chain_that_is_broken_is_refused(rich, export, split, join, piece, ref
 
 
 def test_a_time_that_goes_back_is_refused(forge, refused, piece):
-    first, chain = encode_record(1, lsn=1, time_us=9, previous_chain=NO_DIGEST, body=thread_body("a"))
-    second, _chain = encode_record(1, lsn=2, time_us=9, previous_chain=chain, body=thread_body("b"))
-    refused(forge(LOG, [piece(RECORD, first), piece(RECORD, second)]), "time of record 2")
+    frames, chain = [], NO_DIGEST
+    for lsn, (type_, body, nodes, _flags) in enumerate([THREAD, GOOD, NEXT], 1):
+        data, chain = encode_record(type_, lsn=lsn, time_us=9, previous_chain=chain, body=body, nodes=pack_nodes(nodes))
+        frames.append(piece(RECORD, data))
+    refused(forge(LOG, frames, chain), "time of record 3")
+
+
+def test_a_time_before_the_calendar_is_refused(forge, refused, piece):
+    data, _chain = encode_record(1, lsn=1, time_us=0, previous_chain=NO_DIGEST, body=thread_body())
+    refused(forge(LOG, [piece(RECORD, data)]), "time of record 1")
 
 
 def test_a_time_beyond_the_calendar_is_refused(forge, refused, piece):

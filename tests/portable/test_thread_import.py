@@ -60,11 +60,24 @@ def test_in_a_new_store_times_are_what_they_were(rich, open_store, export, take)
     assert all(TIME_KEY not in checkpoint.metadata for checkpoint in new.thread("one").history())
 
 
-def test_behind_later_records_times_are_in_the_metadata(rich, open_store, export, take, fill):
+def test_behind_later_records_times_are_what_they_were(rich, open_store, export, take, fill):
+    """Threads do not order one another."""
     new = open_store()
     fill(new, "zero")
     take(new, export(rich, threads=["one"]))
     old, imported = list(rich.thread("one").history()), list(new.thread("one").history())
+    assert [checkpoint.time for checkpoint in imported] == [checkpoint.time for checkpoint in old]
+    assert new.verify().problems == []
+
+
+def test_times_that_cannot_stay_are_in_the_metadata(open_store, export, take, fill, monkeypatch):
+    far = open_store("far.state")
+    with monkeypatch.context() as clock:
+        clock.setattr("time.time_ns", lambda: 200 * 365 * 86_400 * 10**9)
+        fill(far, "one")
+    new = open_store()
+    take(new, export(far, threads=["one"]))
+    old, imported = list(far.thread("one").history()), list(new.thread("one").history())
     assert [checkpoint.metadata[TIME_KEY] for checkpoint in imported] == [checkpoint.time for checkpoint in old]
     again = open_store("again.state")
     fill(again, "zero")

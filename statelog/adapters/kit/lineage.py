@@ -166,7 +166,7 @@ class Lineage:
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
-            made = writes(batch.next_time_us()) if callable(writes) else writes
+            made = writes(batch.next_time_us(thread, number)) if callable(writes) else writes
             return writer.commit(
                 batch,
                 self.id,

@@ -21,6 +21,7 @@ from statelog.log.batch import Head
 from statelog.log.care.loans import lend
 from statelog.log.events import NOTHING_BORROWED, encode_checkpoint
 from statelog.log.index import apply_checkpoint
+from statelog.log.times import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +79,8 @@ class _Copy:
         self._lsns = array("Q")
         self._digests = bytearray()
         self._heads: dict[int, Head] = {}
+        self._time_us = 0
+        """Of the last version that was copied (L2)."""
 
     def run(self) -> None:
         """Stage all records in the order of the source's, then its tags, and the loan behind all that draws on it."""
@@ -107,7 +110,7 @@ class _Copy:
             borrowed=NOTHING_BORROWED,
             target=self._rollback_target(event),
             lsn=batch.next_lsn(),
-            time_us=batch.next_time_us(),
+            time_us=self._next_time_us(),
         )
         body, digest = encode_checkpoint(event, event.lsn)
         batch.append(TYPE_ROLLBACK if event.target else TYPE_CHECKPOINT, event.time_us, body)
@@ -120,6 +123,10 @@ class _Copy:
         self._source_lsns.append(entry.lsn)
         self._lsns.append(event.lsn)
         self._digests += digest
+
+    def _next_time_us(self) -> int:
+        self._time_us = max(now_us(), self._time_us + 1)
+        return self._time_us
 
     def _parent_digest(self, event: CheckpointEvent) -> bytes | None:
         """Return the digest that a version's parent has in the copy; what it was, where it has expired."""

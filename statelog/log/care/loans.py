@@ -9,6 +9,7 @@ from statelog.format import cbor, keys
 from statelog.format.record import TYPE_LOAN
 from statelog.log.events import LoanEvent, decode_event
 from statelog.log.index import apply_event
+from statelog.log.times import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ def lend(batch: Batch, thread: int, lender: int, next_versions: Sequence[int]) -
     """Stage that a thread has nodes of another thread's records; behind the records that lead there."""
     lsn = batch.next_lsn()
     event = LoanEvent(thread, lender, list(next_versions))
-    batch.append(TYPE_LOAN, batch.next_time_us(), cbor.encode(list(event)))
+    batch.append(TYPE_LOAN, now_us(), cbor.encode(list(event)))
     apply_event(batch, event, lsn)
 
 

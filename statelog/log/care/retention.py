@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from itertools import islice
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
@@ -68,20 +69,21 @@ class Policy:
 
     Attributes:
         keep_last: so many of the last versions of each branch.
-        max_age_s: versions younger than this.
+        max_age_s: versions younger than this. A policy that is stored holds whole seconds, the next above.
         keep_tags: also tagged ones. Heads and the versions branches leave at are always kept.
         only: LSNs of versions: all others are kept. For once: no record of a policy says it.
 
     """
 
     keep_last: int | None = None
-    max_age_s: int | None = None
+    max_age_s: float | None = None
     keep_tags: bool = True
     only: frozenset[int] | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Return what a policy record says."""
-        return {"keep_last": self.keep_last, "max_age_s": self.max_age_s, "keep_tags": self.keep_tags}
+        max_age_s = None if self.max_age_s is None else ceil(self.max_age_s)
+        return {"keep_last": self.keep_last, "max_age_s": max_age_s, "keep_tags": self.keep_tags}
 
 
 class _Lent(NamedTuple):
@@ -337,7 +339,7 @@ class _Keeps:
         self._tails: dict[int, int] = {}
         self._only = policy.only
         self._is_young = policy.max_age_s is not None
-        self._oldest_us = time.time_ns() // 1000 - (policy.max_age_s or 0) * 1_000_000
+        self._oldest_us = time.time_ns() // 1000 - int((policy.max_age_s or 0) * 1_000_000)
         for row in self.branches:
             head = view.head_version(thread, row.number)
             self._tails[row.number] = head - (policy.keep_last or 1) + 1

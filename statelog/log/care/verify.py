@@ -87,7 +87,8 @@ class _Verifier:
         """Empty where it cannot be known: behind what is damaged, up to a record that says it."""
         self._said_lsn = 1
         """The last record that said the chain before it: all before have been found to be in it."""
-        self._time_us = 0
+        self._times_us: dict[int, int] = {}
+        """Of the last version of each thread."""
 
     def check_nodes(self, batch: Batch) -> list[RecordFacts | None]:
         """Have the kernel look at the nodes of records; in any thread, batch after batch."""
@@ -126,7 +127,7 @@ class _Verifier:
                 self._check_ref(lsn, ref.parent, ref.type, ref.digest, ref.lsn, ref.node)
             if not found.shared_count and not record.flags & FLAG_REDACTED:
                 facts = []
-        self._check_order(record)
+        self._check_chain(record)
         is_redacted = bool(record.flags & FLAG_REDACTED)
         if found is not None and not is_redacted:
             self._chain = found.chain_digest
@@ -134,16 +135,13 @@ class _Verifier:
             self._chain = record_chain_digest(data, record, self._chain)
         self._apply(record, node_facts(data) if facts is None else facts)
 
-    def _check_order(self, record: Record) -> None:
-        if record.time_us <= self._time_us:
-            self.report.add("L2", record.lsn, f"record {record.lsn} is not later than the one before")
+    def _check_chain(self, record: Record) -> None:
         if record.previous_chain:
             if self._chain and record.previous_chain != self._chain:
                 first, last = self._said_lsn, record.lsn - 1
                 between = f" of records {first} to {last}" if first < last else ""
                 self.report.add("L3", record.lsn, f"record {record.lsn} does not continue the chain{between}")
             self._said_lsn = record.lsn
-        self._time_us = record.time_us
 
     def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:
         type_, digest, at, content_size, total_size = row
@@ -180,6 +178,10 @@ class _Verifier:
         try:
             event = None if record.flags & FLAG_REDACTED else decode_event(record)
             if isinstance(event, CheckpointEvent):
+                if event.time_us <= self._times_us.get(event.thread, 0):
+                    message = f"record {record.lsn} is not later than the version of thread {event.thread} before it"
+                    self.report.add("L2", record.lsn, message)
+                self._times_us[event.thread] = event.time_us
                 root = (ROOT, event.root_digest, event.root_lsn, event.root_node)
                 if self._kernel is None or not self._kernel.has_seen(*root):
                     self._check_ref(record.lsn, -1, *root)

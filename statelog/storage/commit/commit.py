@@ -30,7 +30,7 @@ from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
 from statelog.storage.commit.transaction import Stage, WriteTransaction
 from statelog.storage.faults import armed, point
-from statelog.storage.file.failures import error_code, full_error, is_full
+from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
 from statelog.storage.file.headroom import NoHeadroomError
 from statelog.storage.file.locks import is_owned
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from statelog.storage.environment import Environment
 
 T = TypeVar("T")
+
+_FAILURES = (StatelogError, MemoryError, NoHeadroomError)
+"""Of a commit, besides the system's and LMDB's."""
 
 _READER_CHECK_COMMITS = 256
 """So many groups lie between two looks for readers that died."""
@@ -303,7 +306,7 @@ class Committer:
                 request.settled = True
         except BaseException as error:
             self.after_failure(transaction, group, error, attempts)
-            if not isinstance(error, Exception):
+            if not is_failure(transaction, error):
                 raise
         else:
             transaction.appended.clear()  # who remembers the transaction need not keep its records
@@ -336,7 +339,7 @@ class Committer:
             return
         if transaction.may_be_committed:  # no page for the free list: but the journal may have it
             self._settle_by_looking(transaction, group, error)
-        elif not isinstance(error, Exception):
+        elif not is_failure(transaction, error):
             return
         elif transaction.stage is Stage.NEW or len(group) == 1:
             for request in group:
@@ -388,8 +391,8 @@ class Committer:
     def _settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit that neither succeeded nor surely failed."""
         is_lost = isinstance(error, StoreReplacedError)  # whatever is in the former file, nobody will find it
-        outcome = False if is_lost else self._look(transaction, reopen=isinstance(error, Exception))
-        if outcome is False and not isinstance(error, Exception):
+        outcome = False if is_lost else self._look(transaction, reopen=is_failure(transaction, error))
+        if outcome is False and not is_failure(transaction, error):
             return
         for request in group:
             if outcome is False:
@@ -449,3 +452,10 @@ class Committer:
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
         return is_short and self._environment.headroom.is_refused_a_page()
+
+
+def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
+    """Tell whether a transaction failed. Works may raise what they like; else it was a signal handler's interrupt."""
+    if not transaction.may_be_committed:
+        return isinstance(error, Exception)
+    return isinstance(error, _FAILURES) or is_of_system(error)

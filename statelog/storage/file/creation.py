@@ -125,7 +125,7 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 def _fill(temporary: Path) -> None:
     """Write an empty store into `temporary`, flushed."""
-    created_us = time.time_ns() // 1000
+    created_us = max(time.time_ns() // 1000, 1)  # as a clock before 1970 does not say
     header = encode_header(store_id=secrets.token_bytes(STORE_ID_SIZE_BYTES), created_us=created_us)
     keep_standard_streams()
     environment = lmdb.open(

@@ -84,8 +84,15 @@ def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFull
     return StoreFullError(message, path=str(path), full="quota", max_size_bytes=max_size_bytes, limit=max_size_bytes)
 
 
+def is_of_system(error: BaseException) -> bool:
+    """Tell whether the system or LMDB raised this; an OSError of a signal handler's, as TimeoutError, has no number."""
+    return isinstance(error, lmdb.Error) or (isinstance(error, OSError) and error.errno is not None)
+
+
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
-    """Return the exception for what the operating system raised about `path`."""
+    """Return the exception for what the operating system raised about `path`. A signal handler's is raised as it is."""
+    if not is_of_system(error):
+        raise error
     facts = {"path": str(path)}
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return StoreNotFoundError(f"no store at {path}", **facts)

@@ -14,15 +14,13 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-import lmdb
-
 from statelog.errors import JournalMissingError, StorageError
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file, write_all
-from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
+from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.locks import is_owned, is_same_file
 from statelog.storage.file.neighbours import missing_error, open_journal, remove_journal
 from statelog.storage.journal.held import HeldPages
@@ -48,6 +46,8 @@ from statelog.storage.journal.session import find_error, find_or_begin, is_journ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import lmdb
 
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.environment import Environment
@@ -234,7 +234,10 @@ class Steady:
                 lsn = self.lsn
                 try:
                     flush_file(self._descriptor)
-                except OSError as error:
+                except BaseException as error:
+                    if not is_of_system(error):
+                        self.is_dirty = True
+                        raise
                     raise self.break_off() from error
                 if self.is_broken:  # found by what interrupted this
                     raise self._broken_error()
@@ -277,7 +280,7 @@ class Steady:
                 point("steady.after_slot")
         except BaseException as error:
             self.pin.drop(pin)
-            if not isinstance(error, OSError | lmdb.Error):
+            if not is_of_system(error):
                 raise
             raise self.break_off() from error
         self.pin.keep(pin, epoch)
@@ -363,7 +366,7 @@ class Steady:
             self._forget()
             if marked is not None and isinstance(error, FileNotFoundError):
                 raise missing_error(environment.path) from None
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and is_of_system(error):
                 raise translate_os(error, path=path) from error
             raise
 

@@ -1,0 +1,69 @@
+"""What an application's signal handler raises comes out as itself, wherever a commit or a read was."""
+
+import random
+import signal
+import time
+
+import pytest
+
+import statelog
+from statelog.storage.journal import checkpointing
+
+
+class TimeLimit(Exception):  # noqa: N818 - as of task queues
+    pass
+
+
+def _commit_flushed(store, thread):
+    thread.commit({"n": 1})
+    store.flush()
+
+
+@pytest.fixture(params=[TimeLimit, TimeoutError])
+def error(request):
+    return request.param
+
+
+@pytest.mark.parametrize("durability", ["commit", "interval"])
+def test_a_flush_that_is_interrupted_is_no_failure_of_the_disk(tmp_path, monkeypatch, error, durability):
+    def interrupted(_descriptor):
+        raise error("of the application")
+
+    with statelog.open(tmp_path / "s.state", durability=durability) as store:
+        thread = store.thread("t")
+        thread.commit({"n": 0})
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpointing, "flush_file", interrupted)
+            with pytest.raises(error, match="of the application"):
+                _commit_flushed(store, thread)
+        thread.commit({"n": 2})
+        store.flush()
+        assert thread.state["n"] == 2
+        assert store.verify().ok
+
+
+def test_a_timeout_at_any_moment_is_a_timeout(tmp_path, error):
+    rng = random.Random(3)
+
+    def raise_it(*_args):
+        raise error
+
+    thread = statelog.open(tmp_path / "s.state").thread("t")
+    thread.commit({"n": 0, "a": [1]})
+    before = signal.signal(signal.SIGALRM, raise_it)
+    hits, ends_at_s = 0, time.monotonic() + 3
+    try:
+        while time.monotonic() < ends_at_s:
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(5e-6, 3e-4))
+                    with thread.mount() as state:
+                        state["n"] += 1
+                        state["a"] = [2] * 20
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except error:
+                hits += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert hits > 100
