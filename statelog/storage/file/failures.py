@@ -90,7 +90,9 @@ def is_of_system(error: BaseException) -> bool:
 
 
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
-    """Return the exception for what the operating system raised about `path`."""
+    """Return the exception for what the operating system raised about `path`. Raises what a signal handler raised."""
+    if not is_of_system(error):
+        raise error
     facts = {"path": str(path)}
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return StoreNotFoundError(f"no store at {path}", **facts)

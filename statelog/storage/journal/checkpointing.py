@@ -19,7 +19,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from statelog.errors import JournalMissingError, StatelogError, StorageError
+from statelog.errors import JournalMissingError, StorageError
 from statelog.kernels.marks import SteadyMarks
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
@@ -222,31 +222,21 @@ class Steady(SteadyMarks):
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 return False
-            raise self._refusal(error) from error
+            raise translate_os(error, path=journal_path(self._environment.path)) from error
         if not is_flushed:
             self.is_dirty = True
             return True
         try:
             flush_file(self._descriptor)
         except OSError as error:
-            raise self._refusal(error) from error
+            raise translate_os(error, path=journal_path(self._environment.path)) from error
         self.is_dirty = False
         if armed:
             point("journal.after_flush")
         return True
 
-    def _refusal(self, error: OSError) -> StatelogError:
-        """Return what the caller is told of a write that failed. Raises the error if it is a signal handler's."""
-        if not is_of_system(error):
-            raise error
-        return translate_os(error, path=journal_path(self._environment.path))
-
     def flush(self) -> None:
-        """Make durable what was committed without a flush; needs no lock.
-
-        Raises:
-            StorageError: it cannot be done; as for `advance`.
-        """
+        """Make durable what was committed without a flush; needs no lock. Raises StorageError, as `advance` does."""
         interrupts = is_owned(self._flushing)  # a flush of this thread's, which is not done
         with self._flushing:
             if self.is_broken:
@@ -379,7 +369,7 @@ class Steady(SteadyMarks):
             self._forget()
             if marked is not None and isinstance(error, FileNotFoundError):
                 raise missing_error(environment.path) from None
-            if isinstance(error, OSError) and is_of_system(error):
+            if isinstance(error, OSError):
                 raise translate_os(error, path=path) from error
             raise
 
