@@ -49,7 +49,8 @@ A file belongs to the innermost of them that it is in."""
 CIRCLING = {
     "log.engine": "log.care.rebuild log.care.replay log.care.retention log.care.vacuum",
     "storage.environment": """
-        storage.commit.commit storage.commit.keeper storage.commit.requests storage.commit.transaction
+        storage.commit.commit storage.commit.interrupts storage.commit.keeper storage.commit.requests
+        storage.commit.transaction
         storage.file.compaction storage.file.freed storage.file.headroom storage.file.reading storage.file.residency
         storage.file.statistics
         storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session

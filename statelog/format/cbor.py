@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, NoReturn
 from uuid import UUID
@@ -24,6 +24,7 @@ from uuid import UUID
 import cbor2
 
 from statelog.errors import CorruptionError, LimitError, UsageError, ValueTypeError
+from statelog.format.interrupts_in_decoders import raise_interrupt
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 
@@ -442,10 +443,6 @@ _DECODERS = {
 _LOOSE_DECODERS = {**_DECODERS, TAG_CODEC: _decode_if_registered}
 
 
-_DECODING_ERRORS = (ValueError, TypeError, UnicodeDecodeError, OverflowError, InvalidOperation)
-"""What decoders raise of bytes that are no item of the profile: exactly these types."""
-
-
 def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
     """Return the value of one item written by `encode`.
 
@@ -463,19 +460,10 @@ def decode(data: bytes | memoryview, *, loosely: bool = False) -> Any:
     """
     try:
         return cbor2.loads(data, semantic_decoders=_LOOSE_DECODERS if loosely else _DECODERS)
-    except (*_DECODING_ERRORS, cbor2.CBORDecodeError) as error:
-        cause = _cause_of(error)
-        if type(cause) not in _DECODING_ERRORS and not isinstance(cause, cbor2.CBORDecodeError):
-            raise cause from None
+    except (ValueError, TypeError, ArithmeticError, cbor2.CBORDecodeError) as error:
+        raise_interrupt(error)
         message = f"a stored value cannot be decoded: {error}"
         raise CorruptionError(message) from error
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    """Return what cbor2 has wrapped: whatever comes up in a decoder, which may be raised by a signal handler."""
-    while isinstance(error, cbor2.CBORDecodeError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def decode_all(items: Sequence[bytes]) -> list[Any]:

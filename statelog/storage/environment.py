@@ -30,6 +30,7 @@ from statelog.storage import registry
 from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.keeper import Keeper
 from statelog.storage.commit.transaction import WriteTransaction
+from statelog.storage.file.abandoned import end_abandoned
 from statelog.storage.file.failures import error_code, translate_lmdb
 from statelog.storage.file.flushing import make_name_durable
 from statelog.storage.file.headroom import Headroom
@@ -301,8 +302,7 @@ class Environment:
     def shut(self) -> None:
         """Close for good; the registry calls it with the last reference."""
         if not self.write_lock.acquire(timeout=_DRAIN_TIMEOUT_S):
-            message = f"{self.path}: a transaction is still open"
-            raise UsageError(message, path=str(self.path))
+            raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
         try:
             self._shut()
         finally:
@@ -409,12 +409,12 @@ class Environment:
     def _shut_gate(self, timeout_s: float) -> None:
         """Let nobody begin, and wait until nobody is inside. Holds under `gate`."""
         self._set_shut(is_shut=True)
+        end_abandoned(self.active_transactions)
         deadline = time.monotonic() + timeout_s
         while self.active_transactions:
             if time.monotonic() >= deadline:
                 self._set_shut(is_shut=self.handles is None)
-                message = f"{self.path}: a transaction is still open"
-                raise UsageError(message, path=str(self.path))
+                raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
             time.sleep(0.0001)
 
     def _begin_again(self, transaction: ReadTransaction, error: lmdb.Error, *, write: bool) -> lmdb.Transaction:

@@ -27,10 +27,11 @@ import lmdb
 
 from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
+from statelog.storage.commit.interrupts import is_failure
 from statelog.storage.commit.requests import NONE, Request, wake_all
 from statelog.storage.commit.transaction import Stage, WriteTransaction
 from statelog.storage.faults import armed, point
-from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
+from statelog.storage.file.failures import error_code, full_error, is_full
 from statelog.storage.file.headroom import NoHeadroomError
 from statelog.storage.file.locks import is_owned
 
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from statelog.storage.environment import Environment
 
 T = TypeVar("T")
-
-_FAILURES = (StatelogError, MemoryError, NoHeadroomError)
-"""Of a commit, besides the system's and LMDB's."""
 
 _READER_CHECK_COMMITS = 256
 """So many groups lie between two looks for readers that died."""
@@ -452,10 +450,3 @@ class Committer:
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
         return is_short and self._environment.headroom.is_refused_a_page()
-
-
-def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
-    """Tell whether a transaction failed. Works may raise what they like; else it was a signal handler's interrupt."""
-    if not transaction.may_be_committed:
-        return isinstance(error, Exception)
-    return isinstance(error, _FAILURES) or is_of_system(error)

@@ -90,7 +90,7 @@ def is_of_system(error: BaseException) -> bool:
 
 
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
-    """Return the exception for what the operating system raised about `path`. A signal handler's is raised as it is."""
+    """Return the exception for what the operating system raised about `path`. Raises what a signal handler raised."""
     if not is_of_system(error):
         raise error
     facts = {"path": str(path)}

@@ -119,6 +119,17 @@ class ReadTransaction:
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._environment.translate(error) from error
 
+    def abort(self) -> None:
+        """End where nobody else does; harmless when repeated."""
+        try:
+            self._take_back()
+        finally:
+            if not self._environment.is_forked:
+                raw, self._raw = self._raw, _ENDED
+                if raw is not None and raw is not _ENDED:
+                    raw.abort()
+                self._environment.active_transactions.discard(self)
+
     @property
     def id(self) -> int:
         """The id of the last commit this snapshot contains; of a write, its own."""

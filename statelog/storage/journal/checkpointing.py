@@ -220,11 +220,7 @@ class Steady:
         return True
 
     def flush(self) -> None:
-        """Make durable what was committed without a flush; needs no lock.
-
-        Raises:
-            StorageError: it cannot be done; as for `advance`.
-        """
+        """Make durable what was committed without a flush; needs no lock. Raises StorageError, as `advance` does."""
         interrupts = is_owned(self._flushing)  # a flush of this thread's, which is not done
         with self._flushing:
             if self.is_broken:
@@ -366,7 +362,7 @@ class Steady:
             self._forget()
             if marked is not None and isinstance(error, FileNotFoundError):
                 raise missing_error(environment.path) from None
-            if isinstance(error, OSError) and is_of_system(error):
+            if isinstance(error, OSError):
                 raise translate_os(error, path=path) from error
             raise
 

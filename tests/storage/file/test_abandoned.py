@@ -1,0 +1,52 @@
+"""What an interrupt kept from ending does not keep a store open; what is in use does."""
+
+import pytest
+
+import statelog
+from statelog.errors import UsageError
+from statelog.storage.commit.transaction import WriteTransaction
+from statelog.storage.file.abandoned import end_abandoned
+from statelog.storage.file.reading import ReadTransaction
+
+
+@pytest.fixture
+def store(tmp_path):
+    with statelog.open(tmp_path / "s.state") as opened:
+        opened.thread("t").commit({"n": 1})
+        yield opened
+
+
+def interrupted(*args):
+    del args  # the frame of a signal handler does not hold the transaction
+    raise KeyboardInterrupt
+
+
+def test_a_read_that_was_interrupted_as_it_ended_is_ended_by_close(store, monkeypatch):
+    environment = store._engine.environment
+    monkeypatch.setattr(ReadTransaction, "__exit__", interrupted)
+    try:
+        _ = store.thread("t").state
+    except KeyboardInterrupt:  # which keeps the frames it went through
+        monkeypatch.undo()
+        assert environment.active_transactions
+        store.close()
+    assert not environment.active_transactions
+    assert statelog.open(environment.path).thread("t").state == {"n": 1}
+
+
+def test_a_write_that_nobody_holds_lets_the_next_one_begin(store):
+    environment = store._engine.environment
+    transaction = WriteTransaction(environment)
+    transaction.begin()
+    del transaction
+    end_abandoned(environment.active_transactions)
+    assert not environment.active_transactions
+    assert store.thread("t").commit({"n": 2}).version == 1
+
+
+def test_a_read_in_use_is_left_alone(store, monkeypatch):
+    monkeypatch.setattr("statelog.storage.environment._DRAIN_TIMEOUT_S", 0.05)
+    with store.snapshot() as snapshot:
+        with pytest.raises(UsageError, match="still open"):
+            store.close()
+        assert snapshot.thread("t").state == {"n": 1}
