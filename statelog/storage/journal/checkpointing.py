@@ -2,8 +2,8 @@
 
 LMDB flushes nothing by itself here. What is on the disk for certain is the *steady* snapshot: a copy of its meta page
 lies in the journal, and a read transaction, the *pin*, keeps LMDB from reusing its pages. What was committed since is
-in the journal. An *advance* flushes the data file and makes the present snapshot the steady one. The invariants J1 to J6
-stand in DESIGN.md.
+in the journal. An *advance* flushes the data file and makes the present snapshot the steady one. The invariants J1 to
+J6 stand in DESIGN.md.
 """
 
 from __future__ import annotations
