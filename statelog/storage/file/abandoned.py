@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from statelog.storage.file.reading import ReadTransaction
-
 _OWN_MODULES = ("statelog.", "contextlib")
 
 
-def end_abandoned(active: set[ReadTransaction]) -> None:
+class Ending(Protocol):
+    """A transaction."""
+
+    def abort(self) -> None:
+        """End it; harmless when repeated."""
+
+
+Active = TypeVar("Active", bound=Ending)
+
+
+def end_abandoned(active: set[Active]) -> None:
     """End the transactions of a set that nothing else refers to."""
     error = sys.exc_info()[1]
     while error is not None:  # while it is handled, what it went through is kept
