@@ -449,6 +449,7 @@ int sl_lock_check(uint8_t *page, size_t size);
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
 int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* before those who wait */
 int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size); /* the lock, or the place in the queue */
+int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* release it as an owner that died would */
 int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);
 
 /* <<< cdef */

@@ -13,7 +13,8 @@
  * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
  *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
  *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
- * 4. `is_abandoned` is set before the mutex of a dead owner is made consistent, and stays until somebody says that
+ * 4. A page is not unmapped while its mutex is owned: the kernel would not find it when the owner dies.
+ * 5. `is_abandoned` is set before the mutex of a dead owner is made consistent, and stays until somebody says that
  *    what the owner left was repaired.
  */
 #ifdef __linux__
@@ -257,7 +258,7 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size)
 {
     lock_page *page = page_of(bytes, size);
     if (page == NULL) {
-        return SL_LOCK_INVALID;
+        return lock->is_held ? SL_LOCK_INVALID : SL_LOCK_OWNED;
     }
     if (!lock->is_held) {
         if (leave_queue(page, lock)) {
@@ -274,6 +275,15 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size)
         wake_first(page);
     }
     return SL_LOCK_OWNED;
+}
+
+int sl_lock_abandon(sl_lock *lock, uint8_t *bytes, size_t size)
+{
+    lock_page *page = page_of(bytes, size);
+    if (page != NULL && lock->is_held) {
+        store(&page->is_abandoned, 1);
+    }
+    return sl_lock_release(lock, bytes, size);
 }
 
 int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
@@ -312,6 +322,8 @@ int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout
 }
 
 int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
+
+int sl_lock_abandon(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
 
 int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
 

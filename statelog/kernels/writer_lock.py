@@ -5,6 +5,7 @@ Here only ``WriterPage.acquire`` blocks. It releases the GIL, and returns within
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import lib
@@ -27,10 +28,11 @@ _check: Callable[[Any, int], int] = lib.sl_lock_check
 _acquire: Callable[[Any, Any, int, int], int] = lib.sl_lock_acquire
 _try: Callable[[Any, Any, int], int] = lib.sl_lock_try
 _release: Callable[[Any, Any, int], int] = lib.sl_lock_release
+_abandon: Callable[[Any, Any, int], int] = lib.sl_lock_abandon
 _repaired: Callable[[Any, Any, int], int] = lib.sl_lock_repaired
 
 _pages_kept: list[Any] = []
-"""Pages that are never unmapped, since somebody dropped the lock without a release."""
+"""Pages that stay mapped, since another thread than the one that owned the lock dropped it."""
 
 
 def writer_page_size() -> int:
@@ -46,11 +48,12 @@ class WriterPage:
         page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. It is kept.
     """
 
-    __slots__ = ("_lock", "_page", "_size")
+    __slots__ = ("_lock", "_page", "_pid", "_size")
 
     def __init__(self, page: Any) -> None:
         self._page = from_buffer("uint8_t[]", page, require_writable=True)
         self._size = len(self._page)
+        self._pid = os.getpid()
         self._lock = new("sl_lock *")
 
     @property
@@ -58,9 +61,9 @@ class WriterPage:
         """Whether this user owns the lock; known as soon as the kernel has it."""
         return bool(self._lock.is_held)
 
-    def __del__(self) -> None:
-        """Keep the page of a lock that is still owned: libc links its mutex with others of this thread."""
-        if self._lock.is_held:
+    def __del__(self, getpid: Callable[[], int] = os.getpid, abandon: Callable[..., int] = _abandon) -> None:
+        """Abandon a lock that is still owned, before its page is unmapped: the kernel could not do so afterwards."""
+        if self._pid == getpid() and abandon(self._lock, self._page, self._size) != LOCK_OWNED:
             _pages_kept.append(self._page)
 
     def initialise(self) -> bool:
