@@ -51,10 +51,11 @@ class WriterPage:
     __slots__ = ("_lock", "_page", "_pid", "_size")
 
     def __init__(self, page: Any) -> None:
+        self._pid = 0
         self._page = from_buffer("uint8_t[]", page, require_writable=True)
         self._size = len(self._page)
-        self._pid = os.getpid()
         self._lock = new("sl_lock *")
+        self._pid = os.getpid()
 
     @property
     def is_held(self) -> bool:

@@ -59,37 +59,56 @@ lock.release()
 """
 )
 
-INCREMENT = (
+TOGETHER = (
     OPEN
     + """
-say("ready")
-sys.stdin.readline()
-for _ in range(300):
-    if "unlocked" not in sys.argv:
-        lock.acquire(30)
-    count(0)
-    lock.release()
+def run_together(processes, work):
+    gate, opener = os.pipe()
+    for _ in range(processes):
+        if os.fork() == 0:
+            mine = WriterLock(descriptor, path)
+            os.read(gate, 1)
+            work(mine)
+            os._exit(0)
+    os.write(opener, bytes(processes))
+    assert {os.wait()[1] for _ in range(processes)} == {0}
+"""
+)
+
+INCREMENT = (
+    TOGETHER
+    + """
+def increment(lock):
+    for _ in range(300):
+        if "unlocked" not in sys.argv:
+            lock.acquire(30)
+        count(0)
+        lock.release()
+
+run_together(4, increment)
+say(int.from_bytes(os.pread(counters, 8, 0), "big"))
 """
 )
 
 SHARE = (
-    OPEN
+    TOGETHER
     + """
 PROCESSES, TOTAL = 8, 8000
-mine = 0
-is_counted = False
-while True:
+
+def share(lock):
     lock.acquire(30)
-    ready = int.from_bytes(os.pread(counters, 8, 0), "big")
-    if not is_counted:
-        ready = count(0)
-        is_counted = True
-    total = count(8) if ready == PROCESSES else 0
+    ready = count(0)
     lock.release()
-    if total > TOTAL:
-        break
-    mine += total > 0
-say(mine)
+    mine = total = 0
+    while total < TOTAL:
+        lock.acquire(30)
+        ready = int.from_bytes(os.pread(counters, 8, 0), "big")
+        total = count(8) if ready == PROCESSES else 0
+        lock.release()
+        mine += 0 < total <= TOTAL
+    say(mine)
+
+run_together(PROCESSES, share)
 """
 )
 
@@ -200,41 +219,29 @@ def wait_for_waiters(descriptor, count):
     raise AssertionError((following, serving))
 
 
-def run_together(children):
-    """Let all go that say that they are ready, and await their ends."""
-    for child in children:
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        _, errors = child.communicate(timeout=60)
-        assert child.returncode == 0, errors
-
-
-def counted(path):
-    return int.from_bytes(path.with_name(path.name + "-counters").read_bytes()[:8], "big")
+def said(child):
+    """Return the numbers that a child says until it ends well."""
+    output, errors = child.communicate(timeout=60)
+    assert child.returncode == 0, errors
+    return [int(line) for line in output.split()]
 
 
 @pytest.mark.usefixtures("lock")
-def test_one_process_writes_at_a_time(kind, start_child, path):
-    run_together([start_child(INCREMENT, kind) for _ in range(4)])
-    assert counted(path) == 1200
+def test_one_process_writes_at_a_time(kind, start_child):
+    assert said(start_child(INCREMENT, kind)) == [1200]
 
 
 @pytest.mark.usefixtures("lock")
-def test_without_the_lock_the_same_processes_lose_increments(start_child, path):
+def test_without_the_lock_the_same_processes_lose_increments(start_child):
     """The control: the test above would notice a lock that does not exclude."""
-    run_together([start_child(INCREMENT, "unlocked") for _ in range(4)])
-    assert counted(path) < 1200
+    assert said(start_child(INCREMENT, "unlocked"))[0] < 1200
 
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
 def test_processes_that_write_without_end_share_the_lock_evenly(start_child):
-    children = [start_child(SHARE) for _ in range(8)]
-    shares = [int(child.communicate(timeout=60)[0]) for child in children]
-    assert sum(shares) == 8000
+    shares = said(start_child(SHARE))
+    assert (len(shares), sum(shares)) == (8, 8000)
     assert min(shares) >= 0.7 * 8000 / 8
 
 
@@ -455,10 +462,9 @@ def test_any_numbers_in_the_queue_are_survived(lock, descriptor):
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
-def test_tickets_go_on_past_the_largest_number(start_child, descriptor, path):
+def test_tickets_go_on_past_the_largest_number(start_child, descriptor):
     os.pwrite(descriptor, QUEUE.pack(2**32 - 50, 2**32 - 50), QUEUE_AT)
-    run_together([start_child(INCREMENT) for _ in range(2)])
-    assert counted(path) == 600
+    assert said(start_child(INCREMENT)) == [1200]
 
 
 @pytest.mark.usefixtures("kind", "lock")
