@@ -406,6 +406,33 @@ int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);
 int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns); /* SL_OK: moved on; SL_ABSENT: not (yet) */
 
+/* writer_lock.c: the lock of the one process that writes, in a page that all map (MAP_SHARED) */
+enum {
+    SL_LOCK_OWNED = 0,
+    SL_LOCK_ABANDONED = 1, /* owned, and what an owner that died left has not been repaired */
+    SL_LOCK_BUSY = 2,      /* another owns it, and the time is up */
+    SL_LOCK_LOST = 3,      /* never to be owned again */
+    SL_LOCK_INVALID = 4    /* not such a page, or not owned by this thread */
+};
+/* One user of the lock, zero at first; one thread at a time. The thread that locks is the one that releases. */
+typedef struct {
+    uint32_t is_held;
+    uint32_t has_ticket;
+    uint32_t ticket;
+    uint32_t turn;
+    uint64_t turn_end_ns;
+} sl_lock;
+size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
+/* Make a page; only by one who knows that no other process uses it, also over what a reboot left. */
+int sl_lock_initialise(uint8_t *page, size_t size);
+int sl_lock_check(uint8_t *page, size_t size);
+/* Wait to own the lock. After SL_LOCK_BUSY the place in the queue is kept, for another call or for the release. */
+int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
+int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* before those who wait */
+int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size); /* the lock, or the place in the queue */
+int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* release it as an owner that died would */
+int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);
+
 /* <<< cdef */
 
 #endif

@@ -1,8 +1,9 @@
 """The compiled kernels, as Python functions: the only importer of ``statelog._kernels``.
 
 Every function takes encoded bytes as FORMAT.md draws them and trusts none of it: what the page does not
-allow raises ``CorruptionError``. None of them keeps a reference to its input, blocks (but ``wake_wait``),
-or has state that a caller can see; all may be called from any thread, and the GIL is released inside.
+allow raises ``CorruptionError``. None of them keeps a reference to its input, blocks, or has state that a caller can
+see; all may be called from any thread, and the GIL is released inside. The exceptions are ``wake_wait``, which
+blocks, and ``WriterPage``, which keeps its page, blocks in ``acquire`` and belongs to a thread while it is owned.
 
 A *node* is ``data`` (content, then locators) with its ``content_size``. ``home_lsn`` is the LSN of the
 record that holds it: locators with LSN 0 leave these functions with ``home_lsn`` instead ("relocated"; with
@@ -101,6 +102,15 @@ from statelog.kernels.version_page import (
     page_read,
 )
 from statelog.kernels.wake import wake_notify, wake_read, wake_wait
+from statelog.kernels.writer_lock import (
+    LOCK_ABANDONED,
+    LOCK_BUSY,
+    LOCK_INVALID,
+    LOCK_LOST,
+    LOCK_OWNED,
+    WriterPage,
+    writer_page_size,
+)
 
 __all__ = [
     "BATCH_DELETE",
@@ -113,6 +123,11 @@ __all__ = [
     "KIND_SET",
     "KIND_STR",
     "KIND_TUPLE",
+    "LOCK_ABANDONED",
+    "LOCK_BUSY",
+    "LOCK_INVALID",
+    "LOCK_LOST",
+    "LOCK_OWNED",
     "NODE_LONG",
     "NODE_TABLE",
     "NO_LAST_PAGE",
@@ -144,6 +159,7 @@ __all__ = [
     "RootHead",
     "Stepped",
     "VersionEntry",
+    "WriterPage",
     "add",
     "address_of",
     "bind_writes",
@@ -198,4 +214,5 @@ __all__ = [
     "wake_notify",
     "wake_read",
     "wake_wait",
+    "writer_page_size",
 ]

@@ -1,0 +1,330 @@
+/* The writer lock: one writer at a time among processes, fair, and never lost with a process that dies.
+ *
+ * A page that all processes map holds a robust mutex and a queue of tickets. The mutex alone excludes; it is only
+ * ever tried. The queue alone orders: a process that has to wait draws a ticket and sleeps on `changes` (futex)
+ * until a release wakes the ticket that `serving` names.
+ * Trust: the page belongs to processes of the same user. A page of another layout is refused; any numbers in the
+ * queue are survived, at worst as a late or unfair turn.
+ * Invariants:
+ * 1. Tickets from `serving` up to `next` wait; if the two are equal, nobody does. `serving` only leaves a ticket by
+ *    compare-and-swap from that ticket, so a ticket is passed once.
+ * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is younger than TURN_NS;
+ *    nothing moved for a whole slice; its time is up.
+ * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
+ *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
+ *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
+ * 4. A page is not unmapped while its mutex is owned: the kernel would not find it when the owner dies.
+ * 5. `is_abandoned` is set before the mutex of a dead owner is made consistent, and stays until somebody says that
+ *    what the owner left was repaired.
+ */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
+
+#include "internal.h"
+
+#ifdef __linux__
+#include <unistd.h>
+#endif
+
+#if defined(__linux__) && defined(_POSIX_THREAD_PROCESS_SHARED) && _POSIX_THREAD_PROCESS_SHARED > 0
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum {
+    GIVEN_UP_MAX = 128, /* tickets given up that are remembered; one that is forgotten costs its successor a slice */
+    WAKE_BITS = 32
+};
+
+static const uint64_t SECOND_NS = 1000000000;
+static const uint64_t MILLISECOND_NS = 1000000;
+static const uint64_t SLICE_NS = 2000000;
+static const uint64_t TURN_NS = 200000; /* some commits: a turn of one would cost a change of process for each */
+static const uint64_t MAGIC = 0x736c77726974656c;
+
+typedef struct {
+    uint64_t magic; /* written last */
+    uint64_t layout;
+    uint32_t is_abandoned;
+    uint32_t turn; /* raised by each owner whose turn begins; only with the mutex */
+    uint32_t next;
+    uint32_t serving;
+    uint32_t changes;
+    uint32_t given_up[GIVEN_UP_MAX]; /* ticket t was given up if it stands at t % GIVEN_UP_MAX */
+    pthread_mutex_t mutex;
+} lock_page;
+
+/* What has to agree between two builds: this file's layout, the word size, and whose mutex it is. */
+static uint64_t layout_here(void)
+{
+    uint64_t version = 1;
+#ifdef __GLIBC__
+    uint64_t library = 1;
+#else
+    uint64_t library = 2;
+#endif
+    return version << 48 | library << 40 | (uint64_t)sizeof(void *) << 32 | (uint64_t)sizeof(lock_page);
+}
+
+static uint32_t load(uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+
+static void store(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+static bool has_room(const uint8_t *bytes, size_t size)
+{
+    return size >= sizeof(lock_page) && (uintptr_t)bytes % _Alignof(lock_page) == 0;
+}
+
+/* The page in these bytes; NULL if they are not one of this build. */
+static lock_page *page_of(uint8_t *bytes, size_t size)
+{
+    lock_page *page = (lock_page *)(void *)bytes;
+    bool is_ours = has_room(bytes, size) && __atomic_load_n(&page->magic, __ATOMIC_ACQUIRE) == MAGIC &&
+                   page->layout == layout_here();
+    return is_ours ? page : NULL;
+}
+
+static uint32_t wake_bit(uint32_t ticket) { return (uint32_t)1 << ticket % WAKE_BITS; }
+
+/* Sleep until `changes` is no longer `seen`, the ticket is woken, or it is that time; tell whether it is. */
+static bool wait_for_change(lock_page *page, uint32_t seen, uint32_t ticket, uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / SECOND_NS), (long)(until_ns % SECOND_NS)};
+    if (syscall(SYS_futex, &page->changes, FUTEX_WAIT_BITSET, seen, &until, NULL, wake_bit(ticket)) == 0 ||
+        errno == EAGAIN || errno == EINTR) {
+        return false;
+    }
+    if (errno != ETIMEDOUT) { /* a sandbox without it */
+        (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    }
+    return true;
+}
+
+static void wake_first(lock_page *page)
+{
+    (void)__atomic_add_fetch(&page->changes, 1, __ATOMIC_SEQ_CST);
+    (void)syscall(SYS_futex, &page->changes, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, wake_bit(load(&page->serving)));
+}
+
+/* Have the next one served who has not given up, if it is this ticket that is. */
+static void pass_ticket(lock_page *page, uint32_t ticket)
+{
+    uint32_t end = load(&page->next);
+    uint32_t after = ticket;
+    do {
+        after++;
+    } while (after != end && load(&page->given_up[after % GIVEN_UP_MAX]) == after);
+    (void)__atomic_compare_exchange_n(&page->serving, &ticket, after, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/* Leave the queue; tell whether the next one is to be woken. */
+static bool leave_queue(lock_page *page, sl_lock *lock)
+{
+    uint32_t ticket = lock->ticket;
+    if (!lock->has_ticket) {
+        return false;
+    }
+    lock->has_ticket = 0;
+    store(&page->given_up[ticket % GIVEN_UP_MAX], ticket); /* before looking: who passes to it looks after */
+    if (load(&page->serving) != ticket) {
+        return false;
+    }
+    pass_ticket(page, ticket);
+    return true;
+}
+
+/* Try the mutex: SL_LOCK_BUSY, or how it is owned, or why it never will be. */
+static int take(lock_page *page, sl_lock *lock)
+{
+    int error = pthread_mutex_trylock(&page->mutex);
+    if (error == EOWNERDEAD) {
+        store(&page->is_abandoned, 1);
+        error = pthread_mutex_consistent(&page->mutex);
+    }
+    if (error != 0) {
+        return error == EBUSY ? SL_LOCK_BUSY : error == ENOTRECOVERABLE ? SL_LOCK_LOST : SL_LOCK_INVALID;
+    }
+    lock->is_held = 1;
+    if (lock->has_ticket || lock->turn != page->turn) {
+        lock->turn = ++page->turn;
+        lock->turn_end_ns = clock_ns() + TURN_NS;
+    }
+    (void)leave_queue(page, lock);
+    return load(&page->is_abandoned) ? SL_LOCK_ABANDONED : SL_LOCK_OWNED;
+}
+
+static void draw_ticket(lock_page *page, sl_lock *lock)
+{
+    lock->ticket = __atomic_fetch_add(&page->next, 1, __ATOMIC_SEQ_CST);
+    lock->has_ticket = 1;
+}
+
+static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
+{
+    bool is_stuck = false;
+    for (;;) {
+        uint32_t seen = load(&page->changes);
+        uint32_t serving = load(&page->serving);
+        if ((int32_t)(serving - lock->ticket) > 0) { /* passed, as one who did not come */
+            draw_ticket(page, lock);
+            continue;
+        }
+        uint64_t now_ns = clock_ns();
+        if (serving == lock->ticket || is_stuck || now_ns >= deadline_ns) {
+            int status = take(page, lock);
+            if (status != SL_LOCK_BUSY) {
+                if (is_stuck) {
+                    pass_ticket(page, serving);
+                }
+                return status;
+            }
+        }
+        if (now_ns >= deadline_ns) {
+            return SL_LOCK_BUSY;
+        }
+        uint64_t until_ns = deadline_ns - now_ns < SLICE_NS ? deadline_ns : now_ns + SLICE_NS;
+        is_stuck = wait_for_change(page, seen, lock->ticket, until_ns) && until_ns != deadline_ns &&
+                   load(&page->changes) == seen && load(&page->serving) == serving;
+    }
+}
+
+size_t sl_lock_size(void) { return sizeof(lock_page); }
+
+int sl_lock_initialise(uint8_t *bytes, size_t size)
+{
+    lock_page *page = (lock_page *)(void *)bytes;
+    pthread_mutexattr_t attributes;
+    if (!has_room(bytes, size) || pthread_mutexattr_init(&attributes) != 0) {
+        return SL_LOCK_INVALID;
+    }
+    __atomic_store_n(&page->magic, 0, __ATOMIC_SEQ_CST);
+    memset(page, 0, sizeof *page);
+    bool is_made = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
+                   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0 &&
+                   pthread_mutex_init(&page->mutex, &attributes) == 0;
+    (void)pthread_mutexattr_destroy(&attributes);
+    if (!is_made) {
+        return SL_LOCK_INVALID;
+    }
+    page->next = page->serving = 1; /* no ticket is 0, as which given_up begins */
+    page->layout = layout_here();
+    __atomic_store_n(&page->magic, MAGIC, __ATOMIC_RELEASE);
+    return SL_LOCK_OWNED;
+}
+
+int sl_lock_check(uint8_t *bytes, size_t size)
+{
+    return page_of(bytes, size) != NULL ? SL_LOCK_OWNED : SL_LOCK_INVALID;
+}
+
+int sl_lock_try(sl_lock *lock, uint8_t *bytes, size_t size)
+{
+    lock_page *page = page_of(bytes, size);
+    return page == NULL || lock->is_held ? SL_LOCK_INVALID : take(page, lock);
+}
+
+int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout_ms)
+{
+    lock_page *page = page_of(bytes, size);
+    if (page == NULL || lock->is_held) {
+        return SL_LOCK_INVALID;
+    }
+    if (!lock->has_ticket) {
+        if (load(&page->next) == load(&page->serving) ||
+            (lock->turn == load(&page->turn) && clock_ns() < lock->turn_end_ns)) {
+            int status = take(page, lock);
+            if (status != SL_LOCK_BUSY) {
+                return status;
+            }
+        }
+        draw_ticket(page, lock);
+    }
+    return take_in_turn(page, lock, clock_ns() + timeout_ms * MILLISECOND_NS);
+}
+
+int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size)
+{
+    lock_page *page = page_of(bytes, size);
+    if (page == NULL) {
+        return lock->is_held ? SL_LOCK_INVALID : SL_LOCK_OWNED;
+    }
+    if (!lock->is_held) {
+        if (leave_queue(page, lock)) {
+            wake_first(page);
+        }
+        return SL_LOCK_OWNED;
+    }
+    if (pthread_mutex_unlock(&page->mutex) != 0) { /* another thread's */
+        return SL_LOCK_INVALID;
+    }
+    lock->is_held = 0;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* who draws a ticket then tries the mutex: one of us sees the other */
+    if (load(&page->next) != load(&page->serving)) {
+        wake_first(page);
+    }
+    return SL_LOCK_OWNED;
+}
+
+int sl_lock_abandon(sl_lock *lock, uint8_t *bytes, size_t size)
+{
+    lock_page *page = page_of(bytes, size);
+    if (page != NULL && lock->is_held) {
+        store(&page->is_abandoned, 1);
+    }
+    return sl_lock_release(lock, bytes, size);
+}
+
+int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
+{
+    lock_page *page = page_of(bytes, size);
+    if (page == NULL || !lock->is_held) {
+        return SL_LOCK_INVALID;
+    }
+    store(&page->is_abandoned, 0);
+    return SL_LOCK_OWNED;
+}
+
+#else /* no robust mutexes: sl_lock_size says so, and the caller has another lock */
+
+size_t sl_lock_size(void) { return 0; }
+
+int sl_lock_initialise(uint8_t *bytes, size_t size)
+{
+    (void)bytes;
+    (void)size;
+    return SL_LOCK_INVALID;
+}
+
+int sl_lock_check(uint8_t *bytes, size_t size) { return sl_lock_initialise(bytes, size); }
+
+int sl_lock_try(sl_lock *lock, uint8_t *bytes, size_t size)
+{
+    (void)lock;
+    return sl_lock_initialise(bytes, size);
+}
+
+int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout_ms)
+{
+    (void)timeout_ms;
+    return sl_lock_try(lock, bytes, size);
+}
+
+int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
+
+int sl_lock_abandon(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
+
+int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
+
+#endif

@@ -1,0 +1,100 @@
+"""The writer lock: a page in shared memory that one process at a time owns.
+
+Here only ``WriterPage.acquire`` blocks. It releases the GIL, and returns within the time it is given.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog._kernels import lib
+from statelog.errors import UsageError
+from statelog.kernels.calling import from_buffer, new
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOCK_OWNED: Final = 0
+LOCK_ABANDONED: Final = 1
+LOCK_BUSY: Final = 2
+LOCK_LOST: Final = 3
+LOCK_INVALID: Final = 4
+
+_WAIT_MS_MAX: Final = 2**32 - 1
+
+_initialise: Callable[[Any, int], int] = lib.sl_lock_initialise
+_check: Callable[[Any, int], int] = lib.sl_lock_check
+_acquire: Callable[[Any, Any, int, int], int] = lib.sl_lock_acquire
+_try: Callable[[Any, Any, int], int] = lib.sl_lock_try
+_release: Callable[[Any, Any, int], int] = lib.sl_lock_release
+_abandon: Callable[[Any, Any, int], int] = lib.sl_lock_abandon
+_repaired: Callable[[Any, Any, int], int] = lib.sl_lock_repaired
+
+_pages_kept: list[Any] = []
+"""Pages that stay mapped, since another thread than the one that owned the lock dropped it."""
+
+
+def writer_page_size() -> int:
+    """Return how many bytes a page needs; 0 where the system has no robust mutexes."""
+    size: int = lib.sl_lock_size()
+    return size
+
+
+class WriterPage:
+    """One user of the writer lock in a page. One thread at a time calls it, and the one that acquires releases.
+
+    Args:
+        page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. It is kept.
+    """
+
+    __slots__ = ("_lock", "_page", "_pid", "_size")
+
+    def __init__(self, page: Any) -> None:
+        self._pid = 0
+        self._page = from_buffer("uint8_t[]", page, require_writable=True)
+        self._size = len(self._page)
+        self._lock = new("sl_lock *")
+        self._pid = os.getpid()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this user owns the lock; known as soon as the kernel has it."""
+        return bool(self._lock.is_held)
+
+    def __del__(self, getpid: Callable[[], int] = os.getpid, abandon: Callable[..., int] = _abandon) -> None:
+        """Abandon a lock that is still owned, before its page is unmapped: the kernel could not do so afterwards."""
+        if self._pid == getpid() and abandon(self._lock, self._page, self._size) != LOCK_OWNED:
+            _pages_kept.append(self._page)
+
+    def initialise(self) -> bool:
+        """Make the page; only where no other process uses it. False if the system cannot."""
+        return _initialise(self._page, self._size) == LOCK_OWNED
+
+    def is_valid(self) -> bool:
+        """Tell whether the page was made by a build with the same layout."""
+        return _check(self._page, self._size) == LOCK_OWNED
+
+    def acquire(self, timeout_ms: int) -> int:
+        """Wait to own the lock; return a ``LOCK_*`` status. After ``LOCK_BUSY`` the place in the queue is kept."""
+        return _acquire(self._lock, self._page, self._size, min(timeout_ms, _WAIT_MS_MAX))
+
+    def try_acquire(self) -> int:
+        """Own the lock if it is free, before those who wait; return a ``LOCK_*`` status."""
+        return _try(self._lock, self._page, self._size)
+
+    def release(self) -> None:
+        """Give back the lock, or the place in the queue, or nothing if there is neither.
+
+        Raises:
+            UsageError: another thread owns it.
+        """
+        if _release(self._lock, self._page, self._size) != LOCK_OWNED:
+            message = "the writer lock is released by another thread than the one that acquired it"
+            raise UsageError(message)
+
+    def mark_repaired(self) -> None:
+        """Say, as the owner, that what a dead owner left was repaired: nobody is told of it any more."""
+        if _repaired(self._lock, self._page, self._size) != LOCK_OWNED:
+            message = "only the owner of the writer lock says that its store was repaired"
+            raise UsageError(message)

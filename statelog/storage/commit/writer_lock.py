@@ -1,0 +1,224 @@
+"""The lock of the one process that writes: fair, with a time-out, and never lost with its owner.
+
+The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Processes that wait are
+served in order. A process that dies as the owner leaves the lock to the next one, which is told so that it repairs.
+
+Where the system has no robust mutexes (macOS), a byte of the same file is locked with `fcntl` instead. Waiting is
+polling there, and not in order. Such a lock belongs to the process, so one `WriterLock` per file and process is all
+there may be; and closing any other descriptor of the file drops it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import mmap
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, UsageError
+from statelog.kernels import (
+    LOCK_ABANDONED,
+    LOCK_BUSY,
+    LOCK_INVALID,
+    LOCK_LOST,
+    LOCK_OWNED,
+    WriterPage,
+    writer_page_size,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE_SIZE_BYTES: Final = 4096
+_SLICE_MS: Final = 50
+"""Longest time in C without a look for signals, such as Ctrl-C."""
+
+_PAUSE_S_MIN: Final = 0.00005
+_PAUSE_S_MAX: Final = 0.00025
+_HELD_AT: Final = 0
+_ABANDONED_AT: Final = 1
+
+
+class WriterLock:
+    """One opening of the writer lock.
+
+    One thread at a time uses it; the caller sees to that. The thread that acquires is the one that releases.
+    `release` does nothing where the lock is not held, so that the way to use it is safe from interrupts::
+
+        try:
+            if lock.acquire(timeout_s):
+                repair()
+                lock.mark_repaired()
+            write()
+        finally:
+            lock.release()
+
+    Args:
+        descriptor: of the lock's file, open for reading and writing, and for as long as the lock is used.
+        path: for messages.
+        is_first: make the lock anew. Only a process that knows that no other one uses the file may say so, and it
+            has to: a file that outlived a reboot may name an owner that no longer exists.
+
+    Raises:
+        FormatError: the file is no lock that this build can use. Facts: path.
+        StorageError: the file cannot be written or mapped.
+    """
+
+    __slots__ = ("_path", "_pid", "_place", "needs_repair")
+
+    def __init__(self, descriptor: int, path: Path, *, is_first: bool = False) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self.needs_repair = False
+        """Whether, at the last acquisition, an owner had died and nobody had said that it was repaired."""
+        try:
+            if is_first:
+                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), 0)  # not a hole, which a full disk could not fill
+            self._place: WriterPage | _LockedByte | None = self._open(descriptor, is_first=is_first)
+        except OSError as error:
+            message = f"{path} cannot be used as the writer lock: {error}"
+            raise StorageError(message, path=str(path)) from error
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this opening holds the lock; in a forked child it does not."""
+        return self._place is not None and self._pid == os.getpid() and self._place.is_held
+
+    def acquire(self, timeout_s: float) -> bool:
+        """Become the one process that writes; return `needs_repair`. Signal handlers run while it waits.
+
+        Raises:
+            StoreLockedError: another process writes, and did not end within the time. Facts: path, timeout_s.
+            ForkedError: this process was forked since the lock was opened.
+            StorageError: the lock was damaged, so that nobody can own it.
+        """
+        place = self._usable_place()
+        assert not place.is_held, "the writer lock is held already"
+        try:
+            self._note(self._wait(place, timeout_s), timeout_s)
+        except BaseException:
+            place.release()  # an interrupt may come when the lock is owned already; else the place in the queue
+            raise
+        return self.needs_repair
+
+    def try_acquire(self) -> bool:
+        """Become the one process that writes if none does, also before those who wait; see `needs_repair`.
+
+        Raises:
+            ForkedError, StorageError: as `acquire` does.
+        """
+        place = self._usable_place()
+        assert not place.is_held, "the writer lock is held already"
+        try:
+            status = place.try_acquire()
+            if status != LOCK_BUSY:
+                self._note(status, 0.0)
+        except BaseException:
+            place.release()
+            raise
+        return status != LOCK_BUSY
+
+    def mark_repaired(self) -> None:
+        """Say, as the owner, that what a dead owner left was repaired. Until then each owner is told of it."""
+        self._usable_place().mark_repaired()
+        self.needs_repair = False
+
+    def release(self) -> None:
+        """Let the next process write; nothing happens if the lock is not held.
+
+        Raises:
+            UsageError: another thread acquired it.
+        """
+        if self._pid != os.getpid():
+            self._place = None
+        elif self._place is not None:
+            self._place.release()
+
+    def close(self) -> None:
+        """Release the lock if it is held, and let go of the file."""
+        self.release()
+        self._place = None
+
+    def _open(self, descriptor: int, *, is_first: bool) -> WriterPage | _LockedByte:
+        if os.fstat(descriptor).st_size < FILE_SIZE_BYTES:
+            message = f"{self._path} is too short for a writer lock"
+            raise FormatError(message, path=str(self._path))
+        if writer_page_size() == 0:
+            return _LockedByte(descriptor)
+        page = WriterPage(mmap.mmap(descriptor, FILE_SIZE_BYTES))
+        if is_first and not page.initialise():
+            message = "the system has no robust mutexes"
+            raise OSError(message)
+        if not page.is_valid():
+            message = f"{self._path} is no writer lock of this build: close the store in all processes first"
+            raise FormatError(message, path=str(self._path))
+        return page
+
+    def _usable_place(self) -> WriterPage | _LockedByte:
+        if self._pid != os.getpid():
+            self._place = None
+            message = f"{self._path} was opened before this process was forked: open the store again"
+            raise ForkedError(message)
+        if self._place is None:
+            message = f"the writer lock {self._path} is closed"
+            raise UsageError(message)
+        return self._place
+
+    @staticmethod
+    def _wait(place: WriterPage | _LockedByte, timeout_s: float) -> int:
+        """Wait in slices, between which Python runs signal handlers."""
+        deadline_s = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while True:
+            status = place.acquire(max(0, math.ceil(min(_SLICE_MS, left_s * 1000))))
+            if status != LOCK_BUSY or left_s <= 0:
+                return status
+            left_s = deadline_s - time.monotonic()
+
+    def _note(self, status: int, timeout_s: float) -> None:
+        if status == LOCK_BUSY:
+            message = f"{self._path} is locked by another process, and stayed so for {timeout_s:g} s"
+            raise StoreLockedError(message, path=str(self._path), timeout_s=timeout_s)
+        if status in {LOCK_LOST, LOCK_INVALID}:
+            message = f"the writer lock {self._path} is damaged: close the store in all processes, then open it"
+            raise StorageError(message, path=str(self._path))
+        self.needs_repair = status == LOCK_ABANDONED
+
+
+class _LockedByte:
+    """The same, where there are no robust mutexes: a locked byte that says whether its owner released it."""
+
+    __slots__ = ("_descriptor", "is_held")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.is_held = False
+
+    def acquire(self, timeout_ms: int) -> int:
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        pause_s = _PAUSE_S_MIN
+        while (status := self.try_acquire()) == LOCK_BUSY and time.monotonic() < deadline_s:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        return status
+
+    def try_acquire(self) -> int:
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except (BlockingIOError, PermissionError):
+            return LOCK_BUSY
+        was_held, was_abandoned = os.pread(self._descriptor, 2, _HELD_AT)
+        os.pwrite(self._descriptor, bytes([1, was_held | was_abandoned]), _HELD_AT)
+        self.is_held = True
+        return LOCK_ABANDONED if was_held | was_abandoned else LOCK_OWNED
+
+    def release(self) -> None:
+        if self.is_held:
+            os.pwrite(self._descriptor, b"\0", _HELD_AT)
+        self.is_held = False
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)  # also if an interrupt came before it was noted
+
+    def mark_repaired(self) -> None:
+        os.pwrite(self._descriptor, b"\0", _ABANDONED_AT)

@@ -1,0 +1,488 @@
+import os
+import signal
+import struct
+import threading
+import time
+
+import pytest
+
+from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, UsageError
+from statelog.kernels import writer_page_size
+from statelog.storage.commit import writer_lock
+from statelog.storage.commit.writer_lock import FILE_SIZE_BYTES, WriterLock
+
+needs_mutex = pytest.mark.skipif(writer_page_size() == 0, reason="no robust mutexes here")
+QUEUE = struct.Struct("=II")
+QUEUE_AT = 24
+"""Where the page has the next ticket and the one served."""
+
+OPEN = """
+from statelog.storage.commit import writer_lock
+from statelog.storage.commit.writer_lock import WriterLock
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+path = Path(sys.argv[1])
+if "byte" in sys.argv:
+    writer_lock.writer_page_size = lambda: 0
+lock = WriterLock(descriptor, path)
+counters = os.open(str(path) + "-counters", os.O_RDWR | os.O_CREAT)
+
+def count(place):
+    number = int.from_bytes(os.pread(counters, 8, place), "big") + 1
+    time.sleep(0)
+    os.pwrite(counters, number.to_bytes(8, "big"), place)
+    return number
+"""
+
+HOLD = (
+    OPEN
+    + """
+lock.acquire(30)
+say("held")
+sys.stdin.readline()
+lock.release()
+say("released")
+"""
+)
+
+WAIT = (
+    OPEN
+    + """
+say("waits")
+try:
+    lock.acquire(30)
+except KeyboardInterrupt:
+    say("interrupted", lock.is_held)
+    sys.stdin.readline()
+    lock.acquire(30)
+say("held")
+lock.release()
+"""
+)
+
+TOGETHER = (
+    OPEN
+    + """
+def run_together(processes, work):
+    gate, opener = os.pipe()
+    for _ in range(processes):
+        if os.fork() == 0:
+            mine = WriterLock(descriptor, path)
+            os.read(gate, 1)
+            work(mine)
+            os._exit(0)
+    os.write(opener, bytes(processes))
+    assert {os.wait()[1] for _ in range(processes)} == {0}
+"""
+)
+
+INCREMENT = (
+    TOGETHER
+    + """
+def increment(lock):
+    for _ in range(300):
+        if "unlocked" not in sys.argv:
+            lock.acquire(30)
+        count(0)
+        lock.release()
+
+run_together(4, increment)
+say(int.from_bytes(os.pread(counters, 8, 0), "big"))
+"""
+)
+
+SHARE = (
+    TOGETHER
+    + """
+PROCESSES, TOTAL = 8, 8000
+
+def share(lock):
+    lock.acquire(30)
+    ready = count(0)
+    lock.release()
+    mine = total = 0
+    while total < TOTAL:
+        lock.acquire(30)
+        ready = int.from_bytes(os.pread(counters, 8, 0), "big")
+        total = count(8) if ready == PROCESSES else 0
+        lock.release()
+        mine += 0 < total <= TOTAL
+    say(mine)
+
+run_together(PROCESSES, share)
+"""
+)
+
+STORM = (
+    OPEN
+    + """
+import random
+random.seed(7)
+children = []
+
+def start():
+    child = os.fork()
+    if child == 0:
+        mine = WriterLock(descriptor, path)
+        while os.getppid() == parent:
+            mine.acquire(30)
+            mine.release()
+        os._exit(0)
+    children.append(child)
+
+def kill_first():
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children.pop(0), 0)
+
+parent = os.getpid()
+abandoned = 0
+try:
+    for turn in range(150):
+        while len(children) < 3:
+            start()
+        time.sleep(random.random() * 0.003)
+        os.kill(children[0], random.choice([signal.SIGKILL, signal.SIGSTOP]))
+        try:
+            abandoned += lock.acquire(0.2)
+        except StoreLockedError:  # the one stopped is the owner
+            kill_first()
+            abandoned += lock.acquire(20)
+        lock.mark_repaired()
+        lock.release()
+        kill_first()
+finally:
+    while children:
+        kill_first()
+say(abandoned > 0)
+"""
+)
+
+FORK = (
+    OPEN
+    + """
+lock.acquire(30)
+child = os.fork()
+if child == 0:
+    said = [lock.is_held]
+    lock.release()
+    for use in (lambda: lock.acquire(0), lock.try_acquire, lock.mark_repaired):
+        try:
+            use()
+        except ForkedError:
+            said.append("forked")
+    say(*said)
+    os._exit(0)
+os.waitpid(child, 0)
+say(lock.is_held)
+sys.stdin.readline()
+lock.release()
+"""
+)
+
+EXIT = (
+    OPEN
+    + """
+lock.acquire(30)
+say("held")
+"""
+)
+
+
+@pytest.fixture(params=[pytest.param("mutex", marks=needs_mutex), "byte"])
+def kind(request, monkeypatch):
+    """The lock as it is here, and as it is where there are no robust mutexes."""
+    if request.param == "byte":
+        monkeypatch.setattr(writer_lock, "writer_page_size", lambda: 0)
+    return request.param
+
+
+@pytest.fixture
+def descriptor(path):
+    opened = os.open(path, os.O_RDWR | os.O_CREAT)
+    yield opened
+    os.close(opened)
+
+
+@pytest.fixture
+def lock(descriptor, path):
+    opened = WriterLock(descriptor, path, is_first=True)
+    yield opened
+    opened.close()
+
+
+def wait_for_waiters(descriptor, count):
+    """Wait until so many wait in the queue of the page."""
+    for _ in range(20_000):
+        following, serving = QUEUE.unpack(os.pread(descriptor, QUEUE.size, QUEUE_AT))
+        if following - serving == count:
+            return
+        time.sleep(0.0005)
+    raise AssertionError((following, serving))
+
+
+def said(child):
+    """Return the numbers that a child says until it ends well."""
+    output, errors = child.communicate(timeout=60)
+    assert child.returncode == 0, errors
+    return [int(line) for line in output.split()]
+
+
+@pytest.mark.usefixtures("lock")
+def test_one_process_writes_at_a_time(kind, start_child):
+    assert said(start_child(INCREMENT, kind)) == [1200]
+
+
+@pytest.mark.usefixtures("lock")
+def test_without_the_lock_the_same_processes_lose_increments(start_child):
+    """The control: the test above would notice a lock that does not exclude."""
+    assert said(start_child(INCREMENT, "unlocked"))[0] < 1200
+
+
+@needs_mutex
+@pytest.mark.usefixtures("lock")
+def test_processes_that_write_without_end_share_the_lock_evenly(start_child):
+    shares = said(start_child(SHARE))
+    assert (len(shares), sum(shares)) == (8, 8000)
+    assert min(shares) >= 0.7 * 8000 / 8
+
+
+def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(kind, lock, start_child):
+    child = start_child(HOLD, kind)
+    assert child.stdout.readline() == "held\n"
+    child.kill()
+    child.wait()
+    assert lock.acquire(20)
+    lock.release()
+    assert lock.try_acquire()
+    assert lock.needs_repair
+    lock.mark_repaired()
+    assert not lock.needs_repair
+    lock.release()
+    assert not lock.acquire(0)
+    assert not lock.needs_repair
+
+
+@needs_mutex
+def test_who_waits_while_the_owner_is_killed_gets_the_lock_and_is_told(lock, start_child):
+    child = start_child(HOLD)
+    assert child.stdout.readline() == "held\n"
+    threading.Timer(0.05, child.kill).start()
+    assert lock.acquire(20)
+
+
+@needs_mutex
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_waiter_that_was_killed_or_stopped_blocks_nobody(lock, start_child, descriptor, stop):
+    lock.acquire(0)
+    child = start_child(WAIT)
+    wait_for_waiters(descriptor, 1)
+    child.send_signal(stop)
+    for _ in range(200):
+        lock.release()
+        assert not lock.acquire(1)
+    lock.release()
+
+
+@needs_mutex
+def test_a_waiter_that_was_stopped_gets_the_lock_when_it_goes_on(lock, start_child, descriptor):
+    lock.acquire(0)
+    child = start_child(WAIT)
+    wait_for_waiters(descriptor, 1)
+    child.send_signal(signal.SIGSTOP)
+    for _ in range(20):
+        lock.release()
+        lock.acquire(1)
+    child.send_signal(signal.SIGCONT)
+    lock.release()
+    assert child.communicate(timeout=30)[0] == "waits\nheld\n"
+
+
+def test_a_stopped_owner_is_an_error_after_the_time_allowed(kind, lock, start_child, path):
+    child = start_child(HOLD, kind)
+    assert child.stdout.readline() == "held\n"
+    child.send_signal(signal.SIGSTOP)
+    with pytest.raises(StoreLockedError) as caught:
+        lock.acquire(0.1)
+    assert caught.value.facts == {"path": str(path), "timeout_s": 0.1}
+    assert not lock.try_acquire()
+    assert not lock.is_held
+    child.send_signal(signal.SIGCONT)
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    assert not lock.acquire(20)
+
+
+@needs_mutex
+def test_those_whose_time_was_up_leave_no_place_in_the_queue(lock, start_child, descriptor):
+    child = start_child(HOLD)
+    assert child.stdout.readline() == "held\n"
+    for _ in range(300):
+        with pytest.raises(StoreLockedError):
+            lock.acquire(0)
+    wait_for_waiters(descriptor, 0)
+
+
+@needs_mutex
+@pytest.mark.usefixtures("lock")
+def test_processes_killed_and_stopped_at_any_point_do_not_lose_the_lock(start_child):
+    output, errors = start_child(STORM).communicate(timeout=60)
+    assert output == "True\n", errors
+
+
+def test_an_interrupt_while_waiting_is_raised_and_the_lock_is_not_owned(kind, lock, start_child):
+    lock.acquire(0)
+    child = start_child(WAIT, kind)
+    assert child.stdout.readline() == "waits\n"
+    time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted False\n"
+    lock.release()
+    lock.acquire(1)
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    lock.release()
+    assert child.communicate(timeout=30)[0] == "held\n"
+
+
+@needs_mutex
+def test_an_interrupt_at_any_point_leaves_no_lock_that_nobody_knows_of(lock, descriptor, path):
+    class InterruptError(Exception):
+        pass
+
+    def interrupt(*_):
+        raise InterruptError
+
+    other = WriterLock(descriptor, path)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupts = 0
+    try:
+        for turn in range(1000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.00001 + turn % 50 * 0.000002)
+                while True:
+                    lock.acquire(1)
+                    lock.release()
+            except InterruptError:
+                interrupts += 1
+            lock.release()
+            assert other.try_acquire()
+            other.release()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts == 1000
+
+
+def test_a_forked_child_neither_owns_nor_releases_the_lock_of_its_parent(kind, lock, start_child):
+    child = start_child(FORK, kind)
+    assert child.stdout.readline() == "False forked forked forked\n"
+    assert child.stdout.readline() == "True\n"
+    assert not lock.try_acquire()
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    assert not lock.acquire(20)
+
+
+def test_an_owner_that_exits_without_a_release_leaves_the_lock_to_the_next_who_is_told(kind, lock, start_child):
+    """Python unmaps the page before the process ends."""
+    child = start_child(EXIT, kind)
+    output, errors = child.communicate(timeout=30)
+    assert (output, child.returncode) == ("held\n", 0), errors
+    assert lock.acquire(0)
+
+
+@needs_mutex
+def test_a_lock_that_its_owner_drops_is_told_to_the_next(lock, descriptor, path):
+    dropped = WriterLock(descriptor, path)
+    dropped.acquire(0)
+    del dropped
+    assert lock.acquire(0)
+
+
+@needs_mutex
+def test_another_thread_cannot_release(lock):
+    lock.acquire(0)
+    caught = []
+
+    def release():
+        with pytest.raises(UsageError) as error:
+            lock.release()
+        caught.append(error)
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    thread.join()
+    assert caught
+    assert lock.is_held
+
+
+@pytest.mark.usefixtures("kind")
+def test_release_without_the_lock_does_nothing(lock):
+    lock.release()
+    assert not lock.acquire(0)
+    lock.release()
+    lock.release()
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_closed_lock_is_refused(lock):
+    lock.acquire(0)
+    lock.close()
+    assert not lock.is_held
+    with pytest.raises(UsageError):
+        lock.acquire(0)
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_short_file_is_refused(descriptor, path):
+    with pytest.raises(FormatError) as caught:
+        WriterLock(descriptor, path)
+    assert caught.value.path == str(path)
+
+
+@needs_mutex
+@pytest.mark.parametrize("offset", [0, 7, 8, 12, 14])
+def test_a_page_of_another_build_is_refused(lock, descriptor, path, offset):
+    byte = os.pread(descriptor, 1, offset)
+    os.pwrite(descriptor, bytes([byte[0] ^ 1]), offset)
+    with pytest.raises(FormatError) as caught:
+        WriterLock(descriptor, path)
+    assert caught.value.path == str(path)
+    with pytest.raises(StorageError):
+        lock.acquire(0)
+    assert not lock.is_held
+
+
+@needs_mutex
+def test_any_numbers_in_the_queue_are_survived(lock, descriptor):
+    for numbers in [(0, 0), (5, 900), (900, 5), (2**32 - 1, 0), (2**31, 0)]:
+        os.pwrite(descriptor, QUEUE.pack(*numbers), QUEUE_AT)
+        assert not lock.acquire(1)
+        lock.release()
+
+
+@needs_mutex
+@pytest.mark.usefixtures("lock")
+def test_tickets_go_on_past_the_largest_number(start_child, descriptor):
+    os.pwrite(descriptor, QUEUE.pack(2**32 - 50, 2**32 - 50), QUEUE_AT)
+    assert said(start_child(INCREMENT)) == [1200]
+
+
+@pytest.mark.usefixtures("kind", "lock")
+def test_a_lock_made_anew_forgets_an_owner_that_a_reboot_took(descriptor, path):
+    os.pwrite(descriptor, b"\1" * FILE_SIZE_BYTES, 0)
+    assert not WriterLock(descriptor, path, is_first=True).acquire(0)
+
+
+@pytest.mark.usefixtures("kind", "lock")
+def test_a_file_that_cannot_be_written_is_told(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    with pytest.raises(StorageError):
+        WriterLock(descriptor, path, is_first=True)
+    os.close(descriptor)
+
+
+@pytest.mark.usefixtures("kind")
+def test_an_opening_from_before_a_fork_is_refused(lock, monkeypatch):
+    monkeypatch.setattr(writer_lock.os, "getpid", lambda: 1)
+    with pytest.raises(ForkedError):
+        lock.acquire(0)
