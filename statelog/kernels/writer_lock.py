@@ -5,7 +5,6 @@ Here only ``WriterPage.acquire`` blocks. It releases the GIL, and returns within
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import lib
@@ -31,9 +30,6 @@ _release: Callable[[Any, Any, int], int] = lib.sl_lock_release
 _abandon: Callable[[Any, Any, int], int] = lib.sl_lock_abandon
 _repaired: Callable[[Any, Any, int], int] = lib.sl_lock_repaired
 
-_pages_kept: list[Any] = []
-"""Pages that stay mapped, since another thread than the one that owned the lock dropped it."""
-
 
 def writer_page_size() -> int:
     """Return how many bytes a page needs; 0 where the system has no robust mutexes."""
@@ -48,24 +44,17 @@ class WriterPage:
         page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. It is kept.
     """
 
-    __slots__ = ("_lock", "_page", "_pid", "_size")
+    __slots__ = ("_lock", "_page", "_size")
 
     def __init__(self, page: Any) -> None:
-        self._pid = 0
         self._page = from_buffer("uint8_t[]", page, require_writable=True)
         self._size = len(self._page)
         self._lock = new("sl_lock *")
-        self._pid = os.getpid()
 
     @property
     def is_held(self) -> bool:
         """Whether this user owns the lock; known as soon as the kernel has it."""
         return bool(self._lock.is_held)
-
-    def __del__(self, getpid: Callable[[], int] = os.getpid, abandon: Callable[..., int] = _abandon) -> None:
-        """Abandon a lock that is still owned, before its page is unmapped: the kernel could not do so afterwards."""
-        if self._pid == getpid() and abandon(self._lock, self._page, self._size) != LOCK_OWNED:
-            _pages_kept.append(self._page)
 
     def initialise(self) -> bool:
         """Make the page; only where no other process uses it. False if the system cannot."""
@@ -92,6 +81,10 @@ class WriterPage:
         if _release(self._lock, self._page, self._size) != LOCK_OWNED:
             message = "the writer lock is released by another thread than the one that acquired it"
             raise UsageError(message)
+
+    def abandon(self) -> bool:
+        """Release the lock, if it is owned, as an owner that died would; False if another thread owns it."""
+        return _abandon(self._lock, self._page, self._size) == LOCK_OWNED
 
     def mark_repaired(self) -> None:
         """Say, as the owner, that what a dead owner left was repaired: nobody is told of it any more."""

@@ -29,6 +29,7 @@ from statelog.kernels import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 FILE_SIZE_BYTES: Final = 4096
@@ -39,6 +40,9 @@ _PAUSE_S_MIN: Final = 0.00005
 _PAUSE_S_MAX: Final = 0.00025
 _HELD_AT: Final = 0
 _ABANDONED_AT: Final = 1
+
+_pages_kept: list[WriterPage] = []
+"""Pages that stay mapped, since another thread than the one that owned the lock dropped it."""
 
 
 class WriterLock:
@@ -71,15 +75,22 @@ class WriterLock:
     def __init__(self, descriptor: int, path: Path, *, is_first: bool = False) -> None:
         self._path = path
         self._pid = os.getpid()
+        self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
         """Whether, at the last acquisition, an owner had died and nobody had said that it was repaired."""
         try:
             if is_first:
                 os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), 0)  # not a hole, which a full disk could not fill
-            self._place: WriterPage | _LockedByte | None = self._open(descriptor, is_first=is_first)
+            self._place = self._open(descriptor, is_first=is_first)
         except OSError as error:
             message = f"{path} cannot be used as the writer lock: {error}"
             raise StorageError(message, path=str(path)) from error
+
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
+        """Abandon a lock that is still owned, before its page is unmapped: the kernel could not do so afterwards."""
+        place = self._place
+        if isinstance(place, WriterPage) and self._pid == getpid() and not place.abandon():
+            _pages_kept.append(place)
 
     @property
     def is_held(self) -> bool:
