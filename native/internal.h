@@ -308,8 +308,6 @@ typedef struct {
 } sl_entry_row;
 
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
-/* Whether a row is of a leaf that is to be looked for in the whole store. */
-bool sl_step_is_large(const sl_step *step, uint64_t row);
 /* Room behind the nodes gathered so far. */
 sl_output sl_step_room(sl_step *step);
 /* Take what stands in the room as a node, or find the row that is the same. */
@@ -332,34 +330,6 @@ int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_n
                        sl_entry_row *row);
 /* Make the state's new root, once all changes are gathered. SL_ABSENT: the state stays the one with `state_digest`. */
 int sl_step_finish(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest);
-
-/* --- what LMDB has mapped (lmdb.c) ----------------------------------------------------------------- */
-
-typedef struct {
-    const uint8_t *bytes;
-    size_t page_size;
-    uint64_t page_count;
-} sl_lmdb_map;
-
-/* The tables of a commit, by their roots. */
-typedef struct {
-    sl_lmdb_map map;
-    uint64_t log;
-    uint64_t index;
-} sl_lmdb_tables;
-
-typedef struct {
-    const uint8_t *bytes;
-    size_t size;
-    uint64_t flags; /* of its node */
-    uint64_t page;  /* the leaf that its node lies in */
-} sl_lmdb_value;
-
-/* Find the tables of the last commit, `transaction`; address, size: of the map, and of a page. Whoever reads that commit,
- * or writes after it, finds their pages as they were for as long. */
-bool sl_lmdb_open(uint64_t address, size_t size, uint64_t transaction, sl_lmdb_tables *tables);
-/* Find the value under a key. SL_ABSENT: it is not there, or damage hides it. SL_MALFORMED: a page is none. */
-int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_t key_size, sl_lmdb_value *value);
 
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */
 

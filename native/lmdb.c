@@ -18,18 +18,20 @@ enum {
     DATABASE_SIZE = 48,
     PAGE_NUMBER_SIZE = 8,
     PAGE_SIZE_MAX = 1 << 16,
-    PAGE_OVERFLOW = 4,
-    DATABASE_FLAGS_AT = 4,
-    DATABASE_ROOT_AT = 40,
     META_FREE_ROOT_AT = 80,
-    META_MAIN_ROOT_AT = 128,
     META_LAST_PAGE_AT = 136,
     META_TRANSACTION_AT = 144,
     META_END = 152,
     DEPTH_MAX = 8,
-    TREE_DEPTH_MAX = 32, /* of LMDB itself */
     FREE_ENTRIES_MAX = 4096,
 };
+
+/* What LMDB has mapped. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t page_size;
+    uint64_t page_count;
+} lmdb_map;
 
 static uint64_t load_u16(const uint8_t *from)
 {
@@ -181,7 +183,7 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number)
 
 /* --- the free list, where LMDB has mapped the file ------------------------------------ */
 
-static const uint8_t *map_page(const sl_lmdb_map *map, uint64_t number)
+static const uint8_t *map_page(const lmdb_map *map, uint64_t number)
 {
     return number < map->page_count ? map->bytes + number * map->page_size : NULL;
 }
@@ -210,7 +212,7 @@ static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
 }
 
 /* Whether the pages that a node of the free list names are `number` among others. */
-static bool node_has(const sl_lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
+static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
 {
     if (node->flags != SL_LMDB_LONG) {
         return list_has(page + node->data_at, node->value, number);
@@ -224,7 +226,7 @@ static bool node_has(const sl_lmdb_map *map, const uint8_t *page, const sl_lmdb_
     return list_has(list + PAGE_HEADER_SIZE, node->value, number);
 }
 
-static bool tree_has(const sl_lmdb_map *map, uint64_t root, uint64_t number)
+static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
 {
     struct {
         const uint8_t *page;
@@ -275,9 +277,8 @@ static bool tree_has(const sl_lmdb_map *map, uint64_t root, uint64_t number)
 
 /* What the meta page of a commit tells, if that is the last one. */
 typedef struct {
-    sl_lmdb_map map;
+    lmdb_map map;
     uint64_t free_root;
-    uint64_t main_root;
 } lmdb_meta;
 
 static bool meta_read(uint64_t address, size_t size, uint64_t transaction, lmdb_meta *meta)
@@ -288,8 +289,7 @@ static bool meta_read(uint64_t address, size_t size, uint64_t transaction, lmdb_
     }
     const uint8_t *page = map + (transaction & 1) * size;
     uint64_t last_page = load_u64(page + META_LAST_PAGE_AT);
-    *meta = (lmdb_meta){
-        {map, size, last_page + 1}, load_u64(page + META_FREE_ROOT_AT), load_u64(page + META_MAIN_ROOT_AT)};
+    *meta = (lmdb_meta){{map, size, last_page + 1}, load_u64(page + META_FREE_ROOT_AT)};
     return load_u64(page + META_TRANSACTION_AT) == transaction && last_page < UINT64_MAX / PAGE_SIZE_MAX;
 }
 
@@ -344,157 +344,4 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
         return known;
     }
     return sl_lmdb_is_free_at(map, size, transaction, number) ? SL_LMDB_FREE : (int64_t)number;
-}
-
-/* --- look-ups in the tables of the last commit ----------------------------------------------------- */
-
-/* The value of a leaf's node, inline or on pages of its own. */
-static bool value_read(const sl_lmdb_map *map, uint64_t number, const sl_lmdb_node *node, sl_lmdb_value *value)
-{
-    const uint8_t *page = map_page(map, number);
-    *value = (sl_lmdb_value){page + node->data_at, (size_t)node->value, node->flags, number};
-    if (node->flags != SL_LMDB_LONG) {
-        return true;
-    }
-    uint64_t first = load_u64(page + node->data_at);
-    const uint8_t *list = map_page(map, first);
-    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* of 32 bits */
-    if (list == NULL || load_u64(list) != first || load_u16(list + FLAGS_AT) != PAGE_OVERFLOW ||
-        size > (map->page_count - first) * map->page_size) {
-        return false;
-    }
-    value->bytes = list + PAGE_HEADER_SIZE;
-    return true;
-}
-
-/* A key on a page of the map, or none. */
-typedef struct {
-    const uint8_t *bytes;
-    size_t size;
-} lmdb_key;
-
-static lmdb_key key_of(const uint8_t *page, const sl_lmdb_node *node)
-{
-    return (lmdb_key){page + node->key_at, (size_t)node->key_size};
-}
-
-static uint64_t node_at(const sl_lmdb_map *map, const uint8_t *page, size_t index, bool is_branch, sl_lmdb_node *node)
-{
-    size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
-    return node_read(page, map->page_size, at, is_branch, node);
-}
-
-/* Up to eight bytes of a key as a number, as if zeros followed it. */
-static uint64_t number_at(lmdb_key key, size_t at)
-{
-    uint64_t number = 0;
-    for (size_t i = at; i < at + 8; i++) {
-        number = number << 8 | (i < key.size ? key.bytes[i] : 0);
-    }
-    return number;
-}
-
-/* Which of a page's nodes may have a key, by what is known to surround it: each further guess at a node may be a miss of
- * the caches, and keys are mostly numbers without gaps. */
-static size_t guess_of(lmdb_key below, lmdb_key above, lmdb_key key, size_t count)
-{
-    if (below.bytes == NULL || above.bytes == NULL) {
-        return count / 2;
-    }
-    size_t same = 0;
-    while (same < below.size && same < above.size && below.bytes[same] == above.bytes[same]) {
-        same++;
-    }
-    uint64_t from = number_at(below, same);
-    uint64_t to = number_at(above, same);
-    uint64_t at = number_at(key, same);
-    if (at < from || at >= to) {
-        return count / 2;
-    }
-    size_t guess = (size_t)((double)(at - from) / (double)(to - from) * (double)count);
-    return guess < count ? guess : count - 1;
-}
-
-/* Look for a key from `low` to `high`: `low` becomes the first whose key is above it. `order` is 0 where `node` has the
- * key itself. */
-static int node_search(const sl_lmdb_map *map, const uint8_t *page, bool is_branch, lmdb_key key, size_t guess,
-                       size_t *low, size_t high, sl_lmdb_node *node, int *order)
-{
-    size_t step = 1;
-    *order = 1;
-    while (*low < high && *order != 0) {
-        size_t probe = guess >= *low && guess < high ? guess : *low + (high - *low) / 2;
-        SL_REQUIRE(node_at(map, page, probe, is_branch, node) == SL_PAGE_SOUND);
-        *order = sl_bytes_compare(page + node->key_at, (size_t)node->key_size, key.bytes, key.size);
-        if (*order <= 0) {
-            *low = probe + 1;
-            guess = probe + step;
-        } else {
-            high = probe;
-            guess = probe - step; /* below zero, it is no guess */
-        }
-        step *= 2;
-    }
-    return SL_OK;
-}
-
-int sl_lmdb_get(const sl_lmdb_map *map, uint64_t root, const uint8_t *key, size_t key_size, sl_lmdb_value *value)
-{
-    lmdb_key wanted = {key, key_size};
-    lmdb_key below = {NULL, 0};
-    lmdb_key above = {NULL, 0};
-    uint64_t number = root;
-    for (unsigned depth = 0; depth < TREE_DEPTH_MAX; depth++) {
-        const uint8_t *page = map_page(map, number);
-        if (page == NULL || load_u64(page) != number) {
-            return SL_MALFORMED;
-        }
-        bool is_branch = load_u16(page + FLAGS_AT) == SL_PAGE_BRANCH;
-        size_t lower = (size_t)load_u16(page + LOWER_AT);
-        if ((!is_branch && load_u16(page + FLAGS_AT) != SL_PAGE_LEAF) || lower <= PAGE_HEADER_SIZE ||
-            lower > map->page_size) {
-            return SL_MALFORMED;
-        }
-        sl_lmdb_node node;
-        size_t count = (lower - PAGE_HEADER_SIZE) / POINTER_SIZE;
-        size_t low = is_branch ? 1 : 0; /* the first key of a branch page is never looked at */
-        int order;
-        size_t guess = guess_of(below, above, wanted, count);
-        SL_REQUIRE(node_search(map, page, is_branch, wanted, guess, &low, count, &node, &order) == SL_OK);
-        if (!is_branch) {
-            return order != 0 ? SL_ABSENT : value_read(map, number, &node, value) ? SL_OK : SL_MALFORMED;
-        }
-        if (low < count) {
-            SL_REQUIRE(node_at(map, page, low, true, &node) == SL_PAGE_SOUND);
-            above = key_of(page, &node);
-        }
-        SL_REQUIRE(node_at(map, page, low - 1, true, &node) == SL_PAGE_SOUND);
-        if (low > 1) {
-            below = key_of(page, &node);
-        }
-        number = node.value;
-    }
-    return SL_MALFORMED;
-}
-
-/* The root of a table of bytes by bytes. */
-static bool table_find(const lmdb_meta *meta, const char *name, uint64_t *root)
-{
-    sl_lmdb_value value;
-    if (sl_lmdb_get(&meta->map, meta->main_root, (const uint8_t *)name, strlen(name), &value) != SL_OK ||
-        value.flags != SL_LMDB_TABLE || load_u16(value.bytes + DATABASE_FLAGS_AT) != 0) {
-        return false;
-    }
-    *root = load_u64(value.bytes + DATABASE_ROOT_AT);
-    return true;
-}
-
-bool sl_lmdb_open(uint64_t address, size_t size, uint64_t transaction, sl_lmdb_tables *tables)
-{
-    lmdb_meta meta;
-    if (!meta_read(address, size, transaction, &meta) || !is_last(&meta, transaction)) {
-        return false;
-    }
-    tables->map = meta.map;
-    return table_find(&meta, "log", &tables->log) && table_find(&meta, "index", &tables->index);
 }

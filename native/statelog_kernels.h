@@ -395,9 +395,6 @@ uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known);
 
-/* xxh3.c: XXH3-64, as it stands before records and behind sealed values, there in big endian */
-uint64_t sl_checksum(const uint8_t *data, size_t size);
-
 /* disk.c: have a file's dirty pages written, without waiting; SL_ABSENT where that cannot be asked */
 int sl_start_writing(int descriptor);
 

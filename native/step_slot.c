@@ -12,13 +12,6 @@ enum {
 
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row) { return step->rows + row * SL_ROW_SIZE + 1; }
 
-bool sl_step_is_large(const sl_step *step, uint64_t row)
-{
-    const uint8_t *ends = sl_step_row_digest(step, row) + SL_DIGEST_SIZE;
-    uint64_t at = row > 0 ? sl_load_be(ends - SL_ROW_SIZE + 4, 4) : 0;
-    return ends[-1 - SL_DIGEST_SIZE] == SL_NODE_LEAF && sl_load_be(ends, 4) - at >= LARGE_SIZE_MIN;
-}
-
 sl_output sl_step_room(sl_step *step)
 {
     return (sl_output){step->nodes + step->nodes_size, SL_STEP_NODES_SIZE - step->nodes_size, 0, 0};

@@ -25,11 +25,6 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
         raise LimitError(message, argument=what, value=name, actual=size, limit=size_bytes_max)
 
 
-def is_plain_id(id: object) -> bool:
-    """Tell whether a checkpoint's id needs no further look: nothing is wrong with its form, and none of ours has it."""
-    return type(id) is str and 0 < len(id) <= NAME_SIZE_BYTES_MAX and id.isascii() and "~" not in id
-
-
 channel_keys: dict[str, bytes] = {}
 """Key items of channels whose names were checked."""
 

@@ -39,7 +39,7 @@ class NodeCache:
     """
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
-        self._half, self._overhead = size_bytes_max // 2, _OVERHEAD_BYTES
+        self._half = size_bytes_max // 2
         # Rows and data of all nodes of a record that this process wrote, in tuples of bytes: of those there may be
         # many thousands, and the garbage collector need not go over them. And nodes read, one by one.
         self._young: dict[int, tuple[bytes, bytes]] = {}

@@ -257,7 +257,6 @@ def _opens_after(
     return tuple(opens)
 
 
-NOTHING_GROWN: dict[bytes, Grown] = {}
 PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE, STEP_REMOVE)
 NO_ROOT = (b"", 0, 0)
 NO_TARGET = 0

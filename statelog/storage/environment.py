@@ -193,11 +193,6 @@ class Environment:
         """Return sizes, pages per table, free pages and readers, all of one moment."""
         return collect_statistics(self)
 
-    def count_pages(self) -> tuple[int, int]:
-        """Return how many pages are in use, and how many are free or held by readers."""
-        statistics = collect_statistics(self)
-        return statistics.pages_used, statistics.pages_free
-
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many."""
         cleared: int = self.handles.raw.reader_check()

@@ -209,15 +209,6 @@ class Committer:
         self._assembled.acquire(timeout=timeout_s)
         self._awaited = 0
 
-    def is_interrupted(self) -> bool:
-        """Tell whether this thread has something of the store in its hands, and would wait for itself."""
-        environment, thread = self._environment, get_ident()
-        return (
-            thread == environment.writer_thread
-            or thread in self.inside
-            or is_owned(environment.write_lock, environment.gate)
-        )
-
     def count(self, commits: int = 1) -> None:
         """Count a group, and look for readers that died, now and then."""
         self.groups += 1

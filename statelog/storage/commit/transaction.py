@@ -253,33 +253,6 @@ class WriteTransaction(ReadTransaction):
             if armed:
                 point("commit.after_put_index")
 
-    def put_checkpoint(self, lsn: int, log_key: bytes, record: bytes, rows: Mapping[bytes, bytes]) -> None:
-        """Append a record, and put into the index what is sealed already.
-
-        Raises:
-            StorageError: the LSN is not above the last one. Facts: lsn.
-        """
-        if self._borrowed:
-            self._take_back()
-        put = self._raw.put
-        self.changes += 1 + len(rows)
-        if not self.appended:
-            self.first_lsn = lsn
-        self.size_bytes += len(record)
-        if armed:
-            point("commit.before_put_log")
-        if not put(log_key, record, True, True, True, self._log):
-            message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
-            raise StorageError(message, lsn=lsn)
-        self.appended.append(record)
-        if armed:
-            point("commit.after_put_log")
-            point("commit.before_put_index")
-        for key, value in rows.items():
-            put(key, value, True, True, False, self._index)
-        if armed:
-            point("commit.after_put_index")
-
     def replace_log(self, lsn: int, record: bytes) -> None:
         """Put another record in the place of one that is there.
 

@@ -71,7 +71,6 @@ class Headroom:
         "_handles",
         "_need",
         "_ripe_id",
-        "_sure_max",
         "_users",
     )
 
@@ -85,8 +84,6 @@ class Headroom:
         """Pages of the transaction looked at last."""
         self._end_max = 0
         """Up to which page commits may take pages before the file is looked at again: it only grows."""
-        self._sure_max = 0
-        """The same, but within the map that commits have, too."""
         self._handles: Handles | None = None
         """Of the file for which that holds."""
         self._halvings = 0
@@ -166,40 +163,9 @@ class Headroom:
             self._check_free(transaction)
             return
         self._handles = handles
-        self._note_end(end, self._grow())
+        self._end_max = end + self._grow()
         if end + need > self._end_max:
             raise NoHeadroomError
-
-    def room(self, end: int, changes: int, size_bytes: int) -> int:
-        """Return how many pages are left for certain beside a transaction that begins behind page `end`.
-
-        Below zero it may not find its own, or not leave the reserve: somebody has to look. The caller holds
-        `write_lock`, and nobody else writes until it holds no more.
-        """
-        if self._handles is not self._environment.handles or self._users or self.is_disk_full:
-            return -1
-        return self._sure_max - end - self._pages_needed(changes, size_bytes)
-
-    def make_room(self, end: int, changes: int, size_bytes: int) -> int:
-        """Make the file longer, if need be; return the same.
-
-        The caller holds the writer lock, too.
-        """
-        room = self.room(end, changes, size_bytes)
-        if room < 0 and not self._users and not self.is_disk_full:
-            self._note_size(end)
-            self._need = self._pages_needed(changes, size_bytes)
-            self._handles = self._environment.handles
-            self._note_end(end, self._grow())
-            room = self.room(end, changes, size_bytes)
-        return room
-
-    def _note_end(self, end: int, pages: int) -> None:
-        self._end_max = end + pages
-        self._sure_max = min(self._end_max, self.commit_size_bytes_max // _PAGE_SIZE_BYTES)
-
-    def _note_size(self, end: int) -> None:
-        self._copied_max = end // _STEPS + 2
 
     def _pages_needed(self, changes: int, size_bytes: int) -> int:
         copied = _COMMIT_PAGES + _CHANGE_PAGES * changes
@@ -235,7 +201,7 @@ class Headroom:
         if wanted < end:
             return False
         os.ftruncate(self._environment.locks.descriptor, wanted * page_size_bytes)
-        self._end_max = self._sure_max = 0
+        self._end_max = 0
         return True
 
     def is_worth_ripening(self) -> bool:
@@ -287,7 +253,7 @@ class Headroom:
                 if error.errno not in DISK_FULL_ERRNOS:
                     raise translate_os(error, path=environment.path) from error
             _page_size_bytes, _end, size = self._measure()
-        self._note_size(end)
+        self._copied_max = end // _STEPS + 2
         return _NO_LIMIT if size >= limit else size - end - reserve
 
     def _measure(self) -> tuple[int, int, int]:
