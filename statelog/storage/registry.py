@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from statelog.errors import ForkedError, FormatError, StorageError
 from statelog.storage.file.creation import create_store, remove_leftovers
 from statelog.storage.file.descriptors import open_file
-from statelog.storage.file.failures import translate_os
+from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.place import replaced_error
 
@@ -102,7 +102,9 @@ def _find(real: Path) -> Environment | None:
     """
     try:
         status = real.stat()
-    except OSError:
+    except OSError as error:
+        if not is_of_system(error):
+            raise
         environment = None
     else:
         inode = (status.st_dev, status.st_ino)

@@ -22,6 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StoreLockedError
+from statelog.storage.file.failures import is_of_system
 from statelog.storage.file.place import Place, former_error
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ class FileLocks:
             time.sleep(_YIELD_S)
         try:
             fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_TAKEN)
-        except OSError:
+        except OSError as error:
+            _raise_foreign(error)
             self._await_writer(timeout_s)
 
     def try_writer(self) -> bool:
@@ -224,7 +226,8 @@ class FileLocks:
         """Take a lock of the whole file, where there are none of bytes: only presence is told by it."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            _raise_foreign(error)
             return False
         return True
 
@@ -255,7 +258,8 @@ def _is_held(descriptor: int, lock: bytes) -> bool:
     """Tell whether another process holds what keeps this one from a lock."""
     try:
         lock = fcntl.fcntl(descriptor, _GET_LOCK, lock)
-    except OSError:
+    except OSError as error:
+        _raise_foreign(error)
         return False
     kind: int = _FLOCK.unpack(lock)[0]
     return kind != fcntl.F_UNLCK
@@ -265,8 +269,15 @@ def is_same_file(path: Path, descriptor: int) -> bool:
     """Tell whether `path` still names the file behind `descriptor`: a lock on another one is worth nothing."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except OSError:
+    except OSError as error:
+        _raise_foreign(error)
         return False
+
+
+def _raise_foreign(error: OSError) -> None:
+    """Raise what a signal handler has raised here, as TimeoutError: the system has not answered yet."""
+    if not is_of_system(error):
+        raise error
 
 
 def is_owned(*locks: Any) -> bool:

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from statelog.errors import StoreReplacedError
+from statelog.storage.file.failures import is_of_system
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +49,10 @@ class Place:
                 self.is_lost = (status.st_ino, status.st_dev) != self._identity
             except (FileNotFoundError, NotADirectoryError):
                 self.is_lost = self._is_gone()
-            except OSError:  # this process may not look any more
-                return True
+            except OSError as error:
+                if not is_of_system(error):
+                    raise
+                return True  # this process may not look any more
         return not self.is_lost
 
     def _is_gone(self) -> bool:
