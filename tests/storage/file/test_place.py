@@ -1,5 +1,6 @@
 """A data file that is removed or replaced while it is in use: refused by name, and never built on."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -223,7 +224,7 @@ def test_place_that_may_not_be_looked_at_is_taken_for_kept(tmp_path, monkeypatch
     descriptor = os.open(path, os.O_RDONLY)
 
     def refuse(_path):
-        raise PermissionError
+        raise PermissionError(errno.EACCES, "no permission")
 
     try:
         place = Place(descriptor, path)
