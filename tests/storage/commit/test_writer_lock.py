@@ -47,6 +47,7 @@ say("released")
 WAIT = (
     OPEN
     + """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 say("waits")
 try:
     lock.acquire(30)
