@@ -8,7 +8,7 @@ still; of what one tells of, this forgets what it may have changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelog.errors import StatelogError
 from statelog.format.record import decode_record
@@ -16,21 +16,21 @@ from statelog.log.batch import LogEnd
 from statelog.log.chain import read_chained
 from statelog.log.events import (
     CheckpointEvent,
+    DeleteEvent,
     ForkEvent,
+    LoanEvent,
     PolicyEvent,
-    StorePolicyEvent,
-    TagEvent,
-    ThreadEvent,
-    decode_event,
+    SchemaEvent,
     read_checkpoint,
 )
+from statelog.log.kinds.table import decode_event
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statelog.log.batch import Memory
     from statelog.log.events import Event
     from statelog.storage.commit.transaction import WriteTransaction
-
-_NOT_REMEMBERED = (StorePolicyEvent, TagEvent, ThreadEvent)
 
 
 def follow_others(memory: Memory, last: WriteTransaction, transaction: WriteTransaction) -> bool:
@@ -59,16 +59,25 @@ def follow_others(memory: Memory, last: WriteTransaction, transaction: WriteTran
 def _follow(memory: Memory, record: memoryview, lsn: int) -> bool:
     found = read_checkpoint(record, lsn)
     event: Event = decode_event(decode_record(record, lsn)) if found is None else found[0]
-    if isinstance(event, CheckpointEvent):
-        memory.heads.pop((event.thread, event.branch), None)
-        if event.time_us > memory.end.time_us:  # and other heads of the thread may stay
-            memory.end = memory.end._replace(time_us=event.time_us)
-        if event.id is not None:
-            memory.greatest_ids.pop(event.thread, None)
-    elif isinstance(event, ForkEvent):
-        memory.one_branch.pop(event.thread, None)
-    elif isinstance(event, PolicyEvent):
-        memory.unruled.discard(event.thread)
-    else:
-        return isinstance(event, _NOT_REMEMBERED)
-    return True
+    forget = _FORGETTING.get(type(event))
+    if forget is not None:
+        forget(memory, event)
+    return type(event) not in _TOO_MUCH
+
+
+def _forget_head(memory: Memory, event: CheckpointEvent) -> None:
+    memory.heads.pop((event.thread, event.branch), None)
+    if event.time_us > memory.end.time_us:  # and other heads of the thread may stay
+        memory.end = memory.end._replace(time_us=event.time_us)
+    if event.id is not None:
+        memory.greatest_ids.pop(event.thread, None)
+
+
+_FORGETTING: dict[type, Callable[[Memory, Any], object]] = {
+    CheckpointEvent: _forget_head,
+    ForkEvent: lambda memory, event: memory.one_branch.pop(event.thread, None),
+    PolicyEvent: lambda memory, event: memory.unruled.discard(event.thread),
+}
+"""What events make untrue of what is remembered: those of other kinds nothing."""
+_TOO_MUCH = (SchemaEvent, DeleteEvent, LoanEvent)
+"""After these nothing of it holds."""

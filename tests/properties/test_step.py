@@ -19,7 +19,8 @@ from statelog.format import cbor
 from statelog.format.keys import VERSIONS_PER_PAGE, decode_place, encode_page_key
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
 from statelog.log import operations as writer
-from statelog.log.events import decode_event, encode_checkpoint
+from statelog.log.events import encode_checkpoint
+from statelog.log.kinds.table import decode_event
 from statelog.reducers import Overwrite, Prepared, Remove
 from statelog.testing import strategies as own
 
