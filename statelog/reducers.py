@@ -27,7 +27,7 @@ from statelog import kernels
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_REMOVE
-from statelog.log.step import NO_ROOT, STEP_UPSERT
+from statelog.log.step import STEP_UPSERT
 from statelog.tree import reduce
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ _OPERATIONS = {
     "extend": STEP_APPEND,
     "upsert": STEP_UPSERT,
 }
-kernels.bind_writes(Prepared, _OPERATIONS, NO_ROOT, Removal)
+
 
 
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:
