@@ -239,7 +239,6 @@ _OPERATIONS = {
 }
 
 
-
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:
     if type(value) is list:  # its items are what is merged
         return [cbor.encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]

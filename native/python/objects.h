@@ -21,10 +21,6 @@ typedef struct {
 
 typedef struct {
     workroom *room;
-    PyObject *write_type;
-    PyObject *operations; /* of a step, by a reducer's name: a dict */
-    PyObject *no_node;
-    PyObject *removal_type;
 } module_state;
 
 typedef struct {

@@ -62,7 +62,6 @@ from statelog.kernels.objects import (
     SHAPE_ITEMS,
     SHAPE_ITEMS_OR_ITEM,
     SHAPE_ONE_ITEM,
-    bind_writes,
     encode_plain,
     prepare_plain,
 )
@@ -164,7 +163,6 @@ __all__ = [
     "WriterPage",
     "add",
     "address_of",
-    "bind_writes",
     "blob_cuts",
     "boundaries",
     "cbor_check",

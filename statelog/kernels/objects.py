@@ -25,8 +25,6 @@ def _load() -> Any:
 
 objects = _load()
 
-bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int], type], None] = objects.bind_writes
-
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
 

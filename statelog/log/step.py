@@ -7,7 +7,7 @@ Where that path would do more, or refuse, there is no step, and it is taken.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,9 +17,7 @@ from statelog.format import cbor
 from statelog.format.keys import (
     Place,
     decode_place,
-    encode_checkpoint_id_key,
     encode_digest_key,
-    encode_lsn,
     encode_page_key,
     encode_place,
 )
@@ -38,8 +36,10 @@ from statelog.kernels import (
 )
 from statelog.log.batch import NOTHING_HELD, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
+from statelog.log.index import put_checkpoint
 from statelog.log.names import channel_key
 from statelog.log.prints import SIZE_BYTES_MAX
+from statelog.tree.node import ROOT
 from statelog.tree.sequence import Identities
 from statelog.tree.tree import Tree
 from statelog.tree.value import fingerprint, identity_of, text_item
@@ -61,6 +61,9 @@ _TRIES_MAX = 64
 
 StepChange = tuple[int, Any, str]
 """One of `kernels.STEP_*` or `STEP_UPSERT`; payload (an item, or of appends a list of them); key of an upsert."""
+
+_Change = tuple[int, int, bytes, bytes]
+"""What a step does to a channel: operation, number of items, key of a keyed list, encoded, payload."""
 
 PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE, STEP_REMOVE)
 _NO_TARGET = 0
@@ -99,28 +102,23 @@ def take_step(
     """Stage a checkpoint of the head's channels merged with writes, the head its parent; None if they are no step."""
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
-    held = head.held or hold(batch, b"", (2, *root))
+    held = head.held or hold(batch, NOTHING_HELD, (ROOT, *root))
     grown: dict[bytes, Grown] = {}
-    if len(writes) == 1 and (write := writes[0].step) is not None and write[0] in PUTS and type(write[1]) is bytes:
-        operation, payload, _key = write
-        key = channel_key(writes[0].channel)
-        changes = pack_change(operation, 0, len(key), 0, len(payload)) + key + payload
-    else:
-        several = _changes_of(batch, held, event.root_digest, writes, grown)
-        if several is None:
-            return None
-        changes = several
-    id_item = NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id)
-    leaves = b"".join([pack_known(*each) for each in known]) if known else b""
-    step = _make(batch, head, head, line, root, held, changes, leaves, id_item, metadata, written)
-    borrowed = NOTHING_BORROWED
-    if step is not None and step[0].large:
-        found, borrowed = find_large(batch, step[0].large, line[0])
-        if found:
-            step = _make(batch, head, head, line, root, held, changes, leaves + found, id_item, metadata, written, borrowed)
-    if step is None:
+    changes = _changes_of(batch, held, event.root_digest, writes, grown)
+    if changes is None:
         return None
-    (digest, chain, root_digest, number, record, page, held_next, count, rows_at, nodes_at, large), key, lsn, time_us = step
+    id_item = NULL_ITEM if checkpoint_id is None else cbor.encode(checkpoint_id)
+    leaves = b"".join([pack_known(*each) for each in known])
+    make = partial(_make, batch, head, head, line, root, held, changes)
+    made, borrowed = make(leaves, id_item, metadata, written, NOTHING_BORROWED), NOTHING_BORROWED
+    if made is not None and made[0].large:
+        found, borrowed = find_large(batch, made[0].large, line[0])
+        if found:
+            made = make(leaves + found, id_item, metadata, written, borrowed)
+    if made is None:
+        return None
+    step, key, lsn, time_us = made
+    digest, chain, root_digest, number, record, page, held_next, count, rows_at, nodes_at, large = step
     nodes = NO_NODES
     if count:
         held = held_next
@@ -131,12 +129,10 @@ def take_step(
     fields = (*line, *root, checkpoint_id, metadata, written, borrowed, _NO_TARGET, lsn, time_us)
     event = _new(CheckpointEvent, fields)
     batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
-    batch.index[key] = page
+    put_checkpoint(batch, event, key, page)
     for leaf_number, leaf in large:
         place = Place(lsn, leaf_number, line[0], is_borrowed=False)
         batch.index[encode_digest_key(leaf)] = encode_place(place)
-    if checkpoint_id is not None:
-        batch.index[encode_checkpoint_id_key(line[0], checkpoint_id)] = encode_lsn(lsn)
     stepped = _new(Head, (event, digest, page, held))
     batch.set_head(line[0], line[1], stepped)
     return stepped
@@ -160,12 +156,25 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
     """Stage a checkpoint behind the head, with the root of its parent; None if there is too much of it."""
     target = parent.event
     root = (target.root_digest, target.root_lsn, target.root_node)
-    step = _make(
-        batch, head, parent, line, root, NOTHING_HELD, b"", b"", NULL_ITEM, metadata, written, target=target.lsn
+    nothing, target_lsn = NOTHING_BORROWED, target.lsn
+    found = _make(
+        batch,
+        head,
+        parent,
+        line,
+        root,
+        NOTHING_HELD,
+        b"",
+        b"",
+        NULL_ITEM,
+        metadata,
+        written,
+        nothing,
+        target=target_lsn,
     )
-    if step is None:
+    if found is None:
         return None
-    made, key, lsn, time_us = step
+    made, key, lsn, time_us = found
     fields = (*line, *root, None, metadata, written, NOTHING_BORROWED, target.lsn, lsn, time_us)
     event = _new(CheckpointEvent, fields)
     record = (made.record, made.chain, made.rows_at)
@@ -188,7 +197,7 @@ def _make(
     id_item: bytes,
     metadata: bytes,
     written: bytes,
-    borrowed: bytes = NOTHING_BORROWED,
+    borrowed: bytes,
     *,
     target: int = _NO_TARGET,
 ) -> tuple[Stepped, bytes, int, int] | None:
@@ -204,8 +213,10 @@ def _make(
     )
     for _ in range(_TRIES_MAX):
         made = kernels.step(fixed, held, changes, known, id_item, metadata, written, borrowed, page)
-        if made is None or type(made) is Stepped:
-            return None if made is None else (made, key, lsn, time_us)
+        if isinstance(made, Stepped):
+            return made, key, lsn, time_us
+        if made is None:
+            break
         held = hold(batch, held, made)
     return None
 
@@ -220,40 +231,37 @@ def _changes_of(
     batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[StepWrite], grown: dict[bytes, Grown]
 ) -> bytes | None:
     """Return what writes do, channel by channel; None if they are no step."""
-    changes: dict[bytes, tuple[int, int, bytes, bytes]] = {}
+    changes: dict[bytes, _Change] = {}
     for each in writes:
         write = each.step
-        if write is None:
-            return None
-        operation, payload, parameter = write
         key = channel_key(each.channel)
-        name, before, count = b"", b"", 0
-        if operation == STEP_UPSERT:
-            if not payload or key in changes or None in payload or any(map(_is_removal, payload)):
-                return None
-            name, payload = _encoded_key(parameter), list(map(_item, payload))
-            growth = _grow(batch, kernels.step_list(state_digest, held, key), name, payload)
-            if growth is None:
-                return None
-            grown[key] = growth
-        elif type(payload) is bytes and operation in PUTS:
-            if key in changes:
-                return None
-            changes[key] = (operation, 0, b"", payload)
-            continue
-        elif type(payload) is not list or not payload:
+        change: _Change | None = None
+        if write is not None and write[0] == STEP_UPSERT and key not in changes:
+            change = _upsert(batch, kernels.step_list(state_digest, held, key), write, grown, key)
+        elif write is not None and write[0] != STEP_UPSERT:
+            change = _change(write, changes.get(key))
+        if change is None:
             return None
-        if key in changes:
-            earlier, count, name, before = changes[key]
-            if earlier != STEP_APPEND or name:
-                return None
-        changes[key] = (STEP_APPEND, count + len(payload), name, before + b"".join(payload))
+        changes[key] = change
     return b"".join(
         [
             pack_change(operation, count, len(key), len(name), len(payload)) + key + name + payload
             for key, (operation, count, name, payload) in sorted(changes.items())
         ]
     )
+
+
+def _change(write: StepChange, earlier: _Change | None) -> _Change | None:
+    """Return what a write to a channel does, after an earlier one of the same commit."""
+    operation, payload, _key = write
+    if operation != STEP_APPEND and type(payload) is bytes:
+        return (operation, 0, b"", payload) if earlier is None else None
+    if type(payload) is not list or not payload:
+        return None
+    operation, count, name, before = earlier or (STEP_APPEND, 0, b"", b"")
+    if operation != STEP_APPEND or name:
+        return None
+    return STEP_APPEND, count + len(payload), b"", before + b"".join(payload)
 
 
 # --- keyed lists ------------------------------------------------------------------
@@ -264,10 +272,23 @@ def _encoded_key(key: str) -> bytes:
     return text_item(key.encode())
 
 
-def _grow(batch: Batch, found: kernels.Wanted | None, key_item: bytes, items: Sequence[bytes]) -> Grown | None:
-    """Return how a keyed list grows by an upsert; None unless every item is new to it."""
-    if found is None:
+def _upsert(
+    batch: Batch, found: kernels.Wanted | None, write: StepChange, grown: dict[bytes, Grown], key: bytes
+) -> _Change | None:
+    """Return the append that an upsert into a list comes to; None unless every item is new to it."""
+    _operation, operations, parameter = write
+    if found is None or not operations or None in operations or any(map(_is_removal, operations)):
         return None
+    key_item, items = _encoded_key(parameter), list(map(_item, operations))
+    growth = _grow(batch, found, key_item, items)
+    if growth is None:
+        return None
+    grown[key] = growth
+    return STEP_APPEND, len(items), key_item, b"".join(items)
+
+
+def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[bytes]) -> Grown | None:
+    """Return how a keyed list grows by items; None unless every one is new to it."""
     prints = batch.memory.prints.take(found[1])  # of two channels that hold the same list, for one
     if prints is None:
         tree = Tree(batch.reader(), batch.read_node(*found))
