@@ -156,8 +156,8 @@ def step(
         rows_at = nodes_at - _ROW_SIZE_BYTES * count
         record = whole[60:end]
         fields = (
-            whole[:20], whole[20:40], whole[40:60], number, record, whole[end:page_end], whole[page_end:], count, rows_at,
-            nodes_at, _find_large(record[rows_at:nodes_at]) if is_large else [],
+            whole[:20], whole[20:40], whole[40:60], number, record, whole[end:page_end], whole[page_end:], count,
+            rows_at, nodes_at, _find_large(record[rows_at:nodes_at]) if is_large else [],
         )  # fmt: skip
         made = _new(Stepped, fields)
     elif status == WANTED:
