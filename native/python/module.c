@@ -25,8 +25,6 @@ static void module_free(void *module)
 static PyMethodDef methods[] = {
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
-    {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
-     "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -57,14 +57,7 @@ from statelog.kernels.node import (
     entries_table,
     root_read,
 )
-from statelog.kernels.objects import (
-    SHAPE_ITEM,
-    SHAPE_ITEMS,
-    SHAPE_ITEMS_OR_ITEM,
-    SHAPE_ONE_ITEM,
-    encode_plain,
-    prepare_plain,
-)
+from statelog.kernels.objects import encode_plain
 from statelog.kernels.record import (
     VACUUMED,
     Lent,
@@ -138,10 +131,6 @@ __all__ = [
     "PAGE_FREE",
     "PAGE_LEAF",
     "PAGE_OWN",
-    "SHAPE_ITEM",
-    "SHAPE_ITEMS",
-    "SHAPE_ITEMS_OR_ITEM",
-    "SHAPE_ONE_ITEM",
     "STEP_ADD",
     "STEP_APPEND",
     "STEP_PUT",
@@ -200,7 +189,6 @@ __all__ = [
     "page_in_use",
     "page_range",
     "page_read",
-    "prepare_plain",
     "prints_find",
     "record_find",
     "record_node",

@@ -161,11 +161,13 @@ class Memory:
             self.jumps.clear()
             self.greatest_ids.clear()
         if staged:
-            latest_us = max(self.end.time_us, *[each.time_us for each in staged])
-            self.end = _new(LogEnd, (self.end.lsn + len(staged), batch.chain, latest_us))
+            lsn, _chain, latest_us = self.end
+            for each in staged:
+                latest_us = max(latest_us, each[1])
+            self.end = _new(LogEnd, (lsn + len(staged), batch.chain, latest_us))
+        heads.update(batch.new_heads)
         for place, head in batch.new_heads.items():
-            heads[place] = head
-            event = head.event
+            event = head[0]
             # Elsewhere nobody asks: see `writer`.
             if event.version != event.depth or not self.one_branch.get(event.thread):
                 self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
