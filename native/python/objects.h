@@ -21,10 +21,6 @@ typedef struct {
 
 typedef struct {
     workroom *room;
-    PyObject *write_type;
-    PyObject *operations; /* of a step, by a reducer's name: a dict */
-    PyObject *no_node;
-    PyObject *removal_type;
 } module_state;
 
 typedef struct {
@@ -49,11 +45,6 @@ static inline bool read_number(PyObject *object, uint64_t *found)
 {
     *found = object == NULL ? 0 : PyLong_AsUnsignedLongLong(object);
     return !(*found == UINT64_MAX && PyErr_Occurred()) && object != NULL;
-}
-
-static inline bool read_number_at(PyObject *tuple, Py_ssize_t index, uint64_t *found)
-{
-    return read_number(PyTuple_GetItem(tuple, index), found);
 }
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
@@ -86,26 +77,6 @@ static inline PyObject *bytes_of(const uint8_t *from, size_t size)
     return PyBytes_FromStringAndSize((const char *)from, (Py_ssize_t)size);
 }
 
-/* Take over the references to the fields of a named tuple, and return it. */
-static inline PyObject *named(PyObject *type, PyObject **fields, Py_ssize_t count)
-{
-    PyObject *made = PyType_GenericAlloc((PyTypeObject *)type, count); /* which is what a tuple's type does */
-    bool is_whole = made != NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (fields[i] == NULL || made == NULL) {
-            Py_XDECREF(fields[i]);
-            is_whole = false;
-        } else {
-            (void)PyTuple_SetItem(made, i, fields[i]);
-        }
-    }
-    if (!is_whole) {
-        Py_XDECREF(made);
-        return NULL;
-    }
-    return made;
-}
-
 static inline PyObject *shared(PyObject *object)
 {
     Py_XINCREF(object);
@@ -117,6 +88,5 @@ PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned dep
 
 /* What the module is made of (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

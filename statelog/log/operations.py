@@ -169,8 +169,8 @@ def commit(
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
-    if head is not None and writes and not known:
-        stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
+    if head is not None and writes:
+        stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written, known)
         if stepped is not None:
             return stepped
     borrowed: list[bytes] = []
