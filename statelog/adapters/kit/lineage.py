@@ -35,8 +35,6 @@ __all__ = ["LineHead", "Lineage"]
 
 _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
-_ASIDE_MAX = 256
-"""More than a superstep of many tasks has."""
 
 
 class LineHead(NamedTuple):
@@ -60,10 +58,6 @@ class Lineage:
         self.id = thread_id
         self._asides: dict[str, tuple[int, int]] = {}
         """Thread and number of branches that were committed on aside."""
-        self.made_aside: dict[int, None] = {}
-        """LSNs of what was committed aside lately."""
-        self.last_aside: Checkpoint | None = None
-        """The one of them that was noted last."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -180,15 +174,8 @@ class Lineage:
                 known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
             )
 
-        made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
+        made = self._made(self._session.write(work, is_flushed=is_flushed))
         self._asides[branch] = made.place
-        return made
-
-    def _note_aside(self, made: Checkpoint) -> Checkpoint:
-        if len(self.made_aside) >= _ASIDE_MAX:
-            self.made_aside = dict.fromkeys(sorted([*self.made_aside])[_ASIDE_MAX // 2 :])
-        self.made_aside[made.event.lsn] = None
-        self.last_aside = made
         return made
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:

@@ -15,9 +15,7 @@ from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_wri
 from statelog.adapters.langgraph.saver.listed import ListedTuple
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
-    LEAST_WRITE_NAME,
     METADATA_CHANNEL,
-    PREFIX_WIDTH,
     WRITES_BRANCH,
     Place,
     channel_name,
@@ -113,14 +111,6 @@ def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[Writ
     first, last = writes_range(writes_prefix(place))
     found = state.between(first, last) if isinstance(state, items.Ranges) else items.keys_between(state, first, last)
     return [read_bundle(stored) for stored in found.values()]
-
-
-def greatest_prefix(state: MapView | None) -> str:
-    """Return the greatest prefix of names in the head of `WRITES_BRANCH`; empty if there are none."""
-    if state is None:
-        return ""
-    last, last_hidden = items.last_name(state), items.last_name(state, LEAST_WRITE_NAME)
-    return max(name[:PREFIX_WIDTH] for name in (last, last_hidden))
 
 
 def is_hidden(state: MapView | None, place: Place) -> bool:
