@@ -130,8 +130,6 @@ class Row(NamedTuple):
     metadata: dict[str, Any]
     channels: dict[str, Read]
     writes: list[WriteRow]
-    own: Own | None = None
-    """What `kept` says of where it stands, if that is known."""
 
 
 def writes_state(lineage: Lineage) -> MapView | None:
@@ -158,7 +156,7 @@ def decode_row(
     codec: Codec, row: Row, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
 ) -> CheckpointTuple:
     """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint."""
-    own = row.own or decode_own(codec, row.kept)
+    own = decode_own(codec, row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
