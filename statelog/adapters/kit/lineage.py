@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from statelog.adapters.kit.shared_items import Twins
     from statelog.log.batch import Batch
     from statelog.log.operations import Write
+    from statelog.log.view import View
     from statelog.store.session import Outcome, Session
     from statelog.store.views import MapView
 
@@ -35,8 +36,6 @@ __all__ = ["LineHead", "Lineage"]
 
 _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
-_ASIDE_MAX = 256
-"""More than a superstep of many tasks has."""
 
 
 class LineHead(NamedTuple):
@@ -60,10 +59,8 @@ class Lineage:
         self.id = thread_id
         self._asides: dict[str, tuple[int, int]] = {}
         """Thread and number of branches that were committed on aside."""
-        self.made_aside: dict[int, None] = {}
-        """LSNs of what was committed aside lately."""
-        self.last_aside: Checkpoint | None = None
-        """The one of them that was noted last."""
+        self._number: int | None = None
+        """The thread's, of a snapshot."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -180,15 +177,8 @@ class Lineage:
                 known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
             )
 
-        made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
+        made = self._made(self._session.write(work, is_flushed=is_flushed))
         self._asides[branch] = made.place
-        return made
-
-    def _note_aside(self, made: Checkpoint) -> Checkpoint:
-        if len(self.made_aside) >= _ASIDE_MAX:
-            self.made_aside = dict.fromkeys(sorted([*self.made_aside])[_ASIDE_MAX // 2 :])
-        self.made_aside[made.event.lsn] = None
-        self.last_aside = made
         return made
 
     def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
@@ -268,7 +258,7 @@ class Lineage:
     def find(self, id: str) -> Checkpoint | None:
         """Return the checkpoint of an id, the last one if it was superseded; None if there is none."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             head = None if thread is None else find_named(view, thread, id)
         return None if head is None else self._wrap(head)
 
@@ -293,7 +283,7 @@ class Lineage:
         """
         found: list[LineHead] = []
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
                 return []
             for row in view.branches_named(thread, prefix) if prefix else view.branches(thread):
@@ -307,7 +297,7 @@ class Lineage:
     def head(self, branch: str) -> Checkpoint | None:
         """Return the head of a branch, None if there is no such branch or nothing on it."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             number = None if thread is None else view.branch_number(thread, branch)
             if thread is None or number is None:
                 return None
@@ -323,7 +313,7 @@ class Lineage:
         """
         page: list[Head] = []
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             number = None if thread is None else view.branch_number(thread, branch)
             if thread is None or number is None:
                 raise no_branch(self.id, branch)
@@ -341,8 +331,10 @@ class Lineage:
     def has_lines(self, prefix: str, count: int) -> bool:
         """Whether there are so many branches, or more, whose names begin with `prefix`."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
+                return False
+            if view.thread(thread).branch_count < count:
                 return False
             found = view.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
             return sum(1 for _row in islice(found, count)) == count
@@ -357,7 +349,7 @@ class Lineage:
 
         """
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
                 return []
             all_ids = keys.encode_checkpoint_id_key(thread, "")
@@ -369,14 +361,14 @@ class Lineage:
     def at(self, lsn: int) -> Checkpoint | None:
         """Return the checkpoint in a record; None if it is another thread's, or has expired."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             head = None if thread is None else head_at(view, thread, lsn)
         return None if head is None else self._wrap(head)
 
     def superseded(self) -> dict[str, int]:
         """Return the LSN of the checkpoint that counts, by each id that was committed more than once."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
                 return {}
             prefix = keys.encode_tag_prefix(thread)
@@ -384,6 +376,15 @@ class Lineage:
                 key[len(prefix) :].decode(): keys.decode_lsn(payload)
                 for key, payload in view.transaction.scan_index(prefix)
             }
+
+    def _thread(self, view: View) -> int | None:
+        """Return the thread's number, None if there is no such thread."""
+        number = self._number
+        if number is None:
+            number = view.thread_lsn(self.id)
+            if self.is_of_one_moment:
+                self._number = number
+        return number
 
     def _wrap(self, head: Head) -> Checkpoint:
         return Checkpoint(self._session, self.id, head)

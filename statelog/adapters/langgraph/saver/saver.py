@@ -19,7 +19,6 @@ from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver import arguments as asking
 from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
-from statelog.adapters.langgraph.saver.latest import Latest
 from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending
@@ -120,7 +119,6 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._parts = Parts()
         self._decoded = Decoded()
         self._bases = Bases()
-        self._latest = Latest(store)
         self._gatherer: Gatherer[Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
@@ -180,10 +178,6 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         """
         asked = place_of(config)
         codec = self._codec
-        if not asked.id:
-            row = self._latest.row(self._parts, asked, self._lineage(asked.thread_id))
-            if row is not None:
-                return decode_row(codec, row, None, self._decoded.by(codec))
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
             if asked.id:
@@ -192,11 +186,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                     return None
             else:
                 latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
-                pending = writes_state(lineage) if latest is None else latest.pending
-                self._latest.read(snapshot.last_lsn, asked, "" if latest is None else latest.place.id, pending)
                 if latest is None:
                     return None
-                place, checkpoint = latest.place, latest.checkpoint
+                place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
             row = read_row(self._parts, checkpoint, place, pending)
         return None if row is None else decode_row(codec, row, config if asked.id else None, self._decoded.by(codec))
 
@@ -341,7 +333,6 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         )
         next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
         self._bases.keep(place, next_base)
-        self._latest.put(place, next_base, lineage)
         if changes.frozen:
             changes.remember(self._frozen, next_base)
 
@@ -369,7 +360,6 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base = self._bases.get(place)
-        self._latest.note_writes(place, base)
         followed = None if base is None else base.checkpoint
         part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:
