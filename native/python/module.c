@@ -4,7 +4,7 @@
 static int module_exec(PyObject *module)
 {
     module_state *state = PyModule_GetState(module);
-    state->room = PyMem_Calloc(1, sizeof *state->room);
+    state->room = PyMem_Calloc(1, SL_ROOM_SIZE);
     if (state->room == NULL) {
         (void)PyErr_NoMemory();
         return -1;

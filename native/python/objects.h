@@ -1,7 +1,6 @@
 /* What the module of Python's objects shares: its state, and how it reads and writes them.
  *
- * Trust: the objects are the package's own (statelog/reducers.py), and of the types it says; of another type is a
- * TypeError. The bytes in them are untrusted, as in every kernel.
+ * Trust: none. Of the objects only those of the exact types it looks for are read.
  */
 #ifndef STATELOG_OBJECTS_H
 #define STATELOG_OBJECTS_H
@@ -14,13 +13,8 @@
 
 enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what a plain value takes that is encoded here */
 
-/* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
-    uint8_t output[SL_ROOM_SIZE];
-} workroom;
-
-typedef struct {
-    workroom *room;
+    uint8_t *room; /* what one call at a time works in, under the interpreter's lock */
 } module_state;
 
 typedef struct {
@@ -82,9 +76,6 @@ static inline PyObject *shared(PyObject *object)
     Py_XINCREF(object);
     return object;
 }
-
-/* The item of a plain value that stands so deep in another; None where Python must encode it (encode.c). */
-PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned depth);
 
 /* What the module is made of (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -5,7 +5,7 @@ Nothing is staged before everything that can be refused has been checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
 from statelog.errors import (
@@ -40,7 +40,7 @@ from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
 from statelog.log.kinds.table import stage_event
 from statelog.log.lines import line_of
 from statelog.log.names import channel_key, check_name
-from statelog.log.step import take_rollback, take_step
+from statelog.log.step import Write, take_rollback, take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
@@ -51,30 +51,10 @@ if TYPE_CHECKING:
     from statelog.format.record import Nodes
     from statelog.log.batch import Batch
     from statelog.log.lines import Line
-    from statelog.log.step import StepChange
     from statelog.tree.node import Workspace
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
-
-
-class Write(Protocol):
-    """One write to one channel, prepared: encoded, and bound to its reducer."""
-
-    @property
-    def channel(self) -> str:
-        """The channel's name."""
-
-    @property
-    def spec(self) -> str:
-        """The reducer, for messages."""
-
-    @property
-    def step(self) -> StepChange | None:
-        """What it is as part of a step, None if it can be none."""
-
-    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
-        """Return the channel's new slot, None to remove the channel."""
 
 
 def deleted_error(thread_id: str) -> ThreadDeletedError:

@@ -9,31 +9,14 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
-from statelog.format.keys import (
-    Place,
-    decode_place,
-    encode_digest_key,
-    encode_page_key,
-    encode_place,
-)
+from statelog.format.keys import Place, decode_place, encode_digest_key, encode_page_key, encode_place
 from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Nodes
-from statelog.kernels import (
-    STEP_ADD,
-    STEP_APPEND,
-    STEP_PUT,
-    STEP_PUT_ONCE,
-    STEP_REMOVE,
-    Stepped,
-    pack_change,
-    pack_fixed,
-    pack_held,
-    pack_known,
-)
+from statelog.kernels import STEP_APPEND, Stepped, pack_change, pack_fixed, pack_held, pack_known
 from statelog.log.batch import NOTHING_HELD, Head, Staged
 from statelog.log.events import NOTHING_BORROWED, NULL_ITEM, CheckpointEvent
 from statelog.log.index import put_checkpoint
@@ -49,6 +32,7 @@ if TYPE_CHECKING:
 
     from statelog.log.batch import Batch, Memory
     from statelog.log.lines import Line
+    from statelog.tree.node import Slot, Workspace
 
 STEP_UPSERT = -1
 """An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""
@@ -59,40 +43,42 @@ _new = tuple.__new__
 _TRIES_MAX = 64
 """So many nodes are read for one step, and more for none: a root of each list, and of these an open level or two."""
 
+Grown = tuple[bytearray, bytes]
+"""Fingerprints of a keyed list that gets new items, and those of the items."""
+
 StepChange = tuple[int, Any, str]
 """One of `kernels.STEP_*` or `STEP_UPSERT`; payload (an item, or of appends a list of them); key of an upsert."""
 
 _Change = tuple[int, int, bytes, bytes]
 """What a step does to a channel: operation, number of items, key of a keyed list, encoded, payload."""
 
-PUTS = (STEP_PUT, STEP_ADD, STEP_PUT_ONCE, STEP_REMOVE)
 _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
-class Grown(NamedTuple):
-    """A keyed list that gets new items."""
-
-    prints: bytearray
-    added: bytes
-
-
-class StepWrite(Protocol):
-    """A write that may be part of a step."""
+class Write(Protocol):
+    """One write to one channel, prepared: encoded, and bound to its reducer."""
 
     @property
     def channel(self) -> str:
         """The channel's name."""
 
     @property
+    def spec(self) -> str:
+        """The reducer, for messages."""
+
+    @property
     def step(self) -> StepChange | None:
         """What it is as part of a step, None if it can be none."""
+
+    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+        """Return the channel's new slot, None to remove the channel."""
 
 
 def take_step(
     batch: Batch,
     head: Head,
-    writes: Sequence[StepWrite],
+    writes: Sequence[Write],
     line: Line,
     checkpoint_id: str | None,
     metadata: bytes,
@@ -118,23 +104,29 @@ def take_step(
     if made is None:
         return None
     step, key, lsn, time_us = made
-    digest, chain, root_digest, number, record, page, held_next, count, rows_at, nodes_at, large = step
     nodes = NO_NODES
-    if count:
-        held = held_next
-        nodes = _new(Nodes, (count, record[rows_at:nodes_at], record[nodes_at:]))
-        root = (root_digest, lsn, number)
+    if step.node_count:
+        held, record, nodes_at = step.held, step.record, step.nodes_at
+        nodes = _new(Nodes, (step.node_count, record[step.rows_at : nodes_at], record[nodes_at:]))
+        root = (step.root_digest, lsn, step.root_number)
         if grown:
-            _remember_grown(batch.memory, grown, root_digest, held)
-    fields = (*line, *root, checkpoint_id, metadata, written, borrowed, _NO_TARGET, lsn, time_us)
-    event = _new(CheckpointEvent, fields)
-    batch.staged.append(_new(Staged, (TYPE_CHECKPOINT, time_us, b"", nodes, (record, chain, rows_at))))
-    put_checkpoint(batch, event, key, page)
-    for leaf_number, leaf in large:
+            _remember_grown(batch.memory, grown, step.root_digest, held)
+    for leaf_number, leaf in step.large:
         place = Place(lsn, leaf_number, line[0], is_borrowed=False)
         batch.index[encode_digest_key(leaf)] = encode_place(place)
-    stepped = _new(Head, (event, digest, page, held))
-    batch.set_head(line[0], line[1], stepped)
+    fields = (*line, *root, checkpoint_id, metadata, written, borrowed, _NO_TARGET, lsn, time_us)
+    return _stage(batch, TYPE_CHECKPOINT, _new(CheckpointEvent, fields), step, key, nodes, held)
+
+
+def _stage(
+    batch: Batch, type_: int, event: CheckpointEvent, step: Stepped, key: bytes, nodes: Nodes, held: bytes
+) -> Head:
+    """Stage what a step has made, and return the new head."""
+    record = (step.record, step.chain, step.rows_at)
+    batch.staged.append(_new(Staged, (type_, event.time_us, b"", nodes, record)))
+    put_checkpoint(batch, event, key, step.page)
+    stepped: Head = _new(Head, (event, step.digest, step.page, held))
+    batch.set_head(event.thread, event.branch, stepped)
     return stepped
 
 
@@ -176,13 +168,7 @@ def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: 
         return None
     made, key, lsn, time_us = found
     fields = (*line, *root, None, metadata, written, NOTHING_BORROWED, target.lsn, lsn, time_us)
-    event = _new(CheckpointEvent, fields)
-    record = (made.record, made.chain, made.rows_at)
-    batch.staged.append(_new(Staged, (TYPE_ROLLBACK, time_us, b"", NO_NODES, record)))
-    batch.index[key] = made.page
-    rolled_back = Head(event, made.digest, made.page)
-    batch.set_head(line[0], line[1], rolled_back)
-    return rolled_back
+    return _stage(batch, TYPE_ROLLBACK, _new(CheckpointEvent, fields), made, key, NO_NODES, NOTHING_HELD)
 
 
 def _make(
@@ -228,7 +214,7 @@ def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
 
 
 def _changes_of(
-    batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[StepWrite], grown: dict[bytes, Grown]
+    batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[Write], grown: dict[bytes, Grown]
 ) -> bytes | None:
     """Return what writes do, channel by channel; None if they are no step."""
     changes: dict[bytes, _Change] = {}
@@ -298,7 +284,7 @@ def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[
     added = kernels.step_prints(b"".join(items), key_item, prints)
     if added is None:
         added = _prints_of_new(batch, found, key_item, prints, items)
-    return None if added is None else _new(Grown, (prints, added))
+    return None if added is None else (prints, added)
 
 
 def _prints_of_new(
@@ -325,8 +311,8 @@ def _prints_of_new(
 
 def _remember_grown(memory: Memory, grown: dict[bytes, Grown], state_digest: bytes, held: bytes) -> None:
     """Keep lists' fingerprints for their next upsert; whatever becomes of the commit, they are those of its digests."""
-    for key, growth in grown.items():
+    for key, (prints, added) in grown.items():
         found = kernels.step_list(state_digest, held, key)
         if found is not None:
-            growth.prints.extend(growth.added)
-            memory.prints.keep(found[1], growth.prints)
+            prints.extend(added)
+            memory.prints.keep(found[1], prints)

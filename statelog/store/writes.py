@@ -13,7 +13,7 @@ from statelog.log.names import channel_key, check_name
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
-    from statelog.log.operations import Write
+    from statelog.log.step import Write
     from statelog.schema import Schema
 
 

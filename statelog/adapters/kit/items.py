@@ -14,7 +14,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.log.names import channel_key
-from statelog.log.operations import Write
+from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.tree import sequence
 from statelog.tree.node import REF_LEAF, Node, Slot

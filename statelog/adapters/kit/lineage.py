@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from statelog.adapters.kit.shared_items import Twins
     from statelog.log.batch import Batch
-    from statelog.log.operations import Write
+    from statelog.log.step import Write
     from statelog.log.view import View
     from statelog.store.session import Outcome, Session
     from statelog.store.views import MapView
