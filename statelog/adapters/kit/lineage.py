@@ -57,8 +57,6 @@ class Lineage:
         check_thread_id(thread_id)
         self._session = session
         self.id = thread_id
-        self._asides: dict[str, tuple[int, int]] = {}
-        """Thread and number of branches that were committed on aside."""
         self._number: int | None = None
         """The thread's, of a snapshot."""
 
@@ -81,6 +79,7 @@ class Lineage:
         at_head: bool = False,
         counts: Callable[[MapView], bool] = lambda _state: True,
         twins: Twins | None = None,
+        before: Callable[[Batch], Head] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
 
@@ -94,6 +93,7 @@ class Lineage:
             at_head: refuse what would need a new branch (but to supersede a checkpoint).
             counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
             twins: items that are there already are referred to, not stored again.
+            before: what `aside` has returned: in the same commit, before this.
 
         Raises:
             ConflictError: `at_head`, and another is the last of the line. Facts: thread, expected_version,
@@ -106,6 +106,8 @@ class Lineage:
         written = written_item(writes)
 
         def work(batch: Batch) -> Head:
+            if before is not None:
+                before(batch)
             thread = None if parent is None else _thread_at_head(batch, parent)
             is_at_head = thread is not None
             if thread is None:
@@ -147,6 +149,29 @@ class Lineage:
         """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
 
         Args:
+            branch: see `aside`.
+            writes: see `aside`.
+            untag: see `aside`.
+            followed: see `aside`.
+            held: see `aside`.
+            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
+
+        """
+        work = self.aside(branch, writes, untag=untag, followed=followed, held=held)
+        return self._made(self._session.write(work, is_flushed=is_flushed))
+
+    def aside(
+        self,
+        branch: str,
+        writes: Sequence[Write] | Callable[[int], Sequence[Write]],
+        *,
+        untag: Sequence[str] = (),
+        followed: Sequence[Checkpoint] = (),
+        held: Sequence[tuple[Checkpoint, str]] = (),
+    ) -> Callable[[Batch], Head]:
+        """Return what commits on the head of a branch, when it is run on a batch.
+
+        Args:
             branch: its name.
             writes: as `items` of this room makes them; or what returns them, given the time of the commit in
                 microseconds: a name made of it comes behind those of earlier commits.
@@ -154,12 +179,14 @@ class Lineage:
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
             held: checkpoints, and channels of them that may hold items of the writes, likewise.
-            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
 
         def work(batch: Batch) -> Head:
-            thread, number = self._aside(batch, branch)
+            thread = self._thread_for_writing(batch)
+            number = batch.view.branch_number(thread, branch)
+            if number is None:
+                number = writer.fork(batch, self.id, thread, branch, (0, 0))
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
@@ -177,18 +204,7 @@ class Lineage:
                 known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
             )
 
-        made = self._made(self._session.write(work, is_flushed=is_flushed))
-        self._asides[branch] = made.place
-        return made
-
-    def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
-        """Return thread and number of a branch, begun if need be; whose head is remembered is there."""
-        known = self._asides.get(branch)
-        if known is not None and known in batch.memory.heads:
-            return known
-        thread = self._thread_for_writing(batch)
-        number = batch.view.branch_number(thread, branch)
-        return thread, writer.fork(batch, self.id, thread, branch, (0, 0)) if number is None else number
+        return work
 
     def _made(self, outcome: Outcome) -> Checkpoint:
         head = outcome if type(outcome) is Head else outcome.head

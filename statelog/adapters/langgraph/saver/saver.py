@@ -21,7 +21,7 @@ from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
 from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending
+from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending, with_checkpoint
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Own,
@@ -53,7 +53,7 @@ from statelog.adapters.langgraph.values.names import (
     thread_id_of,
 )
 from statelog.aio.running import Runner, stream
-from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, ExpiredError, LimitError, ThreadNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -320,7 +320,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             writes.append(items.put(METADATA_CHANNEL, whole))
         elif base.has_metadata:
             writes.append(items.remove(METADATA_CHANNEL))
-        made = lineage.commit(
+        commit = partial(
+            lineage.commit,
             writes,
             id=checkpoint_name(place.namespace, place.id),
             parent=base.checkpoint,
@@ -331,6 +332,14 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             counts=partial(is_in_namespace, codec, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
         )
+        parts: Sequence[Pending] = ()
+        try:
+            with self._gatherer.taken(place.thread_id) as parts:
+                made = commit(before=with_checkpoint(lineage, parts))
+        except (UsageError, LimitError):  # whose it is shows when each is made alone
+            if not parts:
+                raise
+            made = commit()
         next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
         self._bases.keep(place, next_base)
         if changes.frozen:
@@ -364,7 +373,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
-            self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
+            make, is_followed = partial(commit_pending, lineage), not part.others
+            self._gatherer.commit(place.thread_id, part, make, is_followed=is_followed)
         else:
             asking.check_open(self.store)
 
