@@ -108,9 +108,10 @@ def test_a_value_too_large(refused, store, thread, monkeypatch):
 
 
 def test_a_record_too_large(refused, store, thread, monkeypatch):
-    monkeypatch.setattr("statelog.format.record.RECORD_SIZE_BYTES_MAX", 10_000)
-    with refused(store, LimitError, limit=10_000):
-        thread.commit({"any": [os.urandom(3000).hex() for _ in range(5)]})
+    """A step makes 64 KB of nodes at most: what comes near the limit never is one."""
+    monkeypatch.setattr("statelog.format.record.RECORD_SIZE_BYTES_MAX", 100_000)
+    with refused(store, LimitError, limit=100_000):
+        thread.commit({"any": [os.urandom(3000).hex() for _ in range(50)]})
 
 
 @pytest.mark.parametrize(
