@@ -48,7 +48,6 @@ from statelog.storage.journal.pin import Pins, begin_read, last_lsn
 from statelog.storage.journal.session import find_error, find_or_begin, is_taken_away
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.environment import Environment
@@ -335,6 +334,18 @@ class Steady:
             if armed:
                 point("steady.after_slot")
             self._note_reach(Reach(slot.epoch, self._size_bytes(), slot.lsn))
+
+    def complete_if_begun(self) -> None:
+        """Complete an advance, unless another process is at it; needs no lock. Raises StorageError, as `complete`."""
+        control = self.control
+        if control is not None and control.epoch > control.done and self._descriptor >= 0:
+            self.complete()
+
+    def let_go_of_old(self) -> None:
+        """End pins of snapshots before the steady one, which hold pages for nobody; needs no lock."""
+        control = self.control
+        if control is not None and len(self.pins) > 0:
+            self.pins.drop_before(control.steady)
 
     def _flush_data(self) -> None:
         flush_file(self._environment.locks.descriptor)

@@ -7,7 +7,6 @@ file is filled with zeros ahead of it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
