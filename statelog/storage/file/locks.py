@@ -188,7 +188,7 @@ class FileLocks:
     @contextlib.contextmanager
     def writing(self, timeout_s: float) -> Iterator[None]:
         """Be the one process that writes while the `with` block runs. Raises StoreLockedError, as `acquire_writer`."""
-        if self.writer.is_held:
+        if self.writer is None or self.writer.is_held:
             yield
             return
         try:
