@@ -113,7 +113,11 @@ class Environment:
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
             if not options.read_only:
                 self.steady.open_control(is_first=not self.locks.is_open_for_writing())
-            recover(self, replay)
+            try:
+                recover(self, replay)
+            except BaseException:
+                self.steady.close_control(is_last=not self.locks.is_open_for_writing())
+                raise
         self.committer = Committer(self)
         self.wake = Wake(self)
 
