@@ -189,6 +189,8 @@ class Committer:
         try:
             if environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group):
                 environment.steady.flush()
+            else:
+                environment.steady.check_file()
         except BaseException as error:
             with environment.write_lock:
                 self._settle_by_looking(transaction, group, error)

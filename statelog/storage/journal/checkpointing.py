@@ -176,7 +176,7 @@ class Steady:
             control.lsn = UNKNOWN
             raw.commit()
             self.advance()
-            self._check_file()
+            self.check_file()
             return
         raw.commit()
         control.at = self._end
@@ -246,7 +246,7 @@ class Steady:
                     continue
             control.await_flush(sequence, _FLUSH_SLICE_S)
         self._refuse_if_broken()
-        self._check_file()
+        self.check_file()
         if armed:
             point("journal.after_flush")
 
@@ -372,7 +372,7 @@ class Steady:
             if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
                 self.is_broken = self.is_gone = True
 
-    def _check_file(self) -> None:
+    def check_file(self) -> None:
         """Let no commit be acknowledged into a file that nobody finds. Raises StoreReplacedError. Facts: path."""
         if not self._environment.locks.file.is_kept():
             self.is_broken = self.is_gone = True
