@@ -293,12 +293,21 @@ enum {
     SL_NUMBER_TIME
 };
 
-/* --- steps (step.c, step_close.c, step_slot.c) ------------------------------------------------------ */
+/* --- steps (commit.c, step.c, step_close.c, step_slot.c) -------------------------------------------- */
 
 enum {
     SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* with the fingerprint of a keyed list */
-    SL_STEP_LOCATOR_SIZE_MAX = 1 + 2                 /* LSN 0 and a row below SL_STEP_ROWS_MAX */
+    SL_STEP_LOCATOR_SIZE_MAX = SL_VARINT_SIZE_MAX + 5,
+    SL_STEP_HELD_HEAD_SIZE = 1 + SL_DIGEST_SIZE + 8 + 4 + 4
 };
+
+/* A node that was read. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+    size_t content_size;
+    uint64_t lsn;
+} sl_node_view;
 
 /* Entries of one level and their locators, gathered. */
 typedef struct {
@@ -308,28 +317,37 @@ typedef struct {
 } sl_entry_row;
 
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
+/* Look at a node that is held; SL_WANTED, if it is not. */
+int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view);
+/* The next of the nodes held: its type and digest at `at` of what is read; SL_END behind the last. */
+int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view);
 /* Room behind the nodes gathered so far. */
 sl_output sl_step_room(sl_step *step);
-/* Take what stands in the room as a node, or find the row that is the same. */
+/* Take what stands in the room as a node, or find the row, or the leaf known, that is the same. */
 int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size);
+/* Note where the node of a row stands. */
+void sl_step_place_row(sl_step *step, uint64_t row);
 /* Write the ref to the node made last. */
 void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step);
 /* Write the slot of a checked item, a channel's value if `is_top`. Free from `scratch_at` on: the scratch. */
 int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_top, size_t scratch_at,
                      sl_writer *entries, sl_writer *locators);
 
-/* Append entries to a list of which a chunk closes; the nodes as of sl_step_append. Used: the scratch. */
+/* Append entries to a list of which a chunk closes. Used: the scratch. */
 int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
-                           const sl_node_view *opens, const sl_entry_row *added);
+                           const sl_entry_row *added);
 /* As the one before, of the changes gathered and the state's root. */
-int sl_step_merge_closing(sl_step *step, const sl_node_view *root, const sl_node_view *opens);
+int sl_step_merge_closing(sl_step *step, const sl_node_view *root);
 /* Merge a batch into the tail of a dict or set as sl_tail_merge does, into a row; whether chunks close is not asked.
  * `below`: the node that ends where the tail begins, NULL where none is known. */
 int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
                        size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
                        sl_entry_row *row);
-/* Make the state's new root, once all changes are gathered. SL_ABSENT: the state stays the one with `state_digest`. */
-int sl_step_finish(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest);
+/* Make the state's new root from all changes. SL_ABSENT: the state stays the one with `state_digest`. */
+int sl_step_change(sl_step *step, const sl_node_view *state, const uint8_t *state_digest, const uint8_t *changes,
+                   size_t changes_size);
+/* Find the list at a key of the state, and where its ref stands; SL_ABSENT: it is none that a step would append to. */
+int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit);
 
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */
 

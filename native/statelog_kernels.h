@@ -23,7 +23,8 @@ enum {
     SL_ABSENT = 3,    /* what was looked for is not there */
     SL_TYPE = 4,      /* a reducer's two values do not go together */
     SL_USAGE = 5,     /* arguments that no caller should pass */
-    SL_SPACE = 6      /* the output buffer is too small */
+    SL_SPACE = 6,     /* the output buffer is too small */
+    SL_WANTED = 7     /* a step lacks a node, and tells which */
 };
 
 enum {
@@ -188,47 +189,55 @@ typedef struct {
     uint64_t data_at;
 } sl_lmdb_node;
 
-/* A node of a record in the making, as its row stands in the node table (FORMAT.md 3), and what one step
- * has gathered so far. Rows and nodes go into the record as they are. */
+/* What one step at a time is gathered in. Rows and nodes go into the record as they are: a row is one of the node table
+ * (FORMAT.md 3). Where refs lead, LSN 0 names the record in the making. */
 enum {
     SL_ROW_SIZE = 29,
     SL_STEP_ROWS_MAX = 256,
     SL_STEP_NODES_SIZE = 65536,
     SL_STEP_BATCH_SIZE = 8192,
     SL_STEP_SCRATCH_SIZE = 65536,
+    SL_STEP_LISTS_MAX = 8,     /* roots that are held for the next step, */
+    SL_STEP_HELD_SIZE = 49152, /* and the size of all */
     SL_STEP_LEVELS = 2 /* above the entries of a list or a state: so many may take what has closed below */
 };
 
-/* A node that was read. */
 typedef struct {
-    const uint8_t *bytes;
-    size_t size;
-    size_t content_size;
-    uint64_t lsn;
-} sl_node_view;
-
-/* Where a node stands in `nodes` of a step. */
-typedef struct {
-    uint64_t at;
-    uint64_t content_end;
-    uint64_t end;
-} sl_step_place;
-
-typedef struct {
-    sl_step_place opens[SL_STEP_LEVELS]; /* open levels made of the list appended to last, or of the state, by
-                                            sl_step_record; the lowest first, zeros where one was not made */
-    uint64_t row;                        /* of the node made last, and where it stands in `nodes` */
-    uint64_t at;
-    uint64_t content_end;
-    uint64_t end;
-    uint64_t row_count;
-    uint64_t nodes_at; /* by sl_step_record: where in its output the nodes begin, and where they and the record end */
+    uint64_t root_row; /* of the state; what stands in the output up to `page_end` is told by sl_step_make */
+    uint64_t row_count; /* 0: the state stays as it was */
+    uint64_t nodes_at;
     uint64_t record_end;
+    uint64_t page_end;
+    uint64_t large_count; /* rows of leaves that are to be looked for in the whole store: of 4096 bytes and up */
+} sl_step_made;
+
+typedef struct {
+    uint64_t type;
+    uint64_t lsn;
+    uint64_t node;
+    uint8_t digest[24]; /* of 20 bytes */
+} sl_step_wanted;
+
+typedef struct {
+    sl_step_made made;     /* on SL_OK */
+    sl_step_wanted wanted; /* on SL_WANTED */
+    const uint8_t *held;   /* see sl_step_make */
+    size_t held_size;
+    const uint8_t *known;
+    size_t known_size;
+    uint64_t row; /* of the node made last, and where it stands in `nodes` */
+    uint64_t at;
+    uint64_t content_end;
+    uint64_t end;
+    uint64_t home_lsn; /* 0; of a leaf that was known its LSN, and `row` is its number */
+    uint8_t digest[24];
     uint64_t nodes_size;
     uint64_t change_count;
     uint64_t batch_size;
     uint64_t locators_size;
-    uint64_t large_count; /* rows of leaves that are to be looked for in the whole store: of 4096 bytes and up */
+    uint64_t list_count;
+    uint64_t list_rows[SL_STEP_LISTS_MAX];               /* of the roots of lists appended to, */
+    const uint8_t *lists_before[1 + SL_STEP_LISTS_MAX]; /* and digests of what these replace; the state's last */
     uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
     uint8_t nodes[SL_STEP_NODES_SIZE];
     uint8_t batch[SL_STEP_BATCH_SIZE];
@@ -306,33 +315,34 @@ int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, c
                          const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
                          sl_output *out);
 
-/* step.c: what a commit changes in a state, as long as no chunk closes but at an end. Begin, then each channel in ascending
- * order of its key item, then the record (commit.c). SL_FALLBACK: the step is of no use, take the general path. */
-void sl_step_begin(sl_step *step);
-int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size);
-int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
-                const uint8_t *state, size_t state_size, size_t state_content_size);
-/* SL_FALLBACK where the channel has a value: it stays, or both are joined. */
-int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
-                     const uint8_t *state, size_t state_size, size_t state_content_size);
-/* Take a channel out, if it is there. */
-int sl_step_remove(sl_step *step, const uint8_t *key, size_t key_size);
-/* opens: SL_STEP_LEVELS nodes of the root's open levels, the lowest first; empty if there is none, or it is not known */
-int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
-                   uint64_t count, int kind, const sl_node_view *root, const sl_node_view *opens);
+/* commit.c: one step, from a head to what its next checkpoint brings to the disk, as long as no chunk closes but at an end.
+ * SL_FALLBACK: the step is of no use, take the general path.
+ *
+ * fixed: the numbers of sl_checkpoint_encode, LSN and number of the root being those of the parent's; the LSN of the
+ * record, of 8 bytes, too; digests of the parent, of its state, and of the chain so far. A target makes it a rollback.
+ * held: nodes, one after another, as a step puts them out for the next: type, digest, LSN (8), size (4), size of the
+ * content (4), the node. SL_WANTED: one is not among them, `wanted` of the step names it; then once more, with it.
+ * changes: ascending by key item, one of each channel: operation, number of items (4), sizes of key item (2), of the key
+ * item of a keyed list (2; 0: of none) and of the payload (4), and these three.
+ * known: digest, LSN (8) and number (4) of leaves that lie elsewhere: these are referred to, not made.
+ * out: digest of the checkpoint, of the chain with the record, of the state; the record but for its checksum; the version
+ * page with the checkpoint's entry; what is held for the next step, unless the state stays as it was. */
+enum {
+    SL_STEP_PUT = 1,      /* an item, the channel's new value */
+    SL_STEP_ADD = 2,      /* an item, added to an inline value */
+    SL_STEP_APPEND = 3,   /* items one after another, appended to a list */
+    SL_STEP_PUT_ONCE = 4, /* an item, the value of a channel that has none */
+    SL_STEP_REMOVE = 5    /* takes a channel out, if it is there */
+};
+int sl_step_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_t held_size, const uint8_t *changes,
+                 size_t changes_size, const uint8_t *known, size_t known_size, const uint8_t *id, size_t id_size,
+                 const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
+                 const uint8_t *borrowed, size_t borrowed_size, const uint8_t *page, size_t page_size, sl_output *out);
+/* The list that a channel holds, as `wanted` of a step; SL_ABSENT: none that a step would append to. */
+int sl_step_list(sl_step *step, const uint8_t *state_digest, const uint8_t *held, size_t held_size, const uint8_t *key,
+                 size_t key_size);
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
                    const uint8_t *prints, size_t prints_size, sl_output *out);
-
-/* commit.c: all that a step's checkpoint brings to the disk, one after another: digest of the checkpoint, chain digest
- * of the record, digest of the state's root, the record but for its checksum, the version page with its entry. `opens` of
- * the state, as of sl_step_append.
- * `parent_numbers` as of
- * sl_checkpoint_encode; LSN and number of the root are the parent's, and count where the state stays as it was: then
- * the record holds no nodes. Without rows the state's root is not the node made last. */
-int sl_step_record(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest,
-                   const uint8_t *parent_numbers, const uint8_t *parent_digest, const uint8_t *id, size_t id_size,
-                   const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
-                   uint64_t lsn, const uint8_t *previous_chain, const uint8_t *page, size_t page_size, sl_output *out);
 
 /* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
 int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,

@@ -1,4 +1,4 @@
-/* What one commit changes in a state, where no chunk closes but at an end: the common commit, in a few calls.
+/* What one commit changes in a state, where no chunk closes but at an end.
  *
  * Trust: none. A step gathers the nodes of a record in the making; a locator with LSN 0 names one of its rows.
  * Invariants: what a step makes is what the general path makes of the same writes, node for node; where that
@@ -7,20 +7,21 @@
  */
 #include "internal.h"
 
-enum { ITEMS_MAX = SL_CHUNK_ENTRIES_MAX };
+enum { ITEMS_MAX = SL_CHUNK_ENTRIES_MAX, LARGE_SIZE_MIN = 4096 };
+
+/* One change, as the caller packs it: see sl_step_make. */
+typedef struct {
+    unsigned operation;
+    uint64_t count;
+    const uint8_t *key;
+    size_t key_size;
+    const uint8_t *name;
+    size_t name_size;
+    const uint8_t *payload;
+    size_t payload_size;
+} change;
 
 /* --- changes -------------------------------------------------------------------------------------- */
-
-void sl_step_begin(sl_step *step)
-{
-    step->row_count = 0;
-    step->row = 0;
-    step->nodes_size = 0;
-    step->large_count = 0;
-    step->change_count = 0;
-    step->batch_size = 0;
-    step->locators_size = 0;
-}
 
 /* Two writers behind the batch gathered so far; change_end takes over what they wrote. */
 static sl_writer batch_writer(sl_step *step)
@@ -44,60 +45,82 @@ static int change_end(sl_step *step, const sl_writer *batch, const sl_writer *lo
     return SL_OK;
 }
 
-int sl_step_put(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size)
+static int find_in(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit)
 {
-    sl_item head;
-    sl_reader in = sl_reader_of(item, item_size);
-    SL_REQUIRE(sl_item_open(&in, &head));
-    if (item_size > SL_INLINE_SIZE_MAX && head.shape == SL_ITEM_LIST) {
-        return SL_FALLBACK; /* a tree, perhaps one that keeps keys */
-    }
+    return sl_find_key(state->bytes, state->size, state->content_size, state->lsn, 1, SL_KIND_DICT, key, key_size, hit);
+}
+
+static int put(sl_step *step, const change *of, const uint8_t *item, size_t size)
+{
     sl_writer batch = batch_writer(step);
     sl_writer locators = locators_writer(step);
-    sl_put(&batch, key, key_size);
-    int status = sl_step_put_slot(step, item, item_size, true, 0, &batch, &locators);
+    sl_put(&batch, of->key, of->key_size);
+    int status = sl_step_put_slot(step, item, size, true, 0, &batch, &locators);
     return status == SL_OK ? change_end(step, &batch, &locators) : status;
 }
 
-int sl_step_add(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
-                const uint8_t *state, size_t state_size, size_t state_content_size)
+/* Put an item in place of what is there. Of a large list in place of a tree the general path finds again what both have. */
+static int replace(sl_step *step, const change *of, const sl_node_view *state)
+{
+    sl_item head;
+    sl_key_hit hit;
+    sl_reader in = sl_reader_of(of->payload, of->payload_size);
+    SL_REQUIRE(sl_item_open(&in, &head));
+    if (of->payload_size > LARGE_SIZE_MIN && head.shape == SL_ITEM_LIST) {
+        int status = find_in(state, of->key, of->key_size, &hit);
+        if (status != SL_OK || hit.found == 0 || state->bytes[hit.slot_at] == SL_REF_ROOT) {
+            return status != SL_OK ? status : SL_FALLBACK;
+        }
+    }
+    return put(step, of, of->payload, of->payload_size);
+}
+
+static int add(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_key_hit hit;
     uint8_t sum[2 * SL_INLINE_SIZE_MAX];
     sl_output out = {sum, sizeof sum, 0, 0};
-    if (item_size > SL_INLINE_SIZE_MAX) {
+    if (of->payload_size > SL_INLINE_SIZE_MAX) {
         return SL_FALLBACK;
     }
-    int status = sl_find_key(state, state_size, state_content_size, 0, 1, SL_KIND_DICT, key, key_size, &hit);
+    int status = find_in(state, of->key, of->key_size, &hit);
     if (status != SL_OK) {
         return status;
     }
     if (hit.found == 0) { /* new, or below the root's own entries: then it is no step for sl_tail_merge either */
-        return sl_step_put(step, key, key_size, item, item_size);
+        return put(step, of, of->payload, of->payload_size);
     }
-    const uint8_t *held = state + hit.slot_at;
+    const uint8_t *held = state->bytes + hit.slot_at;
     if (held[0] >= SL_REF_LEAF) {
         return SL_FALLBACK;
     }
-    status = sl_add(held, (size_t)(hit.end - hit.slot_at), item, item_size, &out);
-    return status == SL_OK ? sl_step_put(step, key, key_size, sum, out.size) : SL_FALLBACK;
+    status = sl_add(held, (size_t)(hit.end - hit.slot_at), of->payload, of->payload_size, &out);
+    return status == SL_OK ? put(step, of, sum, out.size) : SL_FALLBACK;
 }
 
-int sl_step_put_once(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *item, size_t item_size,
-                     const uint8_t *state, size_t state_size, size_t state_content_size)
+/* SL_FALLBACK where the channel has a value: it stays, or both are joined. */
+static int put_once(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_key_hit hit;
-    int status = sl_find_key(state, state_size, state_content_size, 0, 1, SL_KIND_DICT, key, key_size, &hit);
-    return status != SL_OK ? status : hit.found ? SL_FALLBACK : sl_step_put(step, key, key_size, item, item_size);
+    int status = find_in(state, of->key, of->key_size, &hit);
+    return status != SL_OK ? status : hit.found ? SL_FALLBACK : put(step, of, of->payload, of->payload_size);
 }
 
-int sl_step_remove(sl_step *step, const uint8_t *key, size_t key_size)
+static int take_out(sl_step *step, const change *of)
 {
     sl_writer batch = batch_writer(step);
     sl_writer locators = locators_writer(step);
-    sl_put(&batch, key, key_size);
+    sl_put(&batch, of->key, of->key_size);
     sl_put_byte(&batch, SL_BATCH_DELETE);
     return change_end(step, &batch, &locators);
+}
+
+int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit)
+{
+    int status = find_in(state, key, key_size, hit);
+    return status != SL_OK                                                  ? status
+           : hit->found == 0 || state->bytes[hit->slot_at] != SL_REF_ROOT ? SL_ABSENT
+                                                                            : SL_OK;
 }
 
 /* The fingerprint of an item of a keyed list, big-endian. */
@@ -136,64 +159,140 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
     return sl_finish(&added, added.at, out);
 }
 
-int sl_step_append(sl_step *step, const uint8_t *key, size_t key_size, const uint8_t *items, size_t items_size,
-                   uint64_t count, int kind, const sl_node_view *root, const sl_node_view *opens)
+/* Put the slots of items to append into a row. */
+static int put_items(sl_step *step, const change *of, sl_entry_row *added)
+{
+    int status = SL_OK;
+    sl_reader in = sl_reader_of(of->payload, of->payload_size);
+    for (uint64_t i = 0; i < of->count && status == SL_OK; i++) {
+        size_t at = in.at;
+        SL_REQUIRE(sl_item_skip(&in));
+        if (of->name_size > 0) {
+            status = put_fingerprint(in.bytes + at, in.at - at, of->name, of->name_size, &added->entries);
+        }
+        if (status == SL_OK) {
+            status = sl_step_put_slot(step, in.bytes + at, in.at - at, false, 0, &added->entries, &added->locators);
+        }
+    }
+    SL_REQUIRE(status != SL_OK || in.at == of->payload_size);
+    assert(!added->entries.full && !added->locators.full);
+    return status;
+}
+
+static bool is_list_of(const sl_node_view *root, const sl_root_head *head, const change *of)
+{
+    uint8_t name[3 + 255]; /* the key of a keyed list as an item */
+    sl_writer writer = {name, sizeof name, 0, false};
+    if (of->name_size == 0) {
+        return head->kind == SL_KIND_LIST;
+    }
+    sl_put_head(&writer, 3, head->key_size);
+    sl_put(&writer, root->bytes + head->key_at, (size_t)head->key_size);
+    return head->kind == SL_KIND_KEYED && sl_bytes_compare(name, writer.at, of->name, of->name_size) == 0;
+}
+
+static int append(sl_step *step, const change *of, const sl_node_view *state)
 {
     uint8_t entry_bytes[ITEMS_MAX * SL_STEP_ENTRY_SIZE_MAX];
     uint8_t locator_bytes[ITEMS_MAX * SL_STEP_LOCATOR_SIZE_MAX];
-    uint8_t name[3 + 255]; /* the key of a keyed list as an item */
     sl_entry_row added = {
-        {entry_bytes, sizeof entry_bytes, 0, false}, {locator_bytes, sizeof locator_bytes, 0, false}, count};
-    sl_writer name_writer = {name, sizeof name, 0, false};
+        {entry_bytes, sizeof entry_bytes, 0, false}, {locator_bytes, sizeof locator_bytes, 0, false}, of->count};
+    sl_key_hit hit;
+    sl_node_view root;
     sl_root parsed;
-    memset(step->opens, 0, sizeof step->opens);
-    int status = sl_root_parse(root->bytes, root->size, root->content_size, root->lsn, &parsed);
-    if (status != SL_OK || parsed.head.kind != (uint64_t)kind || count > ITEMS_MAX) {
+    if (of->count > ITEMS_MAX) {
+        return SL_FALLBACK;
+    }
+    int status = sl_step_find_list(state, of->key, of->key_size, &hit);
+    if (status != SL_OK) {
+        return status == SL_ABSENT ? SL_FALLBACK : status;
+    }
+    const uint8_t *digest = state->bytes + hit.slot_at + 1;
+    status = sl_step_node(step, SL_NODE_ROOT, digest, hit.lsn, hit.node, &root);
+    if (status == SL_OK) {
+        status = sl_root_parse(root.bytes, root.size, root.content_size, root.lsn, &parsed);
+    }
+    if (status != SL_OK || !is_list_of(&root, &parsed.head, of)) {
         return status != SL_OK ? status : SL_FALLBACK;
     }
-    if (kind == SL_KIND_KEYED) {
-        sl_put_head(&name_writer, 3, parsed.head.key_size);
-        sl_put(&name_writer, root->bytes + parsed.head.key_at, (size_t)parsed.head.key_size);
-    }
-    sl_reader in = sl_reader_of(items, items_size);
-    for (uint64_t i = 0; i < count && status == SL_OK; i++) {
-        size_t at = in.at;
-        SL_REQUIRE(sl_item_skip(&in));
-        if (kind == SL_KIND_KEYED) {
-            status = put_fingerprint(items + at, in.at - at, name, name_writer.at, &added.entries);
-        }
-        if (status == SL_OK) {
-            status = sl_step_put_slot(step, items + at, in.at - at, false, 0, &added.entries, &added.locators);
-        }
-    }
+    status = put_items(step, of, &added);
     if (status != SL_OK) {
         return status;
     }
-    SL_REQUIRE(in.at == items_size);
-    assert(!added.entries.full && !added.locators.full);
 
     sl_output space = sl_step_room(step);
-    status = sl_tail_append(root->bytes, root->size, root->content_size, root->lsn, entry_bytes, added.entries.at,
-                            locator_bytes, added.locators.at, count, &space);
+    status = sl_tail_append(root.bytes, root.size, root.content_size, root.lsn, entry_bytes, added.entries.at,
+                            locator_bytes, added.locators.at, of->count, &space);
     if (status == SL_OK) {
         status = sl_step_take_node(step, SL_NODE_ROOT, space.size, space.content_size);
     } else if (status == SL_FALLBACK) {
-        status = sl_step_append_closing(step, root, &parsed.head, opens, &added);
+        status = sl_step_append_closing(step, &root, &parsed.head, &added);
     }
     if (status != SL_OK) {
         return status == SL_SPACE ? SL_FALLBACK : status;
     }
+    if (step->list_count < SL_STEP_LISTS_MAX) {
+        step->lists_before[step->list_count] = digest;
+        step->list_rows[step->list_count++] = step->row;
+    }
     sl_writer batch = batch_writer(step);
     sl_writer batch_locators = locators_writer(step);
-    sl_put(&batch, key, key_size);
+    sl_put(&batch, of->key, of->key_size);
     sl_step_put_ref(&batch, &batch_locators, SL_REF_ROOT, step);
     return change_end(step, &batch, &batch_locators);
 }
 
-int sl_step_finish(sl_step *step, const sl_node_view *state, const sl_node_view *opens, const uint8_t *state_digest)
+/* --- all of them ---------------------------------------------------------------------------------- */
+
+static bool read_change(sl_reader *in, change *next)
 {
+    enum { SIZE = 1 + 4 + 2 + 2 + 4 };
+    if (!sl_has(in, SIZE)) {
+        return false;
+    }
+    const uint8_t *sizes = in->bytes + in->at;
+    next->operation = sizes[0];
+    next->count = sl_load_be(sizes + 1, 4);
+    next->key_size = (size_t)sl_load_be(sizes + 5, 2);
+    next->name_size = (size_t)sl_load_be(sizes + 7, 2);
+    next->payload_size = (size_t)sl_load_be(sizes + 9, 4);
+    next->key = sizes + SIZE;
+    next->name = next->key + next->key_size;
+    next->payload = next->name + next->name_size;
+    return sl_skip(in, (uint64_t)SIZE + next->key_size + next->name_size + next->payload_size);
+}
+
+static int make_change(sl_step *step, const change *next, const sl_node_view *state)
+{
+    switch (next->operation) {
+    case SL_STEP_PUT:
+        return replace(step, next, state);
+    case SL_STEP_ADD:
+        return add(step, next, state);
+    case SL_STEP_APPEND:
+        return append(step, next, state);
+    case SL_STEP_PUT_ONCE:
+        return put_once(step, next, state);
+    case SL_STEP_REMOVE:
+        return take_out(step, next);
+    default:
+        return SL_USAGE;
+    }
+}
+
+int sl_step_change(sl_step *step, const sl_node_view *state, const uint8_t *state_digest, const uint8_t *changes,
+                   size_t changes_size)
+{
+    sl_reader in = sl_reader_of(changes, changes_size);
+    while (in.at < in.len) {
+        change next;
+        SL_REQUIRE(read_change(&in, &next));
+        int status = make_change(step, &next, state);
+        if (status != SL_OK) {
+            return status;
+        }
+    }
     sl_output space = sl_step_room(step);
-    memset(step->opens, 0, sizeof step->opens);
     int status = sl_tail_merge(state->bytes, state->size, state->content_size, state->lsn, step->batch,
                                (size_t)step->batch_size, step->locators, (size_t)step->locators_size,
                                step->change_count, &space);
@@ -201,10 +300,10 @@ int sl_step_finish(sl_step *step, const sl_node_view *state, const sl_node_view 
         status = space.bytes[0] == SL_KIND_DICT ? sl_step_take_node(step, SL_NODE_ROOT, space.size, space.content_size)
                                                 : SL_MALFORMED;
     } else if (status == SL_FALLBACK && state->bytes[0] == SL_KIND_DICT) {
-        status = sl_step_merge_closing(step, state, opens);
+        status = sl_step_merge_closing(step, state);
     }
     if (status != SL_OK) {
         return status == SL_SPACE ? SL_FALLBACK : status;
     }
-    return memcmp(sl_step_row_digest(step, step->row), state_digest, SL_DIGEST_SIZE) == 0 ? SL_ABSENT : SL_OK;
+    return memcmp(step->digest, state_digest, SL_DIGEST_SIZE) == 0 ? SL_ABSENT : SL_OK;
 }

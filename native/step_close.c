@@ -1,14 +1,15 @@
 /* Where chunks close at the end of a list or a dict: what statelog/tree/builder.py makes of the same. FORMAT.md 4.2 to 4.5.
  *
  * Trust: none. Invariant: a step closes chunks of the entries and of SL_STEP_LEVELS - 1 levels above them; the level above
- * these takes what closes below it. Where it would close, too, or an open node is not known, the answer is SL_FALLBACK.
+ * these takes what closes below it. Where it would close, too, the answer is SL_FALLBACK; where an open node is not held,
+ * SL_WANTED.
  */
 #include "internal.h"
 
 enum {
     LEVELS = SL_STEP_LEVELS,
     CLOSED_MAX = 2 * SL_CHUNK_ENTRIES_MAX / SL_CHUNK_ENTRIES_MIN, /* of a level, in one step */
-    LOCATOR_SIZE_MAX = 10 + 5,
+    LOCATOR_SIZE_MAX = SL_STEP_LOCATOR_SIZE_MAX,
     SUMMARY_SIZE_MAX = 10 + SL_DIGEST_SIZE + 2 * SL_CHUNK_ENTRIES_MAX, /* with the fingerprints of a keyed list */
     ITEMS_SIZE_MAX = SL_CHUNK_SIZE_CLOSE + SL_CHUNK_ENTRIES_MAX * SL_STEP_ENTRY_SIZE_MAX,
     ITEM_LOCATORS_SIZE_MAX = SL_CHUNK_ENTRIES_MAX * (LOCATOR_SIZE_MAX + SL_STEP_LOCATOR_SIZE_MAX),
@@ -42,14 +43,17 @@ static const sl_level *level_of(const sl_root_head *head, unsigned number)
     return number <= head->level_count ? &head->levels[head->level_count - number] : NULL;
 }
 
+/* Look at the open node of a level of a root. */
+static int open_of(sl_step *step, const sl_node_view *root, const sl_level *level, sl_node_view *open)
+{
+    return sl_step_node(step, SL_NODE_CHUNK, root->bytes + level->digest_at, level->lsn, level->node, open);
+}
+
 /* Put the entries of a level's open node into its row: those that the root says it covers. */
 static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level *level, const sl_node_view *open)
 {
     sl_entries it;
     uint64_t covered = 0;
-    if (open->size == 0) {
-        return SL_FALLBACK;
-    }
     int status = sl_entries_open(&it, open->bytes, open->size, open->content_size, open->lsn, false, kind);
     if (status != SL_OK) {
         return status;
@@ -115,7 +119,6 @@ static int take_rest(sl_step *step, int kind, unsigned number, level_made *level
     }
     int status = take_chunk(step, kind, number, row, &level->rest, &end);
     if (status == SL_OK) {
-        step->opens[number - 1] = (sl_step_place){step->at, step->content_end, step->end};
         level->node = step->row;
         status = sl_entries_open(&it, step->nodes + step->at, (size_t)(step->end - step->at),
                                  (size_t)(step->content_end - step->at), 0, false, kind);
@@ -181,8 +184,7 @@ static int put_items(sl_entry_row *row, const sl_node_view *root, const sl_root_
 static sl_entry_row tail_row(sl_step *step) { return row_in(step->scratch, ITEMS_SIZE_MAX, ITEM_LOCATORS_SIZE_MAX); }
 
 /* Close what closes of the entries in the tail's row, and make the nodes of the open levels above, and the root. */
-static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_head *head, const sl_node_view *opens,
-                        const sl_entry_row *tail)
+static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_head *head, const sl_entry_row *tail)
 {
     level_made levels[1 + LEVELS] = {0}; /* the entries first */
     int kind = (int)head->kind;
@@ -206,7 +208,11 @@ static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_h
         space += LEVEL_SIZE_MAX + LEVEL_LOCATORS_SIZE_MAX;
         const sl_level *held = level_of(head, top + 1);
         if (held != NULL && held->covered > 0) {
-            status = put_open(&above->row, kind, top + 1, held, &opens[top]);
+            sl_node_view open;
+            status = open_of(step, root, held, &open);
+            if (status == SL_OK) {
+                status = put_open(&above->row, kind, top + 1, held, &open);
+            }
         }
         if (status == SL_OK) {
             status = close_chunks(step, kind, top, level, &above->row);
@@ -220,36 +226,39 @@ static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_h
 }
 
 int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
-                           const sl_node_view *opens, const sl_entry_row *added)
+                           const sl_entry_row *added)
 {
     sl_entry_row tail = tail_row(step);
     int status = put_items(&tail, root, head, added);
-    return status == SL_OK ? close_levels(step, root, head, opens, &tail) : status;
+    return status == SL_OK ? close_levels(step, root, head, &tail) : status;
 }
 
-/* The node that ends where the tail begins, of those known. */
-static const sl_node_view *node_below(const sl_root_head *head, const sl_node_view *opens)
+/* Look at the node that ends where the tail begins, of one of the lowest levels; SL_ABSENT where there is none. */
+static int node_below(sl_step *step, const sl_node_view *root, const sl_root_head *head, sl_node_view *below)
 {
     for (unsigned number = 1; number <= LEVELS; number++) {
         const sl_level *level = level_of(head, number);
         if (level != NULL && level->covered > 0) {
-            return &opens[number - 1];
+            return open_of(step, root, level, below);
         }
     }
-    return NULL;
+    return SL_ABSENT;
 }
 
-int sl_step_merge_closing(sl_step *step, const sl_node_view *root, const sl_node_view *opens)
+int sl_step_merge_closing(sl_step *step, const sl_node_view *root)
 {
     sl_root parsed;
+    sl_node_view below;
     sl_entry_row tail = tail_row(step);
     int status = sl_root_parse(root->bytes, root->size, root->content_size, root->lsn, &parsed);
-    if (status == SL_OK) {
-        status = sl_tail_merge_open(root, &parsed, node_below(&parsed.head, opens), step->batch, (size_t)step->batch_size,
-                                    step->locators, (size_t)step->locators_size, step->change_count, &tail);
+    int found = status == SL_OK ? node_below(step, root, &parsed.head, &below) : status;
+    if (found != SL_OK && found != SL_ABSENT) {
+        return found;
     }
+    status = sl_tail_merge_open(root, &parsed, found == SL_OK ? &below : NULL, step->batch, (size_t)step->batch_size,
+                                step->locators, (size_t)step->locators_size, step->change_count, &tail);
     if (status == SL_OK && is_full(&tail)) {
         return SL_FALLBACK;
     }
-    return status == SL_OK ? close_levels(step, root, &parsed.head, opens, &tail) : status;
+    return status == SL_OK ? close_levels(step, root, &parsed.head, &tail) : status;
 }

@@ -17,45 +17,97 @@ sl_output sl_step_room(sl_step *step)
     return (sl_output){step->nodes + step->nodes_size, SL_STEP_NODES_SIZE - step->nodes_size, 0, 0};
 }
 
-/* Note where the node of a row stands. */
-static void place_row(sl_step *step, uint64_t row)
+int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view)
+{
+    if (held->at == held->len) {
+        return SL_END;
+    }
+    SL_REQUIRE(sl_has(held, SL_STEP_HELD_HEAD_SIZE));
+    *at = held->at;
+    const uint8_t *numbers = held->bytes + held->at + 1 + SL_DIGEST_SIZE;
+    held->at += SL_STEP_HELD_HEAD_SIZE;
+    view->bytes = held->bytes + held->at;
+    view->lsn = sl_load_be(numbers, 8);
+    view->size = (size_t)sl_load_be(numbers + 8, 4);
+    view->content_size = (size_t)sl_load_be(numbers + 12, 4);
+    SL_REQUIRE(view->content_size > 0 && view->content_size <= view->size && sl_skip(held, view->size));
+    return SL_OK;
+}
+
+int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view)
+{
+    sl_reader held = sl_reader_of(step->held, step->held_size);
+    size_t at = 0;
+    int status;
+    while ((status = sl_step_held_next(&held, &at, view)) == SL_OK) {
+        if (held.bytes[at] == type && memcmp(held.bytes + at + 1, digest, SL_DIGEST_SIZE) == 0) {
+            return SL_OK;
+        }
+    }
+    step->wanted = (sl_step_wanted){type, lsn, node, {0}};
+    memcpy(step->wanted.digest, digest, SL_DIGEST_SIZE);
+    return status == SL_END ? SL_WANTED : status;
+}
+
+void sl_step_place_row(sl_step *step, uint64_t row)
 {
     const uint8_t *ends = sl_step_row_digest(step, row) + SL_DIGEST_SIZE;
     step->row = row;
+    step->home_lsn = 0;
+    memcpy(step->digest, sl_step_row_digest(step, row), SL_DIGEST_SIZE);
     step->at = row > 0 ? sl_load_be(ends - SL_ROW_SIZE + 4, 4) : 0;
     step->content_end = sl_load_be(ends, 4);
     step->end = sl_load_be(ends + 4, 4);
+}
+
+/* Find a leaf that lies elsewhere. */
+static bool find_known(sl_step *step, const uint8_t *digest)
+{
+    enum { SIZE = SL_DIGEST_SIZE + 8 + 4 };
+    for (size_t at = 0; step->known_size - at >= SIZE; at += SIZE) {
+        const uint8_t *known = step->known + at;
+        if (memcmp(known, digest, SL_DIGEST_SIZE) == 0) {
+            memcpy(step->digest, digest, SL_DIGEST_SIZE);
+            step->home_lsn = sl_load_be(known + SL_DIGEST_SIZE, 8);
+            step->row = sl_load_be(known + SL_DIGEST_SIZE + 8, 4);
+            return true;
+        }
+    }
+    return false;
 }
 
 int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size)
 {
     uint8_t digest[SL_DIGEST_SIZE];
     (void)sl_node_digest(type, step->nodes + step->nodes_size, content_size, digest);
-    for (uint64_t i = 0; i < step->row_count; i++) {
+    for (uint64_t i = 0; i < step->made.row_count; i++) {
         if (memcmp(sl_step_row_digest(step, i), digest, sizeof digest) == 0) {
-            place_row(step, i);
+            sl_step_place_row(step, i);
             return SL_OK;
         }
     }
-    if (step->row_count == SL_STEP_ROWS_MAX) {
+    if (type == SL_NODE_LEAF && find_known(step, digest)) {
+        return SL_OK;
+    }
+    if (step->made.row_count == SL_STEP_ROWS_MAX) {
         return SL_FALLBACK;
     }
-    sl_writer writer = {step->rows + step->row_count * SL_ROW_SIZE, SL_ROW_SIZE, 0, false};
+    sl_writer writer = {step->rows + step->made.row_count * SL_ROW_SIZE, SL_ROW_SIZE, 0, false};
     sl_put_byte(&writer, type);
     sl_put(&writer, digest, sizeof digest);
     sl_put_be(&writer, step->nodes_size + content_size, 4);
     sl_put_be(&writer, step->nodes_size + size, 4);
     step->nodes_size += size;
-    step->large_count += type == SL_NODE_LEAF && content_size >= LARGE_SIZE_MIN;
-    place_row(step, step->row_count++);
+    step->made.large_count += type == SL_NODE_LEAF && content_size >= LARGE_SIZE_MIN;
+    sl_step_place_row(step, step->made.row_count++);
     return SL_OK;
 }
 
 void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step)
 {
     sl_put_byte(entries, ref);
-    sl_put(entries, sl_step_row_digest(step, step->row), SL_DIGEST_SIZE);
-    sl_put_locator(locators, 0, step->row);
+    sl_put(entries, step->digest, SL_DIGEST_SIZE);
+    sl_put_locator(locators, step->home_lsn, step->row);
 }
 
 /* Write the root of a tree of which no chunk has closed. */

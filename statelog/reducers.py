@@ -23,11 +23,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from statelog import kernels
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_REMOVE
-from statelog.log.step import NO_ROOT, STEP_UPSERT
+from statelog.log.step import STEP_UPSERT
 from statelog.tree import reduce
 
 if TYPE_CHECKING:
@@ -179,9 +178,9 @@ class Reducer:
                     raise _mismatch(self, held, path, "a list of dicts, in Overwrite")
                 return Prepared(channel, self, [None, *_shape_upsert(self, held, path)])
             return Prepared(channel, self, cbor.encode(value.value, path=path), is_overwrite=True)
-        if self.name in _SHAPED:
-            return _new(Prepared, (channel, self, _SHAPED[self.name](self, value, path), False, None))
-        return _new(Prepared, (channel, self, cbor.encode(value, path=path), False, None))
+        shape = _SHAPED.get(self.name)
+        payload = cbor.encode(value, path=path) if shape is None else shape(self, value, path)
+        return _new(Prepared, (channel, self, payload, False, None))
 
     def merge(self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]) -> Slot:
         """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""
@@ -214,22 +213,6 @@ _ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
 }
 
 
-_PLAIN_SHAPES = {
-    "replace": kernels.SHAPE_ITEM,
-    "max": kernels.SHAPE_ITEM,
-    "min": kernels.SHAPE_ITEM,
-    "add": kernels.SHAPE_ITEMS_OR_ITEM,
-    "append": kernels.SHAPE_ONE_ITEM,
-    "extend": kernels.SHAPE_ITEMS,
-}
-
-
-def plain_plan(reducer: Reducer) -> tuple[int, Reducer] | None:
-    """Return how `kernels.prepare_plain` makes the writes that `Reducer.prepare` would; None if it cannot."""
-    shape = _PLAIN_SHAPES.get(reducer.name)
-    return None if shape is None else (shape, reducer)
-
-
 _OPERATIONS = {
     "replace": STEP_PUT,
     "add": STEP_ADD,
@@ -237,7 +220,6 @@ _OPERATIONS = {
     "extend": STEP_APPEND,
     "upsert": STEP_UPSERT,
 }
-kernels.bind_writes(Prepared, _OPERATIONS, NO_ROOT, Removal)
 
 
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:

@@ -47,7 +47,7 @@ STAIRS = [
 A file belongs to the innermost of them that it is in."""
 
 CIRCLING = {
-    "log.engine": "log.care.rebuild log.care.replay log.care.retention log.care.vacuum",
+    "log.engine": "log.care.retention log.care.vacuum",
     "storage.environment": """
         storage.commit.commit storage.commit.interrupts storage.commit.keeper storage.commit.requests
         storage.commit.transaction
@@ -73,7 +73,7 @@ CLIMBING = {
     "log.care.replay": "log.engine",
     "log.care.retention": "log.engine",
     # Care by its subject, but part of the log: policies are rows of its index, loans are records.
-    "log.care.policies": "log.events log.index log.operations log.view",
+    "log.care.policies": "log.kinds.policies log.kinds.threads log.operations log.view",
     "log.care.loans": "log.operations",
 }
 """Imports that go up the stairs still: by the file imported, who imports it."""

@@ -147,17 +147,7 @@ static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
     return is_map ? put_map(out, value, levels - 1) : put_list(out, value, levels - 1);
 }
 
-PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned depth)
-{
-    sl_writer out = {state->room->output, SL_ROOM_SIZE, 0, false};
-    unsigned left = depth < SL_DEPTH_MAX ? SL_DEPTH_MAX - depth : 0;
-    if (!put_value(&out, value, left < LEVELS_MAX ? left : LEVELS_MAX) || out.full) {
-        return shared(Py_None);
-    }
-    return bytes_of(out.bytes, out.at);
-}
-
-/* encode_plain(value, depth): the item of a plain value, or None. */
+/* encode_plain(value, depth): the item of a plain value that stands so deep in another, or None. */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);
@@ -166,5 +156,10 @@ PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t co
         PyErr_SetString(PyExc_TypeError, "encode_plain() takes a value and its depth");
         return NULL;
     }
-    return sl_plain_item(state, args[0], depth < SL_DEPTH_MAX ? (unsigned)depth : SL_DEPTH_MAX);
+    sl_writer out = {state->room, SL_ROOM_SIZE, 0, false};
+    unsigned left = depth < SL_DEPTH_MAX ? SL_DEPTH_MAX - (unsigned)depth : 0;
+    if (!put_value(&out, args[0], left < LEVELS_MAX ? left : LEVELS_MAX) || out.full) {
+        return shared(Py_None);
+    }
+    return bytes_of(out.bytes, out.at);
 }

@@ -1,31 +1,10 @@
 /* statelog._objects: the part of the library that takes and makes Python's objects. */
 #include "objects.h"
 
-static void keep(PyObject **place, PyObject *given)
-{
-    PyObject *before = *place;
-    *place = shared(given);
-    Py_XDECREF(before);
-}
-
-static PyObject *bind_writes(PyObject *module, PyObject *args)
-{
-    module_state *state = PyModule_GetState(module);
-    PyObject *given[4];
-    if (!PyArg_ParseTuple(args, "OO!OO", &given[0], &PyDict_Type, &given[1], &given[2], &given[3])) {
-        return NULL;
-    }
-    PyObject **kept[] = {&state->write_type, &state->operations, &state->no_node, &state->removal_type};
-    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
-        keep(kept[i], given[i]);
-    }
-    return shared(Py_None);
-}
-
 static int module_exec(PyObject *module)
 {
     module_state *state = PyModule_GetState(module);
-    state->room = PyMem_Calloc(1, sizeof *state->room);
+    state->room = PyMem_Calloc(1, SL_ROOM_SIZE);
     if (state->room == NULL) {
         (void)PyErr_NoMemory();
         return -1;
@@ -39,20 +18,13 @@ static void module_free(void *module)
     if (state == NULL) {
         return;
     }
-    PyObject *kept[] = {state->write_type, state->operations, state->no_node, state->removal_type};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-        Py_XDECREF(kept[i]);
-    }
     PyMem_Free(state->room);
     state->room = NULL;
 }
 
 static PyMethodDef methods[] = {
-    {"bind_writes", bind_writes, METH_VARARGS, "Say what prepared writes are: see statelog/reducers.py."},
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
-    {"prepare_plain", (PyCFunction)(void (*)(void))sl_prepare_plain, METH_FASTCALL,
-     "Return the writes of an update of plain values; None where Python must make them, or refuse it."},
     {NULL, NULL, 0, NULL},
 };
 

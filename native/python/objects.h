@@ -1,7 +1,6 @@
 /* What the module of Python's objects shares: its state, and how it reads and writes them.
  *
- * Trust: the objects are the package's own (statelog/reducers.py), and of the types it says; of another type is a
- * TypeError. The bytes in them are untrusted, as in every kernel.
+ * Trust: none. Of the objects only those of the exact types it looks for are read.
  */
 #ifndef STATELOG_OBJECTS_H
 #define STATELOG_OBJECTS_H
@@ -14,17 +13,8 @@
 
 enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what a plain value takes that is encoded here */
 
-/* What one call at a time works in, under the interpreter's lock. */
 typedef struct {
-    uint8_t output[SL_ROOM_SIZE];
-} workroom;
-
-typedef struct {
-    workroom *room;
-    PyObject *write_type;
-    PyObject *operations; /* of a step, by a reducer's name: a dict */
-    PyObject *no_node;
-    PyObject *removal_type;
+    uint8_t *room; /* what one call at a time works in, under the interpreter's lock */
 } module_state;
 
 typedef struct {
@@ -49,11 +39,6 @@ static inline bool read_number(PyObject *object, uint64_t *found)
 {
     *found = object == NULL ? 0 : PyLong_AsUnsignedLongLong(object);
     return !(*found == UINT64_MAX && PyErr_Occurred()) && object != NULL;
-}
-
-static inline bool read_number_at(PyObject *tuple, Py_ssize_t index, uint64_t *found)
-{
-    return read_number(PyTuple_GetItem(tuple, index), found);
 }
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
@@ -86,37 +71,13 @@ static inline PyObject *bytes_of(const uint8_t *from, size_t size)
     return PyBytes_FromStringAndSize((const char *)from, (Py_ssize_t)size);
 }
 
-/* Take over the references to the fields of a named tuple, and return it. */
-static inline PyObject *named(PyObject *type, PyObject **fields, Py_ssize_t count)
-{
-    PyObject *made = PyType_GenericAlloc((PyTypeObject *)type, count); /* which is what a tuple's type does */
-    bool is_whole = made != NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (fields[i] == NULL || made == NULL) {
-            Py_XDECREF(fields[i]);
-            is_whole = false;
-        } else {
-            (void)PyTuple_SetItem(made, i, fields[i]);
-        }
-    }
-    if (!is_whole) {
-        Py_XDECREF(made);
-        return NULL;
-    }
-    return made;
-}
-
 static inline PyObject *shared(PyObject *object)
 {
     Py_XINCREF(object);
     return object;
 }
 
-/* The item of a plain value that stands so deep in another; None where Python must encode it (encode.c). */
-PyObject *sl_plain_item(const module_state *state, PyObject *value, unsigned depth);
-
 /* What the module is made of (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *sl_prepare_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

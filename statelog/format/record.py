@@ -31,18 +31,6 @@ TYPE_TAG = 6
 TYPE_DELETE = 7
 TYPE_POLICY = 8
 TYPE_LOAN = 9
-TYPE_NAMES = {
-    TYPE_THREAD: "thread",
-    TYPE_CHECKPOINT: "checkpoint",
-    TYPE_ROLLBACK: "rollback",
-    TYPE_FORK: "fork",
-    TYPE_SCHEMA: "schema",
-    TYPE_TAG: "tag",
-    TYPE_DELETE: "delete",
-    TYPE_POLICY: "policy",
-    TYPE_LOAN: "loan",
-}
-
 BORROWED_FIELD = 16
 """Where the borrowed digests stand in the body of a checkpoint or rollback."""
 
@@ -199,7 +187,13 @@ def part_digest(data: bytes) -> bytes:
 
 
 def redact_record(
-    data: bytes, lsn: int, thread: int, *, alive: Collection[int] | None, rows: Rows | None = None
+    data: bytes,
+    lsn: int,
+    thread: int,
+    *,
+    alive: Collection[int] | None,
+    rows: Rows | None = None,
+    borrowed_field: int | None = BORROWED_FIELD,
 ) -> bytes:
     """Return a record without its event, and without dead nodes; its place in the chain stays.
 
@@ -209,12 +203,13 @@ def redact_record(
         thread: the thread it belongs to.
         alive: numbers of the nodes to keep; None keeps all that are there.
         rows: its nodes, as `kernels.record_rows` gives them, if at hand.
+        borrowed_field: where borrowed digests stand in the body, None for nowhere.
 
     """
     record = decode_record(data, lsn)
     rows = kernels.record_rows(data) if rows is None else rows
     body_digest, contents = _digests(record, rows)
-    borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record)
+    borrowed = record.redacted().borrowed if record.flags & FLAG_REDACTED else _borrowed(record, borrowed_field)
     left = {
         number: NodeRow(type_, digest, data[at : at + total_size], content_size)
         for number, (type_, digest, at, content_size, total_size) in rows.items()
@@ -326,12 +321,12 @@ def _short_checksum(rest: bytes | memoryview, lsn: int) -> int:
     return (xxh3_64_intdigest(rest) + lsn * _LSN_FACTOR) & _U64_MAX
 
 
-def _borrowed(record: Record) -> list[bytes]:
-    if record.type not in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+def _borrowed(record: Record, field: int | None) -> list[bytes]:
+    if field is None:
         return []
     # This field alone: metadata may hold values whose codec is not registered here.
     _kind, _first, ends = kernels.cbor_split(record.body)
-    borrowed = cbor.decode(record.body[ends[BORROWED_FIELD - 1] : ends[BORROWED_FIELD]])
+    borrowed = cbor.decode(record.body[ends[field - 1] : ends[field]])
     assert isinstance(borrowed, list)
     return borrowed
 

@@ -27,6 +27,7 @@ FALLBACK: Final = 2
 ABSENT: Final = 3
 TYPE: Final = 4
 USAGE: Final = 5
+WANTED: Final = 7
 
 unpack_bytes: Callable[[Any, int], bytes] = ffi.unpack
 unpack_numbers: Callable[[Any, int], list[int]] = ffi.unpack

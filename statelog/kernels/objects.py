@@ -25,17 +25,5 @@ def _load() -> Any:
 
 objects = _load()
 
-bind_writes: Callable[[type, dict[str, int], tuple[bytes, int, int], type], None] = objects.bind_writes
-
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
-
-prepare_plain: Callable[[object, dict[str, Any], dict[str, bytes], Any, type], list[Any] | None] = objects.prepare_plain
-"""Returns the writes of an update of plain values; None where Python must make them, or refuse it.
-
-Arguments: the update; (one of `SHAPE_*`, reducer) by channel; the channels whose names were checked; the same as the
-second for any other channel, None if they are refused; the type of a write, a named tuple (`reducers.Prepared`).
-"""
-
-SHAPE_ITEM, SHAPE_ITEMS, SHAPE_ONE_ITEM, SHAPE_ITEMS_OR_ITEM = range(4)
-"""What is made of a value: its item; a list's or tuple's items; a list of its item; a list's items, or its item."""

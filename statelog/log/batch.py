@@ -9,7 +9,6 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
@@ -33,7 +32,7 @@ from statelog.log.view import View, ordered
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.transaction import Transaction
@@ -62,10 +61,7 @@ class LogEnd(NamedTuple):
     """Of that record. In `Memory` also no earlier than any version of a thread of which a head is remembered."""
 
 
-Held = tuple[bytes, Node, tuple[tuple[bytes, int, int], ...]]
-"""A list in memory: its digest, its root, and the nodes of its lowest open levels (`kernels.Change`)."""
-
-NO_LISTS: Mapping[bytes, Held] = MappingProxyType({})
+NOTHING_HELD = b""
 
 
 class Head(NamedTuple):
@@ -75,12 +71,8 @@ class Head(NamedTuple):
     digest: bytes
     page: bytes | None = None
     """The version page it stands on, if this process has just written it."""
-    state: Node | None = None
-    """The state's root, if a step has made it."""
-    lists: Mapping[bytes, Held] = NO_LISTS
-    """Lists that steps have made, by the key item of their channel."""
-    opens: tuple[tuple[bytes, int, int], ...] = ()
-    """The nodes of the state's lowest open levels, with `state` (`kernels.Change`)."""
+    held: bytes = NOTHING_HELD
+    """What the next step begins with, as the last one has left it: only `kernels.step` looks into it."""
 
     @property
     def head(self) -> Head:
@@ -169,11 +161,13 @@ class Memory:
             self.jumps.clear()
             self.greatest_ids.clear()
         if staged:
-            latest_us = max(self.end.time_us, *[each.time_us for each in staged])
-            self.end = _new(LogEnd, (self.end.lsn + len(staged), batch.chain, latest_us))
+            lsn, _chain, latest_us = self.end
+            for each in staged:
+                latest_us = max(latest_us, each[1])
+            self.end = _new(LogEnd, (lsn + len(staged), batch.chain, latest_us))
+        heads.update(batch.new_heads)
         for place, head in batch.new_heads.items():
-            heads[place] = head
-            event = head.event
+            event = head[0]
             # Elsewhere nobody asks: see `writer`.
             if event.version != event.depth or not self.one_branch.get(event.thread):
                 self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_digest
 
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor
-from statelog.format.record import (
-    DIGEST_SIZE_BYTES,
-    TYPE_CHECKPOINT,
-    TYPE_DELETE,
-    TYPE_FORK,
-    TYPE_LOAN,
-    TYPE_POLICY,
-    TYPE_ROLLBACK,
-    TYPE_SCHEMA,
-    TYPE_TAG,
-    TYPE_THREAD,
-    Record,
-    checkpoint_digest,
-)
+from statelog.format.record import DIGEST_SIZE_BYTES, TYPE_CHECKPOINT, TYPE_ROLLBACK, Record, checkpoint_digest
 from statelog.kernels import NO_NUMBER
 from statelog.limits import COPIED_SIZE_BYTES_MAX
-from statelog.log.care.policies import is_one_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHECKPOINT_TYPES = (TYPE_CHECKPOINT, TYPE_ROLLBACK)
+E = TypeVar("E")
 
 MAIN = "main"
 NOTHING_BORROWED = b"\x80"
@@ -69,12 +61,8 @@ class DeleteEvent(NamedTuple):
 
     thread: int
     id_digest: bytes
-    returns: bool = False
-    """Whether what it had on loan is reached by nothing any more that came by it there."""
-
-    def fields(self) -> list[Any]:
-        """Return what its record says."""
-        return list(self) if self.returns else [self.thread, self.id_digest]
+    returns: bool | None = None
+    """True if what it had on loan is reached by nothing any more that came by it there."""
 
 
 class LoanEvent(NamedTuple):
@@ -90,21 +78,14 @@ class LoanEvent(NamedTuple):
 
 
 class PolicyEvent(NamedTuple):
-    """A thread's retention policy; empty for none."""
+    """A thread's retention policy; empty for none.
 
-    thread: int
-    policy: dict[str, Any]
-
-
-class StorePolicyEvent(NamedTuple):
-    """A policy for threads that are still to begin, of the ids that fit a pattern (`log.policies`); empty for none.
-
-    `thread` is 0: it is of none.
+    Of thread 0, and with a pattern (`log.care.policies`), one for threads that are still to begin, whose ids fit it.
     """
 
     thread: int
     policy: dict[str, Any]
-    pattern: str | bytes
+    pattern: str | bytes | None = None
 
 
 class CheckpointEvent(NamedTuple):
@@ -140,17 +121,8 @@ class CheckpointEvent(NamedTuple):
 Digested = tuple[CheckpointEvent, bytes]
 """A checkpoint and its digest."""
 
-Event = (
-    ThreadEvent
-    | SchemaEvent
-    | ForkEvent
-    | TagEvent
-    | DeleteEvent
-    | PolicyEvent
-    | StorePolicyEvent
-    | LoanEvent
-    | CheckpointEvent
-)
+Event = tuple[Any, ...]
+"""One of these, or of another kind: what a row of `kinds.table` makes of a record."""
 
 _NULL = -1
 NULL_ITEM = b"\xf6"
@@ -199,52 +171,21 @@ def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, byte
     return kernels.checkpoint_encode(numbers, parent_digest, root_digest, id_item, metadata, written, borrowed)
 
 
-def decode_event(record: Record) -> Event:
-    """Return the event of a record whose checksum holds.
+def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
+    """Return the event of a record whose checksum holds, and whose type is the one that is decoded.
 
     Raises:
         CorruptionError: the body is not of its type.
 
     """
     try:
-        if record.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
-            return _decode_checkpoint(record)
-        fields = record.fields()
-        if record.type == TYPE_THREAD:
-            thread_id, specs = fields
-            return ThreadEvent(thread_id, specs)
-        if record.type == TYPE_FORK:
-            return ForkEvent(*fields)
-        if record.type == TYPE_SCHEMA:
-            thread, specs = fields
-            return SchemaEvent(thread, specs)
-        if record.type == TYPE_TAG:
-            return TagEvent(*fields)
-        if record.type == TYPE_DELETE:
-            return DeleteEvent(*fields)
-        if record.type == TYPE_LOAN:
-            return LoanEvent(*fields)
-        if record.type == TYPE_POLICY:
-            return _decode_policy(fields)
+        return decode(record)
     except (TypeError, ValueError, IndexError, CorruptionError) as error:
         message = f"record {record.lsn}: the body does not fit type {record.type}"
         raise CorruptionError(message, lsn=record.lsn) from error
-    message = f"record {record.lsn}: unknown type {record.type}"
-    raise CorruptionError(message, lsn=record.lsn)
 
 
-def _decode_policy(fields: list[Any]) -> PolicyEvent | StorePolicyEvent:
-    thread, policy, *rest = fields
-    if thread:
-        return PolicyEvent(thread, policy, *rest)
-    (pattern,) = rest
-    if not isinstance(pattern, bytes) and is_one_thread(pattern):
-        message = "the id of a thread in place of its digest"
-        raise ValueError(message)
-    return StorePolicyEvent(thread, policy, pattern)
-
-
-def _decode_checkpoint(record: Record) -> CheckpointEvent:
+def decode_checkpoint(record: Record) -> CheckpointEvent:
     """Return a checkpoint; metadata, channels and borrowed digests as they stand: metadata may need a codec."""
     body = record.body
     places = kernels.checkpoint_decode(body, is_rollback=record.type == TYPE_ROLLBACK)
@@ -252,7 +193,7 @@ def _decode_checkpoint(record: Record) -> CheckpointEvent:
 
 
 def read_checkpoint(data: memoryview, lsn: int) -> Digested | None:
-    """Return the checkpoint or rollback in a record, as `decode_record` and `decode_event` find it there, but sooner.
+    """Return the checkpoint or rollback of a record as `decode_record` and `decode_checkpoint` find it, but sooner.
 
     None where they find something else, or damage.
     """

@@ -1,4 +1,4 @@
-"""What each event does to the index. Commits and rebuilds both come through here (L4)."""
+"""What records do to the index, whatever kind they are of: nodes, redacted records; and checkpoints (L4)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from statelog import kernels
 from statelog.format import cbor, keys
-from statelog.log.care.policies import PolicyRow, encode_policies, with_policy, without_thread
-from statelog.log.events import (
-    MAIN,
-    NOTHING_BORROWED,
-    CheckpointEvent,
-    DeleteEvent,
-    Event,
-    ForkEvent,
-    LoanEvent,
-    PolicyEvent,
-    SchemaEvent,
-    StorePolicyEvent,
-    TagEvent,
-    ThreadEvent,
-)
-from statelog.log.view import BranchRow, ThreadRow, View, encode_branch, encode_thread
+from statelog.log.events import NOTHING_BORROWED, CheckpointEvent
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+
+    from statelog.format.record import NodeRow
+    from statelog.log.view import View
 
 
 class IndexWriter(Protocol):
@@ -45,94 +33,17 @@ class IndexWriter(Protocol):
         """Delete a key."""
 
 
-def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
-    """Bring the index up to date with one event."""
-    if isinstance(event, CheckpointEvent):
-        apply_checkpoint(index, event)
-    elif isinstance(event, ThreadEvent):
-        index.put_index(keys.encode_thread_id_key(event.thread_id), keys.encode_lsn(lsn))
-        index.put_index(keys.encode_thread_key(lsn), encode_thread(ThreadRow(lsn, event.thread_id, event.specs, 1, {})))
-        _put_branch(index, lsn, BranchRow(0, MAIN, None, -1, lsn))
-        _put_policies(index, without_thread(index.view.policies(), event.thread_id))
-    elif isinstance(event, StorePolicyEvent):
-        _put_policies(index, with_policy(index.view.policies(), event.pattern, event.policy))
-    elif isinstance(event, DeleteEvent):
-        _apply_deletion(index, event, lsn)
-    elif isinstance(event, LoanEvent):
-        _apply_loan(index, event, lsn)
-    else:
-        index.put_index(keys.encode_thread_event_key(event.thread, lsn), b"")
-        _apply_to_thread(index, event, lsn)
-
-
-def _apply_to_thread(index: IndexWriter, event: SchemaEvent | ForkEvent | TagEvent | PolicyEvent, lsn: int) -> None:
-    if isinstance(event, TagEvent):
-        _apply_tag(index, event)
-        return
-    row = index.view.thread(event.thread)
-    if isinstance(event, SchemaEvent):
-        row = row._replace(specs={**row.specs, **event.specs})
-    elif isinstance(event, PolicyEvent):
-        row = row._replace(policy=event.policy)
-    else:
-        row = row._replace(branch_count=row.branch_count + 1)
-        branch = BranchRow(event.branch, event.name, event.parent_branch, event.base_version, lsn)
-        _put_branch(index, event.thread, branch)
-    index.put_index(keys.encode_thread_key(event.thread), encode_thread(row))
-
-
-def _put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
-    held = index.get_index(keys.POLICIES_KEY)
-    payload = encode_policies(rows) if rows else None
-    if payload is None and held is not None:
-        index.delete_index(keys.POLICIES_KEY)
-    elif payload is not None and payload != held:
-        index.put_index(keys.POLICIES_KEY, payload)
-
-
-def _apply_deletion(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
-    """Take everything of a thread out; its records that still say something are listed for erasure.
-
-    A rebuild meets the deletion behind records that were erased already: what is not there is not missed.
-    """
-    thread = event.thread
-    enter_redacted(index, thread, dict.fromkeys(records_of(index.view, thread), TO_BE_ERASED))
-    if index.view.is_alive(thread):
-        index.delete_index(keys.encode_thread_id_key(index.view.thread(thread).id))
-    for prefix in keys.THREAD_PREFIXES:
-        if prefix != b"r":
-            for key, _payload in list(index.view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))):
-                index.delete_index(key)
-    if event.returns:
-        for key, payload in list(index.view.transaction.scan_index(keys.encode_debt_prefix(thread))):
-            index.delete_index(keys.encode_loan_key(keys.decode_debt_lender(key), keys.decode_lsn(payload)))
-            index.delete_index(key)
-    index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
-
-
-def _apply_loan(index: IndexWriter, event: LoanEvent, lsn: int) -> None:
-    """Enter a loan in place of an earlier one between the same threads."""
-    key = keys.encode_debt_key(event.thread, event.lender)
-    before = index.get_index(key)
-    if before is not None:
-        index.delete_index(keys.encode_loan_key(event.lender, keys.decode_lsn(before)))
-    index.put_index(key, keys.encode_lsn(lsn))
-    index.put_index(keys.encode_loan_key(event.lender, lsn), keys.encode_lsn(event.thread))
-
-
 WHOLE, VACUUMED, TO_BE_ERASED = range(3)
-"""States of redacted records (key `r`): all nodes are there; some are; the record is of a deleted thread, and was
-not erased yet."""
+"""States of records that may still have something to give up (key `r`): redacted, and all nodes are there; some are;
+not redacted yet, though nothing refers to what it says."""
 
 
-def records_of(view: View, thread: int) -> list[int]:
-    """Return the LSNs of a thread's records that were not redacted."""
-    lsns = {thread} if view.is_alive(thread) else set()
-    for row in view.branches(thread):
-        lsns.update(entry.lsn for _version, entry in view.entries(thread, row.number))
-    scan = view.transaction.scan_index(keys.encode_thread_prefix(b"e", thread))
-    lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
-    return sorted(lsns)
+def release_records(index: IndexWriter, owner: int, lsns: Iterable[int]) -> None:
+    """List records of an owner (0: nobody) as to be redacted: what they say is of no use, in a rebuild either.
+
+    They are redacted in the order of the log. So what a record put out of the index stays out: it goes before that.
+    """
+    enter_redacted(index, owner, dict.fromkeys(lsns, TO_BE_ERASED))
 
 
 def redacted_state(*, is_vacuumed: bool, holds_nodes: bool) -> int | None:
@@ -170,19 +81,6 @@ def redacted_records(view: View, thread: int) -> dict[int, int]:
     for key, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread)):
         found |= keys.decode_redacted_page(key, payload)
     return found
-
-
-def _apply_tag(index: IndexWriter, event: TagEvent) -> None:
-    key = keys.encode_tag_key(event.thread, event.name)
-    if event.target:
-        index.put_index(key, keys.encode_lsn(event.target))
-    else:
-        index.delete_index(key)
-
-
-def _put_branch(index: IndexWriter, thread: int, row: BranchRow) -> None:
-    index.put_index(keys.encode_branch_name_key(thread, row.name), keys.encode_u32(row.number))
-    index.put_index(keys.encode_branch_key(thread, row.number), encode_branch(row))
 
 
 def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | None = None) -> bytes:
@@ -242,3 +140,8 @@ def node_facts(data: bytes | memoryview) -> list[NodeFacts]:
     return [
         (type_, digest, size, data[at] if size else 0) for type_, digest, at, size, _total in kernels.record_nodes(data)
     ]
+
+
+def facts_of(rows: Iterable[NodeRow]) -> list[NodeFacts]:
+    """Return the same of nodes on their way into a record."""
+    return [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]

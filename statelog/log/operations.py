@@ -5,7 +5,7 @@ Nothing is staged before everything that can be refused has been checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
 from statelog.errors import (
@@ -18,19 +18,7 @@ from statelog.errors import (
     ValueTypeError,
 )
 from statelog.format import cbor
-from statelog.format.record import (
-    NO_NODES,
-    TYPE_CHECKPOINT,
-    TYPE_DELETE,
-    TYPE_FORK,
-    TYPE_POLICY,
-    TYPE_ROLLBACK,
-    TYPE_SCHEMA,
-    TYPE_TAG,
-    TYPE_THREAD,
-    pack_nodes,
-    part_digest,
-)
+from statelog.format.record import NO_NODES, TYPE_CHECKPOINT, TYPE_ROLLBACK, pack_nodes, part_digest
 from statelog.limits import POLICIES_MAX
 from statelog.log.batch import Head
 from statelog.log.care.loans import gives_back
@@ -43,17 +31,16 @@ from statelog.log.events import (
     ForkEvent,
     PolicyEvent,
     SchemaEvent,
-    StorePolicyEvent,
     TagEvent,
     ThreadEvent,
     encode_checkpoint,
     parse_default_id,
 )
-from statelog.log.index import apply_checkpoint, apply_event, apply_nodes
+from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
+from statelog.log.kinds.table import stage_event
 from statelog.log.lines import line_of
 from statelog.log.names import channel_key, check_name
-from statelog.log.step import take_rollback, take_step
-from statelog.log.times import now_us
+from statelog.log.step import Write, take_rollback, take_step
 from statelog.tree import mapping
 from statelog.tree.node import ROOT, Node, Slot
 from statelog.tree.value import add_root
@@ -64,31 +51,10 @@ if TYPE_CHECKING:
     from statelog.format.record import Nodes
     from statelog.log.batch import Batch
     from statelog.log.lines import Line
-    from statelog.log.step import StepChange
     from statelog.tree.node import Workspace
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
-CHECKPOINT_TYPES = (TYPE_CHECKPOINT, TYPE_ROLLBACK)
-
-
-class Write(Protocol):
-    """One write to one channel, prepared: encoded, and bound to its reducer."""
-
-    @property
-    def channel(self) -> str:
-        """The channel's name."""
-
-    @property
-    def spec(self) -> str:
-        """The reducer, for messages."""
-
-    @property
-    def step(self) -> StepChange | None:
-        """What it is as part of a step, None if it can be none."""
-
-    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
-        """Return the channel's new slot, None to remove the channel."""
 
 
 def deleted_error(thread_id: str) -> ThreadDeletedError:
@@ -99,19 +65,14 @@ def deleted_error(thread_id: str) -> ThreadDeletedError:
 
 def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
     """Stage a thread's end: it leaves the index, and its id stays dead."""
-    lsn = batch.next_lsn()
-    event = DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread))
-    batch.append(TYPE_DELETE, now_us(), cbor.encode(event.fields()))
-    apply_event(batch, event, lsn)
+    stage_event(batch, DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread) or None))
     batch.forget_threads()
 
 
 def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
     """Stage a thread's retention policy; empty for none."""
-    lsn = batch.next_lsn()
-    batch.append(TYPE_POLICY, now_us(), cbor.encode([thread, policy]))
     batch.memory.unruled.discard(thread)
-    apply_event(batch, PolicyEvent(thread, policy), lsn)
+    stage_event(batch, PolicyEvent(thread, policy))
 
 
 def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None:
@@ -132,10 +93,7 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
     if count > POLICIES_MAX:
         message = f"{count} patterns with a policy for threads to come, at most {POLICIES_MAX} are allowed"
         raise LimitError(message, actual=count, limit=POLICIES_MAX)
-    lsn = batch.next_lsn()
-    event = StorePolicyEvent(0, policy, stored)
-    batch.append(TYPE_POLICY, now_us(), cbor.encode(list(event)))
-    apply_event(batch, event, lsn)
+    stage_event(batch, PolicyEvent(0, policy, stored))
 
 
 def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
@@ -148,9 +106,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
     if batch.view.is_deleted(thread_id):
         raise deleted_error(thread_id)
     policy = policy_of_new_thread(batch.view.policies(), thread_id)
-    lsn = batch.next_lsn()
-    batch.append(TYPE_THREAD, now_us(), cbor.encode([thread_id, specs]))
-    apply_event(batch, ThreadEvent(thread_id, specs), lsn)
+    lsn = stage_event(batch, ThreadEvent(thread_id, specs))
     if policy:
         set_policy(batch, lsn, policy)
     return lsn
@@ -158,9 +114,7 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
 
 def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
     """Add channels to a thread's schema."""
-    lsn = batch.next_lsn()
-    batch.append(TYPE_SCHEMA, now_us(), cbor.encode([thread, specs]))
-    apply_event(batch, SchemaEvent(thread, specs), lsn)
+    stage_event(batch, SchemaEvent(thread, specs))
     batch.forget_threads()
 
 
@@ -195,8 +149,8 @@ def commit(
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
-    if head is not None and writes and not known:
-        stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written)
+    if head is not None and writes:
+        stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written, known)
         if stepped is not None:
             return stepped
     borrowed: list[bytes] = []
@@ -220,8 +174,7 @@ def commit(
     if borrowed:
         event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
     if workspace.has_shared:
-        facts = [(row.type, row.digest, row.content_size, row.data[0]) for row in workspace.rows]
-        apply_nodes(batch, event.lsn, thread, facts)
+        apply_nodes(batch, event.lsn, thread, facts_of(workspace.rows))
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
 
 
@@ -324,10 +277,7 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
         raise AlreadyExistsError(message, thread=thread_id, name=name)
     number = batch.view.thread(thread).branch_count
     batch.memory.one_branch.pop(thread, None)
-    lsn = batch.next_lsn()
-    event = ForkEvent(thread, number, name, base[0], base[1])
-    batch.append(TYPE_FORK, now_us(), cbor.encode(list(event)))
-    apply_event(batch, event, lsn)
+    stage_event(batch, ForkEvent(thread, number, name, base[0], base[1]))
     return number
 
 
@@ -337,7 +287,4 @@ def tag(batch: Batch, thread: int, name: str, target: int) -> None:
     if parse_default_id(name) is not None:
         message = f"tag {name!r}: names of this form are ids given by the store"
         raise UsageError(message, argument="tag", value=name)
-    event = TagEvent(thread, name, target)
-    lsn = batch.next_lsn()
-    batch.append(TYPE_TAG, now_us(), cbor.encode(list(event)))
-    apply_event(batch, event, lsn)
+    stage_event(batch, TagEvent(thread, name, target))

@@ -5,28 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from statelog.format import cbor
 from statelog.format.record import (
     FLAG_CONTINUES,
     FLAG_REDACTED,
-    TYPE_NAMES,
     Record,
     decode_record,
     record_chain_digest,
 )
 from statelog.log.chain import read_chained
-from statelog.log.events import (
-    DeleteEvent,
-    Event,
-    ForkEvent,
-    LoanEvent,
-    PolicyEvent,
-    SchemaEvent,
-    StorePolicyEvent,
-    TagEvent,
-    ThreadEvent,
-    decode_event,
-)
+from statelog.log.kinds.table import decode_event, kind_of
 from statelog.log.times import to_datetime
 from statelog.log.view import missing
 
@@ -35,6 +22,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from statelog.log.engine import Engine
+    from statelog.log.events import Event
+    from statelog.log.kinds.kind import Kind
     from statelog.log.view import View
 
 _PAGE_RECORDS = 64
@@ -103,16 +92,17 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
 def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
     """Return a record; `before` is the chain digest of the one before, empty if it is not known."""
     record, digest = _read_behind(view, lsn, before) if before else read_with_digest(view, lsn)
+    kind = kind_of(record)
     if record.flags & FLAG_REDACTED:
         thread_id = None
         body: dict[str, Any] = {}
     else:
         event = decode_event(record)
-        thread_id = _thread_id(view, event)
-        body = describe(view, event)
+        thread_id = _thread_id(view, kind, event, lsn)
+        body = kind.describe(view, event)
     return LogRecord(
         lsn=lsn,
-        type=TYPE_NAMES[record.type],
+        type=kind.name,
         time=to_datetime(record.time_us),
         thread_id=thread_id,
         body=body,
@@ -123,16 +113,15 @@ def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
     )
 
 
-def _thread_id(view: View, event: Event) -> str | None:
-    """Return the id of an event's thread, None of one that was deleted."""
-    if isinstance(event, ThreadEvent):
-        return event.thread_id
-    if isinstance(event, StorePolicyEvent):
+def _thread_id(view: View, kind: Kind[Any], event: Event, lsn: int) -> str | None:
+    """Return the id of the thread that has an event, None of one that was deleted, or if none has it."""
+    owner = kind.owner(event, lsn)
+    if not owner:
         return None
-    if view.is_alive(event.thread):
-        return view.thread(event.thread).id
-    if not isinstance(event, LoanEvent) and event.thread not in view.deleted_threads():
-        raise missing("thread", event.thread)
+    if view.is_alive(owner):
+        return view.thread(owner).id
+    if not kind.outlives and owner not in view.deleted_threads():
+        raise missing("thread", owner)
     return None
 
 
@@ -151,40 +140,3 @@ def _read_behind(view: View, lsn: int, before: bytes) -> tuple[Record, bytes]:
     record = decode_record(data, lsn)
     digest = record_chain_digest(data, record, before)
     return record._replace(previous_chain=record.previous_chain or before), digest
-
-
-def describe_pattern(pattern: str | bytes) -> dict[str, str]:
-    """Return the pattern of a policy of the store in users' terms."""
-    return {"pattern": pattern} if isinstance(pattern, str) else {"id_digest": pattern.hex()}
-
-
-def describe(view: View, event: Event) -> dict[str, Any]:
-    """Return an event in users' terms."""
-    if isinstance(event, ThreadEvent):
-        return {"channels": event.specs}
-    if isinstance(event, SchemaEvent):
-        return {"channels": event.specs}
-    if isinstance(event, ForkEvent):
-        parent = view.branch(event.thread, event.parent_branch).name
-        return {"branch": event.name, "parent": parent, "at": event.base_version}
-    if isinstance(event, TagEvent):
-        return {"tag": event.name, "target": event.target or None}
-    if isinstance(event, PolicyEvent):
-        return {"policy": event.policy}
-    if isinstance(event, StorePolicyEvent):
-        return {"policy": event.policy, **describe_pattern(event.pattern)}
-    if isinstance(event, DeleteEvent):
-        return {}
-    if isinstance(event, LoanEvent):
-        return {"of": view.thread(event.lender).id if view.is_alive(event.lender) else None}
-    body = {
-        "branch": view.branch(event.thread, event.branch).name,
-        "version": event.version,
-        "id": event.id,
-        "metadata": cbor.decode(event.metadata, loosely=True),
-        "channels": cbor.decode(event.written),
-        "state_digest": event.root_digest.hex(),
-    }
-    if event.target:
-        body["target"] = event.target
-    return body

@@ -9,7 +9,14 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import Record, decode_record, part_digest
 from statelog.log.care.policies import PolicyRow, decode_policies
-from statelog.log.events import CheckpointEvent, DeleteEvent, decode_event, read_checkpoint
+from statelog.log.events import (
+    CHECKPOINT_TYPES,
+    CheckpointEvent,
+    DeleteEvent,
+    decode_as,
+    decode_checkpoint,
+    read_checkpoint,
+)
 from statelog.storage.file.reading import ReadTransaction
 
 if TYPE_CHECKING:
@@ -95,9 +102,7 @@ class View:
             yield self._thread_of_deletion(keys.decode_lsn(payload))
 
     def _thread_of_deletion(self, lsn: int) -> int:
-        event = decode_event(self.record(lsn))
-        assert isinstance(event, DeleteEvent)
-        return event.thread
+        return decode_as(self.record(lsn), lambda record: DeleteEvent(*record.fields())).thread
 
     def lent_below(self, thread: int) -> int:
         """Return the LSN below which other threads may reach any node of a thread's records; 0 if there is none."""
@@ -313,11 +318,10 @@ class View:
 
 def checkpoint_in(record: Record) -> CheckpointEvent:
     """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
-    event = decode_event(record)
-    if not isinstance(event, CheckpointEvent):
+    if record.type not in CHECKPOINT_TYPES:
         message = f"record {record.lsn} is no checkpoint"
         raise CorruptionError(message, lsn=record.lsn)
-    return event
+    return decode_as(record, decode_checkpoint)
 
 
 def ordered(found: dict[bytes, bytes], start: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:

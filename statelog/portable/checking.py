@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
-from statelog.portable.events import check_root
+from statelog.portable.events import check_roots
 from statelog.portable.nodes import Seams, check_content, check_refs
 from statelog.tree.node import CHUNK, PIECE, Node
 
@@ -17,7 +17,7 @@ _CHECKPOINTS_MAX = 8192
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.log.events import CheckpointEvent
+    from statelog.log.events import CheckpointEvent, Event
     from statelog.portable.nodes import Row
 
     GetLog = Callable[[int], memoryview | bytes | None]
@@ -109,9 +109,9 @@ class RecordChecker:
             message = f"record {self._lsn}, node {number}: {error.message}"
             raise CorruptionError(message, lsn=self._lsn, node=number) from error
 
-    def check_checkpoint(self, event: CheckpointEvent) -> None:
-        """Check the root of a checkpoint. Raises CorruptionError."""
-        check_root(event, identity=self.identity, read=self.read)
+    def check_roots(self, event: Event) -> None:
+        """Check what an event of the record at hand refers to. Raises CorruptionError."""
+        check_roots(event, self._lsn, identity=self.identity, read=self.read)
 
     def identity(self, lsn: int, number: int) -> bytes:
         """Return type and digest of a node, empty if there is none, or none that holds."""

@@ -26,7 +26,6 @@ from statelog.format.record import (
     FLAGS_AT,
     RECORD_SIZE_BYTES_MIN,
     TYPE_AT,
-    TYPE_NAMES,
     Record,
     decode_record,
     record_chain_digest,
@@ -35,6 +34,7 @@ from statelog.format.record import (
 from statelog.format.record import FORMAT_VERSION as RECORD_FORMAT
 from statelog.limits import RECORD_SIZE_BYTES_MAX
 from statelog.log.chain import read_chained
+from statelog.log.kinds.table import KINDS
 from statelog.portable.bodies import read_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.pages import LEAF, PAGE_HEAD_SIZE_BYTES, PageFile, page_kind
@@ -196,7 +196,7 @@ class Finder:
         """Keep a record that begins on a page of its own, though nothing tells where it is."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
-        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT or head[TYPE_AT] not in TYPE_NAMES:
+        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT or head[TYPE_AT] not in KINDS:
             return
         if head[FLAGS_AT - 1] or head[FLAGS_AT] & ~_FLAGS:
             return

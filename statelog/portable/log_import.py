@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from statelog.errors import ConflictError, CorruptionError, FormatError
 from statelog.format.record import FLAG_CONTINUES, NO_DIGEST, Record, Redacted, decode_record, record_chain_digest
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.events import CheckpointEvent, Event
+from statelog.log.kinds.table import version_in
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker, damage_at
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
+    from statelog.log.events import CheckpointEvent, Event
     from statelog.portable.frames import Frame, FrameReader
     from statelog.storage.commit.transaction import WriteTransaction
 
@@ -196,8 +197,8 @@ class LogImporter:
         with damage_at(checked.offset):
             if not isinstance(checked.event, Redacted):
                 check_event(overlay.view, checked.event, checked.record.lsn, self._checked.checkpoints)
-            if isinstance(checked.event, CheckpointEvent):
-                _check_time(overlay, checked.event)
+            if (version := version_in(checked.event)) is not None:
+                _check_time(overlay, version)
             overlay.stage(checked.data, checked.record, checked.event, checked.rows)
 
     def _check_nodes(self, batch: list[_Taken]) -> None:
@@ -219,8 +220,8 @@ class LogImporter:
                 with damage_at(checked.offset):
                     for number, row in checked.rows.items():
                         checker.check(number, row)
-                    if isinstance(checked.event, CheckpointEvent):
-                        checker.check_checkpoint(checked.event)
+                    if not isinstance(checked.event, Redacted):
+                        checker.check_roots(checked.event)
 
 
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.format import keys
 from statelog.format.record import FLAG_VACUUMED, Record, Redacted
-from statelog.log.events import CheckpointEvent, Event, ThreadEvent
-from statelog.log.index import apply_borrowed, apply_event, enter_redacted, redacted_state
+from statelog.log.index import apply_borrowed, enter_redacted, redacted_state
+from statelog.log.kinds.table import apply_event, owner_of, version_in
 from statelog.log.view import View, ordered
 from statelog.tree.node import is_shared_widely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from statelog.log.events import Event
     from statelog.log.transaction import Transaction
     from statelog.portable.nodes import Row
     from statelog.storage.commit.transaction import WriteTransaction
@@ -109,7 +110,7 @@ class Overlay:
         """Stage a record, and what it does to the index."""
         lsn = record.lsn
         assert lsn == self.last_lsn() + 1
-        thread = lsn if isinstance(event, ThreadEvent) else event.thread
+        thread = owner_of(event, lsn)
         for number, row in rows.items():
             if is_shared_widely(row.type, row.content_size, data[row.at]):
                 place = keys.Place(lsn, number, thread, is_borrowed=False)
@@ -120,8 +121,8 @@ class Overlay:
             enter_redacted(self, thread, {lsn: state})
         else:
             apply_event(self, event, lsn)
-        if isinstance(event, CheckpointEvent):
-            self._times_us[thread] = max(event.time_us, self.last_time_us(thread))
+        if version_in(event) is not None:
+            self._times_us[thread] = max(record.time_us, self.last_time_us(thread))
         self._records.append(data)
 
     def flush(self, transaction: WriteTransaction) -> None:

@@ -14,29 +14,21 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import struct
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from xxhash import xxh3_64_intdigest
-
 from statelog.errors import AlreadyExistsError, FormatError, NewerFormatError, StatelogError, StoreLockedError
 from statelog.format import cbor
 from statelog.format.record import (
-    ENVELOPE_SIZE_BYTES,
-    FLAG_REDACTED,
     NO_DIGEST,
     TYPE_CHECKPOINT,
     TYPE_FORK,
-    TYPE_LOAN,
-    TYPE_THREAD,
     Record,
     Redacted,
     decode_record,
     encode_record,
     encode_short_record,
-    part_digest,
     record_chain_digest,
     redact_record,
     with_previous_chain,
@@ -44,7 +36,8 @@ from statelog.format.record import (
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.engine import Engine
-from statelog.log.events import CheckpointEvent, Event, ForkEvent, LoanEvent, ThreadEvent
+from statelog.log.events import Event, ForkEvent, LoanEvent, ThreadEvent
+from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_in
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
@@ -73,9 +66,6 @@ _BATCH_RECORDS = 512
 _TOUCHED_SIZE_BYTES = 16_384
 """Pages of the new store that checking a record touches, about."""
 
-_FLAGS = slice(10, 12)
-_BODY_SIZE = slice(12, 16)
-_CHECKSUM = struct.Struct(">Q")
 _EMPTY_BODY = cbor.encode([0, NO_DIGEST, []])
 
 
@@ -227,7 +217,7 @@ class _Writer:
             piece = _chained(piece, end)
             overlay.stage(piece.data, piece.record, piece.event, read_rows(piece.data, piece.record))
             end = LogEnd(lsn, record_chain_digest(piece.data, piece.record, end.chain), piece.record.time_us)
-            if isinstance(piece.event, ThreadEvent):
+            if type(piece.event) is ThreadEvent:
                 names[lsn] = piece.event.thread_id
             size_bytes += len(piece.data)
             lsn += 1
@@ -243,7 +233,8 @@ class _Writer:
             data = self._finder.read(found)
             record = decode_record(data, lsn)
             event = read_event(record)
-            if not isinstance(event, CheckpointEvent) or event.time_us > overlay.last_time_us(event.thread):
+            version = version_in(event)
+            if version is None or version.time_us > overlay.last_time_us(version.thread):
                 return self._recovered(overlay, checker, _Piece(data, record, event), losses)
             losses.append(Loss.of(lsn, event, "its time cannot be"))
         stand_in = self._plan.stand_ins.get(lsn)
@@ -271,14 +262,13 @@ class _Writer:
             if not checker.unsound:
                 return piece
             return _redacted(piece, rows.keys() - checker.unsound)
-        if isinstance(event, ForkEvent):
+        if type(event) is ForkEvent:
             piece = _forked(overlay, piece, event)
             event = piece.event
             assert not isinstance(event, Redacted)
         try:
-            if isinstance(event, CheckpointEvent) and not why:
-                checker.check_checkpoint(event)
             if not why:
+                checker.check_roots(event)
                 check_event(overlay.view, event, lsn, self._checked.checkpoints)
         except StatelogError as error:
             why = error.message
@@ -296,22 +286,8 @@ def _decoded(data: bytes, lsn: int) -> _Piece:
 def _redacted(piece: _Piece, alive: Collection[int]) -> _Piece:
     """Return a record without its event, and with these of its nodes; its place in the chain stays."""
     data, record, event = piece
-    if not isinstance(event, Redacted):  # the body first, without decoding it: metadata may want a codec unknown here
-        thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
-        borrowed = cbor.decode(event.borrowed) if isinstance(event, CheckpointEvent) else []
-        body = cbor.encode([thread, part_digest(record.body), borrowed])
-        envelope = bytearray(data[:ENVELOPE_SIZE_BYTES])
-        envelope[_FLAGS] = (record.flags | FLAG_REDACTED).to_bytes(2)
-        envelope[_BODY_SIZE] = len(body).to_bytes(4)
-        data = _sealed(envelope + body + data[ENVELOPE_SIZE_BYTES + len(record.body) :])
-        event = Redacted(thread, part_digest(record.body), borrowed)
-    return _decoded(redact_record(data, record.lsn, event.thread, alive=alive), record.lsn)
-
-
-def _sealed(data: bytearray) -> bytes:
-    """Return a record with a right checksum."""
-    data[: _CHECKSUM.size] = _CHECKSUM.pack(xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :]))
-    return bytes(data)
+    owner, field = owner_of(event, record.lsn), kind_of(record).borrowed_field
+    return _decoded(redact_record(data, record.lsn, owner, alive=alive, borrowed_field=field), record.lsn)
 
 
 def _chained(piece: _Piece, end: LogEnd) -> _Piece:
@@ -321,17 +297,14 @@ def _chained(piece: _Piece, end: LogEnd) -> _Piece:
     return _decoded(with_previous_chain(piece.data, end.chain), piece.record.lsn)
 
 
-_TYPES = {ThreadEvent: TYPE_THREAD, ForkEvent: TYPE_FORK, LoanEvent: TYPE_LOAN}
-"""Of what may stand in for a lost record."""
-
-
 def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent | LoanEvent) -> _Piece:
     """Return a record for what is to stand in for a lost one. Raises CorruptionError if it cannot be."""
+    kind = kind_of_event(event)
     data, _chain = encode_record(
-        _TYPES[type(event)], lsn=lsn, time_us=end.time_us + 1, previous_chain=end.chain, body=cbor.encode(list(event))
+        kind.type, lsn=lsn, time_us=end.time_us + 1, previous_chain=end.chain, body=kind.encode(event, lsn)
     )
     piece = _decoded(data, lsn)
-    if isinstance(event, ForkEvent):
+    if type(event) is ForkEvent:
         piece = _forked(overlay, piece, event)
     assert not isinstance(piece.event, Redacted)
     check_event(overlay.view, piece.event, lsn, {})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelog.format.record import Redacted, decode_record
-from statelog.log.events import MAIN, CheckpointEvent, DeleteEvent, ForkEvent, LoanEvent, ThreadEvent
+from statelog.log.events import MAIN, CheckpointEvent, ForkEvent, LoanEvent, ThreadEvent
+from statelog.log.kinds.table import kind_of, owner_of
 from statelog.portable.bodies import read_event
 from statelog.portable.remains import Remains, read_remains
 
@@ -56,7 +57,10 @@ class _Needs:
     def __init__(self) -> None:
         self.threads: set[int] = set()
         self.first_on_branch: dict[tuple[int, int], CheckpointEvent] = {}
-        self.forked: set[tuple[int, int]] = set()
+        self.forked: dict[tuple[int, int], str] = {}
+        """Names of branches whose beginnings were found."""
+        self.lent: set[int] = set()
+        """Copies of which a loan was found."""
         self.borrowing: dict[int, int] = {}
         """Copies of which no loan was found: thread to a record before its own that holds the root of a version."""
 
@@ -83,23 +87,43 @@ def _read_needs(finder: Finder, chosen: dict[int, Found], plan: Plan) -> _Needs:
     needs = _Needs()
     if not plan.lost:
         return needs
-    lent: set[int] = set()
     for lsn in sorted(chosen):
-        event = read_event(decode_record(finder.read(chosen[lsn]), lsn))
-        if isinstance(event, LoanEvent):
-            lent.add(event.thread)
-        if isinstance(event, Redacted | ThreadEvent | DeleteEvent | LoanEvent):
+        record = decode_record(finder.read(chosen[lsn]), lsn)
+        event = read_event(record)
+        if isinstance(event, Redacted):
             continue
-        needs.threads.add(event.thread)
-        if isinstance(event, CheckpointEvent) and event.root_lsn < event.thread:
-            needs.borrowing.setdefault(event.thread, event.root_lsn)
-        if isinstance(event, CheckpointEvent) and event.branch:
-            needs.first_on_branch.setdefault((event.thread, event.branch), event)
-        elif isinstance(event, ForkEvent):
-            needs.forked.add((event.thread, event.branch))
-            plan.name_branch(event.thread, event.branch, event.name)
-    needs.borrowing = {thread: lsn for thread, lsn in needs.borrowing.items() if thread not in lent}
+        if type(event) in _NOTES:
+            _NOTES[type(event)](needs, event)
+        owner = owner_of(event, lsn)
+        if owner not in (0, lsn) and not kind_of(record).outlives:
+            needs.threads.add(owner)
+    for (thread, branch), name in needs.forked.items():
+        plan.name_branch(thread, branch, name)
+    needs.borrowing = {thread: lsn for thread, lsn in needs.borrowing.items() if thread not in needs.lent}
     return needs
+
+
+def _note_checkpoint(needs: _Needs, event: CheckpointEvent) -> None:
+    if event.root_lsn < event.thread:
+        needs.borrowing.setdefault(event.thread, event.root_lsn)
+    if event.branch:
+        needs.first_on_branch.setdefault((event.thread, event.branch), event)
+
+
+def _note_fork(needs: _Needs, event: ForkEvent) -> None:
+    needs.forked[event.thread, event.branch] = event.name
+
+
+def _note_loan(needs: _Needs, event: LoanEvent) -> None:
+    needs.lent.add(event.thread)
+
+
+_NOTES: dict[type, Callable[[_Needs, Any], None]] = {
+    CheckpointEvent: _note_checkpoint,
+    ForkEvent: _note_fork,
+    LoanEvent: _note_loan,
+}
+"""What is mended: branches and loans. Threads are what any event may need."""
 
 
 def _plan_threads(plan: Plan, needs: _Needs) -> None:
@@ -120,7 +144,7 @@ def _plan_branches(plan: Plan, needs: _Needs) -> None:
         if number and row.lsn in plan.lost and row.parent is not None and thread in needs.threads:
             wanted.setdefault((thread, number), plan.last + 1)
     free = sorted(plan.lost - plan.stand_ins.keys())
-    for thread, number in sorted(wanted.keys() - needs.forked):
+    for thread, number in sorted(wanted.keys() - needs.forked.keys()):
         known = plan.remains.branches.get((thread, number))
         if known is not None and known.lsn in plan.lost and known.parent is not None:
             plan.stand_ins[known.lsn] = ForkEvent(thread, number, known.name, known.parent, known.base_version)
@@ -141,12 +165,12 @@ def _plan_loans(plan: Plan, needs: _Needs, finder: Finder, chosen: dict[int, Fou
     """Let every loan be made that the index still knows, or that the versions of a copy tell of."""
     for lsn, (thread, lender) in plan.remains.loans.items():
         plan.stand_ins.setdefault(lsn, LoanEvent(thread, lender, []))
-    known = {event.thread for event in plan.stand_ins.values() if isinstance(event, LoanEvent)}
+    known = {event.thread for event in plan.stand_ins.values() if type(event) is LoanEvent}
     for thread, root_lsn in needs.borrowing.items():
         if thread in known or root_lsn not in chosen:
             continue
         event = read_event(decode_record(finder.read(chosen[root_lsn]), root_lsn))
-        lender = root_lsn if isinstance(event, ThreadEvent) else event.thread
+        lender = owner_of(event, root_lsn)
         free = (lsn for lsn in sorted(plan.lost) if lsn > thread and lsn not in plan.stand_ins)
         lsn = next(free, 0)
         if lsn and lender:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.log.events import CheckpointEvent, Event, ThreadEvent
+from statelog.log.kinds.table import owner_of, version_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from statelog.format.record import Redacted
+    from statelog.log.events import Event
     from statelog.portable.finding import Found
     from statelog.portable.salvage_plan import Plan
 
@@ -35,9 +36,10 @@ class Loss(NamedTuple):
     @classmethod
     def of(cls, lsn: int, event: Event | Redacted, why: str) -> Loss:
         """Return the loss of an event."""
-        if isinstance(event, CheckpointEvent):
-            return cls(lsn, event.thread, event.branch, event.version, event.id, why)
-        return cls(lsn, lsn if isinstance(event, ThreadEvent) else event.thread, None, None, None, why)
+        version = version_in(event)
+        if version is not None:
+            return cls(lsn, version.thread, version.branch, version.version, version.id, why)
+        return cls(lsn, owner_of(event, lsn) or None, None, None, None, why)
 
 
 @dataclass(frozen=True, slots=True)

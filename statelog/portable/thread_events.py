@@ -6,37 +6,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.errors import CorruptionError
 from statelog.format import cbor
-from statelog.format.record import (
-    TYPE_CHECKPOINT,
-    TYPE_FORK,
-    TYPE_POLICY,
-    TYPE_ROLLBACK,
-    TYPE_SCHEMA,
-    TYPE_TAG,
-    TYPE_THREAD,
-    varint,
-)
-from statelog.portable.bodies import (
+from statelog.format.fields import (
     BOOLEAN,
+    CHECKPOINT_LSN,
     DIGEST,
     LSN,
     METADATA,
     NAME,
     NAMES,
-    POLICY,
-    SPECS,
-    THREAD_ID,
+    RAW,
+    RECORD_LSN,
+    ROOT,
     VERSION,
+    Field,
     optional,
     read_fields,
     split_array,
 )
+from statelog.format.record import TYPE_CHECKPOINT, TYPE_THREAD, varint
+from statelog.log.kinds.table import KINDS
 from statelog.tree.node import read_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from statelog.portable.bodies import Field
+    from statelog.log.events import Event
+    from statelog.log.kinds.kind import Kind
 
 TYPE_CARRIER = 0
 """An event that brings nothing but nodes."""
@@ -102,28 +97,96 @@ _CHECKPOINT: tuple[Field, ...] = (
     METADATA,
     NAMES,
 )
-ROOT_FIELD = ExportedCheckpoint._fields.index("root")
-_RAW: tuple[int, ...] = (12, 13)
-"""Metadata and channels written, which stay encoded."""
+_ROOT_FIELD = ExportedCheckpoint._fields.index("root")
+_NUMBER = optional(LSN)
+"""Of an event or node of the stream; null for none."""
 
+_REFERRING = (RECORD_LSN, CHECKPOINT_LSN, ROOT[0])
 _HEAD: tuple[Field, ...] = (VERSION, VERSION, LSN, LSN, BOOLEAN)
-_FIELDS: dict[int, tuple[Field, ...]] = {
-    TYPE_CARRIER: (),
-    TYPE_THREAD: (THREAD_ID, SPECS),
-    TYPE_CHECKPOINT: _CHECKPOINT,
-    TYPE_ROLLBACK: (*_CHECKPOINT, optional(LSN)),
-    TYPE_FORK: (VERSION, NAME, VERSION, VERSION),
-    TYPE_SCHEMA: (SPECS,),
-    TYPE_TAG: (NAME, optional(LSN)),
-    TYPE_POLICY: (POLICY,),
-}
+
+
+def stream_fields(type_: int) -> tuple[Field, ...] | None:
+    """Return the fields behind the head of an event, by its type; None for what does not go into an export of threads.
+
+    Those of versions differ from the body's. Of another kind they are those of its body without owner and borrowed
+    digests, with the number of a node or event in place of where it lies.
+    """
+    kind = KINDS.get(type_)
+    if kind is None or kind.outlives:
+        return () if type_ == TYPE_CARRIER else None
+    if kind.is_version:
+        return _CHECKPOINT if type_ == TYPE_CHECKPOINT else (*_CHECKPOINT, _NUMBER)
+    return tuple(_NUMBER if field in _REFERRING else field for _index, field in _carried(kind))
+
+
+def _carried(kind: Kind[Any]) -> Iterator[tuple[int, Field]]:
+    """Yield those fields of a body that an export of threads has, with their places in the event."""
+    left_out = {kind.borrowed_field} if kind.type == TYPE_THREAD else {0, kind.borrowed_field}
+    if kind.root_field is not None:
+        left_out |= {kind.root_field + 1, kind.root_field + 2}
+    return ((index, field) for index, field in enumerate(kind.bodies[0]) if index not in left_out)
+
+
+def take_out(kind: Kind[Any], event: Event, number_of: Callable[[Field, int, int], int | None]) -> list[Any]:
+    """Return the fields of an event in a stream, if it is no version.
+
+    Args:
+        kind: of the event.
+        event: the event.
+        number_of: returns the number of what a field refers to, by LSN (and number of the node in its record).
+
+    """
+    values: list[Any] = []
+    for index, field in _carried(kind):
+        value = event[index]
+        if field is ROOT[0] and value is not None:
+            value = number_of(field, event[index + 1], event[index + 2])
+        elif field in _REFERRING:
+            value = number_of(field, value, 0) if value else None
+        values.append(value)
+    return values
+
+
+def take_in(kind: Kind[Any], exported: Exported, thread: int, refer: Callable[[Field, int], tuple[Any, ...]]) -> Event:
+    """Inverse of `take_out` (borrowed digests left out).
+
+    Args:
+        kind: of the event.
+        exported: what the stream has of it.
+        thread: that it becomes one of.
+        refer: returns the fields of the event that a number in a field of the stream stands for.
+
+    """
+    values: list[Any] = [None] * len(kind.event._fields)
+    values[0] = thread
+    if kind.borrowed_field is not None:
+        values[kind.borrowed_field] = []
+    for (index, field), value in zip(_carried(kind), exported.fields, strict=True):
+        if field in _REFERRING:
+            found = (None, 0, 0) if field is ROOT[0] else (0,)
+            found = found if value is None else refer(field, value)
+            values[index : index + len(found)] = found
+        else:
+            values[index] = value
+    made: Event = kind.event(*values)
+    return made
+
+
+def root_number(exported: Exported) -> int | None:
+    """Return the number in the stream of the node that an event refers to, None if there is none."""
+    kind = KINDS.get(exported.type)
+    if kind is None or kind.root_field is None:
+        return None
+    at = [index for index, _field in _carried(kind)].index(kind.root_field)
+    number: int | None = exported.fields[_ROOT_FIELD if kind.is_version else at]
+    return number
 
 
 def encode_event(event: Exported) -> bytes:
-    """Return the payload of an event's frame; metadata and channel names stand in it as they are."""
-    raw = _RAW if event.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK) else ()
-    parts = [cbor.encode(part) for part in event[:5]]
-    parts += [part if index in raw else cbor.encode(part) for index, part in enumerate(event.fields)]
+    """Return the payload of an event's frame; what is raw stands in it as it is (`format.fields.RAW`)."""
+    fields = (*_HEAD, *(stream_fields(event.type) or ()))
+    values = (*event[:5], *event.fields)
+    parts = [part if field in RAW else cbor.encode(part) for part, field in zip(values, fields, strict=True)]
     return cbor.head(4, len(parts)) + b"".join(parts)
 
 
@@ -135,7 +198,7 @@ def decode_event(payload: bytes) -> Exported:
 
     """
     items = split_array(payload)
-    fields = _FIELDS.get(items[0][0]) if items else None
+    fields = stream_fields(read_fields(items[:1], _HEAD[:1])[0]) if items else None
     if fields is None:
         message = "an event of unknown type"
         raise CorruptionError(message)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError, ExpiredError, ThreadDeletedError, ThreadNotFoundError
+from statelog.format.fields import ROOT, Field
 from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
     FLAG_CONTINUES,
@@ -21,32 +22,38 @@ from statelog.format.record import (
     NO_DIGEST,
     RECORD_SIZE_BYTES_MIN,
     TYPE_AT,
-    TYPE_DELETE,
-    TYPE_LOAN,
     TYPE_ROLLBACK,
     TYPE_THREAD,
     Record,
     Redacted,
     decode_record,
 )
-from statelog.log.events import CheckpointEvent, Event, ForkEvent, PolicyEvent, SchemaEvent, TagEvent, ThreadEvent
+from statelog.log.kinds.table import KINDS, kind_of, owner_of, version_in
 from statelog.log.view import missing
 from statelog.portable.bodies import read_event
 from statelog.portable.frames import EVENT, NODE, THREADS, FrameWriter, Header
 from statelog.portable.nodes import read_rows
 from statelog.portable.reports import ExportReport
 from statelog.portable.tables import Table
-from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, encode_event, encode_node
+from statelog.portable.thread_events import (
+    TYPE_CARRIER,
+    Exported,
+    ExportedCheckpoint,
+    encode_event,
+    encode_node,
+    take_out,
+)
 from statelog.storage.file.residency import MappedPages
 from statelog.tree.check import check_node
-from statelog.tree.node import ROOT, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
+    from statelog.log.events import CheckpointEvent, Event
     from statelog.log.view import View
     from statelog.portable.frames import Target
+    from statelog.tree.node import Node
 
 CARRIED_SIZE_BYTES = 64 * 1024 * 1024
 """So much of nodes goes with one event; what is more goes before it, with carriers."""
@@ -152,7 +159,8 @@ def _thread_of(data: memoryview, lsn: int) -> int:
         message = f"record {lsn}: {size} bytes are less than an envelope"
         raise CorruptionError(message, lsn=lsn)
     type_ = data[TYPE_AT]
-    if flags & FLAG_REDACTED or type_ in (TYPE_DELETE, TYPE_LOAN):
+    kind = KINDS.get(type_)
+    if flags & FLAG_REDACTED or (kind is not None and kind.outlives):
         return 0
     if type_ == TYPE_THREAD:
         return lsn
@@ -193,14 +201,12 @@ class _Exporter:
         """
         record, event, nodes = found
         lsn = record.lsn
-        if isinstance(event, ThreadEvent):
-            self._threads[lsn] = len(self._threads)
-        thread = self._threads[lsn if isinstance(event, ThreadEvent) else event.thread]
-        if isinstance(event, CheckpointEvent):
-            root = _Ref(ROOT, event.root_digest, event.root_lsn, event.root_node)
+        thread = self._threads.setdefault(owner_of(event, lsn), len(self._threads))
+        roots = [_Ref(*root) for root in kind_of(record).roots(event)]
+        if roots:
             carrier = Exported(TYPE_CARRIER, thread, lsn, record.time_us, self._continues, [])
             try:
-                for ref in (*nodes, root):
+                for ref in (*nodes, *roots):
                     self._put_nodes(ref, carrier)
             except ExpiredError:
                 with self._engine.read() as view:
@@ -220,19 +226,14 @@ class _Exporter:
         self._carried_size_bytes = 0
 
     def _fields(self, record: Record, event: Event) -> list[object]:
-        if isinstance(event, CheckpointEvent):
-            checkpoint = self._checkpoint(event)
-            return list(checkpoint) if record.type == TYPE_ROLLBACK else list(checkpoint[:-1])
-        if isinstance(event, ThreadEvent):
-            return [event.thread_id, event.specs]
-        if isinstance(event, ForkEvent):
-            return [event.branch, event.name, event.parent_branch, event.base_version]
-        if isinstance(event, SchemaEvent):
-            return [event.specs]
-        if isinstance(event, TagEvent):  # one that was moved to what has expired names nothing any more
-            return [event.name, self._number_of_event(event.target) if event.target else None]
-        assert isinstance(event, PolicyEvent)
-        return [event.policy]
+        version = version_in(event)
+        if version is None:
+            return take_out(kind_of(record), event, self._number_referred_to)
+        fields: list[object] = list(self._checkpoint(version))
+        return fields if record.type == TYPE_ROLLBACK else fields[:-1]
+
+    def _number_referred_to(self, field: Field, lsn: int, number: int) -> int | None:
+        return self._number_of(lsn, number) if field is ROOT[0] else self._number_of_event(lsn)
 
     def _checkpoint(self, event: CheckpointEvent) -> ExportedCheckpoint:
         parent = None

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError
-from statelog.format import keys
-from statelog.format.record import TYPE_CHECKPOINT, TYPE_ROLLBACK, TYPE_THREAD, Redacted, decode_record
+from statelog.format.record import TYPE_THREAD, Redacted, decode_record
 from statelog.limits import VALUE_SIZE_BYTES_MAX
-from statelog.log.events import CheckpointEvent
+from statelog.log.events import CHECKPOINT_TYPES
 from statelog.log.index import redacted_records
+from statelog.log.kinds.table import records_of, version_in
 from statelog.portable.bodies import read_event
 from statelog.portable.checking import damage_at
 from statelog.portable.events import TIME_US_MAX
@@ -27,7 +27,7 @@ from statelog.portable.reports import ImportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, decode_event, decode_node
 from statelog.portable.thread_export import CARRIED_SIZE_BYTES
-from statelog.portable.thread_making import event_row, make_event
+from statelog.portable.thread_making import event_row, is_same, make_event
 from statelog.portable.thread_rows import (
     EVENT_SIZE_BYTES,
     PLACE_SIZE_BYTES,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
-    from statelog.log.view import View
     from statelog.portable.frames import Frame, FrameReader
     from statelog.portable.thread_events import Exported
     from statelog.storage.commit.transaction import WriteTransaction
@@ -209,7 +208,7 @@ class ThreadImporter:
                 message = f"thread {thread_id!r} was deleted from this store"
                 raise ThreadDeletedError(message, thread=thread_id)
             lsn = view.thread_lsn(thread_id) or 0
-            existing = _records_of(view, lsn) if lsn else []
+            existing = sorted({*records_of(view, lsn), *redacted_records(view, lsn)}) if lsn else []
         self._threads.append(_Thread(thread_id, lsn, existing))
 
     def _thread_lsn(self, number: int) -> int:
@@ -236,15 +235,13 @@ class ThreadImporter:
             if not writing.find_nodes(group, lsn, thread.lsn, here):
                 raise _conflict(thread.id, differs)
             expected = make_event(writing, group, lsn, record.time_us, thread.lsn)
-            if isinstance(held, CheckpointEvent) and isinstance(expected, CheckpointEvent):
-                expected = expected._replace(borrowed=held.borrowed)
-            if not isinstance(held, Redacted) and held != expected:
+            if not isinstance(held, Redacted) and not is_same(held, expected):
                 raise _conflict(thread.id, differs)
-            row = event_row(group.event, expected, lsn, writing)
+            row = event_row(group.event, expected, lsn)
         self._settle(writing.places, {group.number: row})
         thread.matched += 1
-        if isinstance(held, CheckpointEvent):
-            thread.heads[held.branch] = held.version
+        if (version := version_in(held)) is not None:
+            thread.heads[version.branch] = version.version
 
     # --- one transaction --------------------------------------------------------------
 
@@ -268,7 +265,7 @@ class ThreadImporter:
             self._threads[number].lsn = lsn
         self._settle(writing.places, writing.events)
         for group in groups:
-            if group.event.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+            if group.event.type in CHECKPOINT_TYPES:
                 branch, version = group.event.fields[:2]
                 self._threads[group.event.thread].heads[branch] = version
         self._added += len(groups)
@@ -292,16 +289,6 @@ class ThreadImporter:
             self._staged.pop(number, None)
         for number, row in events.items():
             self._rows.put(number, row.encode())
-
-
-def _records_of(view: View, thread: int) -> list[int]:
-    """Return the LSNs of a thread's records that still say something, or hold nodes."""
-    lsns = {thread}
-    for row in view.branches(thread):
-        lsns.update(entry.lsn for _version, entry in view.entries(thread, row.number))
-    scan = view.transaction.scan_index(keys.encode_thread_prefix(b"e", thread))
-    lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
-    return sorted(lsns.union(redacted_records(view, thread)))
 
 
 def _conflict(thread_id: str, why: str) -> ConflictError:

@@ -7,40 +7,21 @@ therefore its digest is another, unless all of it comes out the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from statelog.errors import CorruptionError
 from statelog.format import cbor
-from statelog.format.record import (
-    TYPE_CHECKPOINT,
-    TYPE_FORK,
-    TYPE_POLICY,
-    TYPE_ROLLBACK,
-    TYPE_SCHEMA,
-    TYPE_TAG,
-    TYPE_THREAD,
-    Redacted,
-    checkpoint_digest,
-    part_digest,
-)
+from statelog.format.fields import CHECKPOINT_LSN, DICT, METADATA_PAIRS_MAX, ROOT, Field, children
+from statelog.format.record import TYPE_CHECKPOINT, Redacted, checkpoint_digest, part_digest
 from statelog.limits import METADATA_SIZE_BYTES_MAX
-from statelog.log.events import (
-    CheckpointEvent,
-    Event,
-    ForkEvent,
-    PolicyEvent,
-    SchemaEvent,
-    TagEvent,
-    ThreadEvent,
-    default_id,
-    encode_checkpoint,
-)
+from statelog.log.events import CheckpointEvent, Event, default_id, encode_checkpoint
+from statelog.log.kinds.checkpoints import read_version
+from statelog.log.kinds.table import KINDS, kind_of_event, version_in
 from statelog.log.times import to_datetime
-from statelog.portable.bodies import DICT, METADATA_PAIRS_MAX, children
-from statelog.portable.events import read_checkpoint
-from statelog.portable.thread_events import ROOT_FIELD, TYPE_CARRIER, Exported, ExportedCheckpoint
-from statelog.portable.thread_rows import EventRow, Group
-from statelog.tree.node import ROOT
+from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, take_in
+from statelog.portable.thread_rows import EventRow, Group, Place
+from statelog.tree.node import ROOT as ROOT_TYPE
 
 if TYPE_CHECKING:
     from statelog.portable.thread_lookups import Lookups
@@ -59,31 +40,33 @@ def make_event(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: i
 
     """
     exported = group.event
-    fields = exported.fields
-    if exported.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
-        return _make_checkpoint(lookups, group, lsn, time_us, thread)
     if exported.type == TYPE_CARRIER:
         return Redacted(thread, _REDACTED_BODY, [])
-    if exported.type == TYPE_THREAD:
-        return ThreadEvent(*fields)
-    if exported.type == TYPE_FORK:
-        return ForkEvent(thread, *fields)
-    if exported.type == TYPE_SCHEMA:
-        return SchemaEvent(thread, *fields)
-    if exported.type == TYPE_POLICY:
-        return PolicyEvent(thread, *fields)
-    assert exported.type == TYPE_TAG
-    name, target = fields
-    return TagEvent(thread, name, 0 if target is None else _referred(lookups, group, target).lsn)
+    kind = KINDS[exported.type]
+    if kind.is_version:
+        return _make_checkpoint(lookups, group, lsn, time_us, thread)
+    return take_in(kind, exported, thread, partial(_refer, lookups, group))
+
+
+def _refer(lookups: Lookups, group: Group, field: Field, number: int) -> tuple[Any, ...]:
+    if field is ROOT[0]:
+        place = _root_at(lookups, number)
+        return place.digest, place.lsn, place.number
+    return (_referred(lookups, group, number, is_checkpoint=field is CHECKPOINT_LSN).lsn,)
+
+
+def _root_at(lookups: Lookups, number: int) -> Place:
+    place = lookups.place(number)
+    if place.type != ROOT_TYPE:
+        message = "the state of a checkpoint is no root"
+        raise CorruptionError(message)
+    return place
 
 
 def _make_checkpoint(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: int) -> CheckpointEvent:
     exported = group.event
     fields = ExportedCheckpoint(*exported.fields)
-    root = lookups.place(fields.root)
-    if root.type != ROOT:
-        message = "the state of a checkpoint is no root"
-        raise CorruptionError(message)
+    root = _root_at(lookups, fields.root)
     if exported.type == TYPE_CHECKPOINT:
         target = 0
     else:  # the record of the thread stands for one that has expired
@@ -127,7 +110,7 @@ def _parent_digest(lookups: Lookups, group: Group, fields: ExportedCheckpoint, t
         if fields.parent_branch is None or fields.parent_version is None:
             return fields.parent_digest
         entry = lookups.view.entry(thread, fields.parent_branch, fields.parent_version)
-        found = None if entry is None else read_checkpoint(lookups.view, entry.lsn)
+        found = None if entry is None else read_version(lookups.view, entry.lsn)
         return fields.parent_digest if found is None else found.digest
     parent = _referred(lookups, group, fields.parent)
     if parent[3:] != (group.event.thread, fields.parent_branch, fields.parent_version):
@@ -139,13 +122,14 @@ def _parent_digest(lookups: Lookups, group: Group, fields: ExportedCheckpoint, t
     return parent.digest
 
 
-def _referred(lookups: Lookups, group: Group, number: int) -> EventRow:
-    """Return an earlier checkpoint of the same thread that an event refers to."""
+def _referred(lookups: Lookups, group: Group, number: int, *, is_checkpoint: bool = True) -> EventRow:
+    """Return an earlier event of the same thread, most often a checkpoint, that an event refers to."""
     if number < group.number:
         row = lookups.event(number)
-        if row.thread == group.event.thread and any(row.digest):
+        if row.thread == group.event.thread and (any(row.digest) or not is_checkpoint):
             return row
-    message = f"an event refers to event {number}, which is no checkpoint of its thread"
+    what = "checkpoint" if is_checkpoint else "event"
+    message = f"an event refers to event {number}, which is no {what} of its thread"
     raise CorruptionError(message)
 
 
@@ -167,12 +151,29 @@ def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
 
 def encode_body(event: Event, lsn: int) -> bytes:
     """Return the body of an event."""
-    return encode_checkpoint(event, lsn)[0] if isinstance(event, CheckpointEvent) else cbor.encode(list(event))
+    version = version_in(event)
+    return kind_of_event(event).encode(event, lsn) if version is None else encode_checkpoint(version, lsn)[0]
 
 
-def event_row(exported: Exported, event: Event | Redacted, lsn: int, lookups: Lookups) -> EventRow:
+def with_borrowed(event: Event, digests: list[bytes]) -> Event:
+    """Return an event that is the first of its thread to refer to some widely shared nodes of others."""
+    kind = kind_of_event(event)
+    if kind.borrowed_field is None:
+        return event
+    at, value = kind.borrowed_field, cbor.encode(digests) if kind.is_version else digests
+    made: Event = kind.event(*event[:at], value, *event[at + 1 :])
+    return made
+
+
+def is_same(held: Event, expected: Event | Redacted) -> bool:
+    """Whether an event of the store is what one of the stream would become, whoever else had its nodes by then."""
+    return type(held) is type(expected) and with_borrowed(held, []) == with_borrowed(expected, [])
+
+
+def event_row(exported: Exported, event: Event | Redacted, lsn: int) -> EventRow:
     """Return what later events may ask of an event that is in the store."""
-    if not isinstance(event, CheckpointEvent):
+    version = version_in(event)
+    if version is None:
         return EventRow(bytes(20), bytes(20), lsn, exported.thread, 0, 0)
-    source = source_digest(exported, lookups.place(exported.fields[ROOT_FIELD]).digest)
-    return EventRow(source, event.digest, lsn, exported.thread, event.branch, event.version)
+    source = source_digest(exported, version.root_digest)
+    return EventRow(source, version.digest, lsn, exported.thread, version.branch, version.version)

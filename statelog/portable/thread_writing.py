@@ -16,7 +16,6 @@ from statelog.format.record import (
     FLAG_REDACTED,
     TYPE_CHECKPOINT,
     TYPE_LOAN,
-    TYPE_ROLLBACK,
     TYPE_THREAD,
     NodeRow,
     Redacted,
@@ -27,14 +26,15 @@ from statelog.format.record import (
     varint,
 )
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.events import CheckpointEvent, LoanEvent, ThreadEvent
+from statelog.log.events import CHECKPOINT_TYPES, CheckpointEvent, LoanEvent
+from statelog.log.kinds.table import version_in
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.times import now_us
 from statelog.portable.events import check_event
 from statelog.portable.nodes import read_rows
-from statelog.portable.thread_events import ROOT_FIELD
+from statelog.portable.thread_events import root_number
 from statelog.portable.thread_lookups import Lookups
-from statelog.portable.thread_making import encode_body, event_row, make_event
+from statelog.portable.thread_making import encode_body, event_row, make_event, with_borrowed
 from statelog.portable.thread_rows import ELSEWHERE, Group, Place, Remembered, StagedNode
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT, is_shared_widely
@@ -73,23 +73,25 @@ class Writing(Lookups):
         self._lenders = {}
         rows = self._rows(group, lsn, thread, borrowed)
         event = make_event(self, group, lsn, time_us, thread)
-        if isinstance(event, CheckpointEvent):
-            self._note_lender(self.place(exported.fields[ROOT_FIELD]), exported.thread)
+        root = root_number(exported)
+        if root is not None:
+            self._note_lender(self.place(root), exported.thread)
         loans = self._new_loans(thread)
         flags = FLAG_CONTINUES if exported.continues and not is_last else 0
         if isinstance(event, Redacted):
             event = event._replace(borrowed=sorted(set(borrowed)))
             type_, body, flags = TYPE_CHECKPOINT, cbor.encode(list(event)), flags | FLAG_REDACTED
         else:
-            if isinstance(event, CheckpointEvent):
-                event = event._replace(borrowed=cbor.encode(sorted(set(borrowed))))
-                self._check_state(event, rows)
+            event = with_borrowed(event, sorted(set(borrowed)))
+            version = version_in(event)
+            if version is not None:
+                self._check_state(version, rows)
             check_event(self.view, event, lsn, self._checkpoints)
             type_, body = exported.type, encode_body(event, lsn)
         self._stage(type_, time_us, body, event, rows, flags=flags | (FLAG_CONTINUES if loans else 0))
-        if isinstance(event, ThreadEvent):
+        if exported.type == TYPE_THREAD:
             self.threads[exported.thread] = lsn
-        self.events[group.number] = event_row(exported, event, lsn, self)
+        self.events[group.number] = event_row(exported, event, lsn)
         for loan in loans:
             rest = FLAG_CONTINUES if loan is not loans[-1] else 0
             body = cbor.encode(list(loan))
@@ -135,7 +137,7 @@ class Writing(Lookups):
     def _time_us(self, exported: Exported, thread: int) -> int:
         """Return the time of the next record: not in the future, though the source may say so; of versions, by L2."""
         time_us = min(exported.time_us, self._now_us)
-        if exported.type in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
+        if exported.type in CHECKPOINT_TYPES:
             return max(time_us, self._overlay.last_time_us(thread) + 1)
         return time_us
 

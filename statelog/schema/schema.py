@@ -58,9 +58,6 @@ class Schema:
     _write_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
     _result_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
     _check_of_others: Check | None = dataclasses.field(repr=False)
-    plans: dict[str, tuple[int, reducers.Reducer]] = dataclasses.field(repr=False)
-    """Of channels that take any value as it is: see `reducers.plain_plan`."""
-    plan_of_others: tuple[int, reducers.Reducer] | None = dataclasses.field(repr=False)
 
     @staticmethod
     def of(user_schema: object) -> Schema:
@@ -254,16 +251,7 @@ def _schema(
         _write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
         _result_checks={name: check if name in users else None for name, check in results.items()},
         _check_of_others=functools.partial(_refuse_channel, tuple(channels)),
-        plans=_plans(channels, writes),
-        plan_of_others=None,
     )
-
-
-def _plans(
-    channels: Mapping[str, Channel], checks: Mapping[str, Check | None]
-) -> dict[str, tuple[int, reducers.Reducer]]:
-    plans = {each.name: reducers.plain_plan(each.reducer) for each in channels.values() if checks[each.name] is None}
-    return {name: plan for name, plan in plans.items() if plan is not None}
 
 
 def _only_overwrites(check: Check | None) -> Check | None:
@@ -301,6 +289,4 @@ _OPEN = Schema(
     _write_checks={},
     _result_checks={},
     _check_of_others=None,
-    plans={},
-    plan_of_others=reducers.plain_plan(reducers.replace),
 )

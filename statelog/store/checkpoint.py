@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
-from statelog.log.batch import NO_LISTS, Head
+from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
 from statelog.store.views import MapView, state_view
@@ -172,4 +172,4 @@ def read_checkpoint(
 def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:
     """Return a version's event, digest and entry, None if there is no such version."""
     found = view.checkpoint_of(thread, branch, version) if version >= 0 else None
-    return None if found is None else tuple.__new__(Head, (*found, None, None, NO_LISTS))
+    return None if found is None else tuple.__new__(Head, (*found, None, NOTHING_HELD))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from statelog.log.batch import Head
-    from statelog.log.operations import Write
+    from statelog.log.step import Write
     from statelog.store.checkpoint import Checkpoint
 
 

@@ -13,7 +13,7 @@ from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import operations as writer
 from statelog.log.care.loans import lenders_of
 from statelog.log.care.retention import Policy, erase_records, retain_thread
-from statelog.log.care.vacuum import RetentionReport
+from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released
 from statelog.log.index import TO_BE_ERASED, redacted_records
 from statelog.log.names import check_name
 from statelog.store.writes import check_thread_id
@@ -164,8 +164,8 @@ def _holds_unerased(view: View, thread: int) -> bool:
 
 
 def erase_leftovers(engine: Engine) -> RetentionReport:
-    """Erase what deletions that were cut short have left."""
-    report = RetentionReport()
+    """Erase what deletions that were cut short have left, and what belongs to nobody and is of no use."""
+    report = redact_released(engine, NOBODY)
     with engine.read() as view:
         threads = [thread for thread in view.deleted_threads() if _holds_unerased(view, thread)]
     for thread in threads:

@@ -195,14 +195,6 @@ class Store:
         with self.read() as view:
             return view.transaction.last_lsn()
 
-    def is_last(self, lsn: int) -> bool:
-        """Tell whether a record is the log's last (internal)."""
-        return self._engine.is_last(lsn)
-
-    def records_of(self, thread: int, lsn: int) -> tuple[int, list[int]] | None:
-        """Return the log's last LSN, and those of a thread's records behind one, if it can be told (internal)."""
-        return self._engine.records_of(thread, lsn)
-
     # --- retention ---------------------------------------------------------------
 
     def retain(

@@ -9,9 +9,8 @@ from statelog.errors import CheckpointNotFoundError, LimitError, UsageError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED
 from statelog.limits import VERSIONS_MAX
-from statelog.log import operations as writer
-from statelog.log.batch import NO_LISTS, Head
-from statelog.log.events import default_id, parse_default_id, read_checkpoint
+from statelog.log.batch import NOTHING_HELD, Head
+from statelog.log.events import CHECKPOINT_TYPES, default_id, parse_default_id, read_checkpoint
 from statelog.log.names import check_name
 from statelog.log.times import to_time_us
 from statelog.log.view import checkpoint_in
@@ -104,9 +103,9 @@ def head_at(view: View, thread: int, lsn: int) -> Head | None:
         event = found[0]
         entry = view.entry(thread, event.branch, event.version)
         if entry == (lsn, event.time_us):
-            return tuple.__new__(Head, (*found, None, None, NO_LISTS))
+            return tuple.__new__(Head, (*found, None, NOTHING_HELD))
     record = view.record(lsn)
-    if record.type not in writer.CHECKPOINT_TYPES or record.flags & FLAG_REDACTED:
+    if record.type not in CHECKPOINT_TYPES or record.flags & FLAG_REDACTED:
         return None
     event = checkpoint_in(record)
     return read_head(view, thread, event.branch, event.version) if event.thread == thread else None

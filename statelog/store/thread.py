@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
-    from statelog.log.operations import Write
+    from statelog.log.step import Write
     from statelog.log.view import View
     from statelog.store.mount import Mount
     from statelog.store.session import Outcome

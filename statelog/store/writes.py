@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from statelog import kernels
 from statelog.errors import LimitError, UsageError
 from statelog.format import cbor
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
-from statelog.log.names import channel_key, channel_keys, check_name
-from statelog.reducers import Prepared
+from statelog.log.names import channel_key, check_name
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
-    from statelog.log.operations import Write
+    from statelog.log.step import Write
     from statelog.schema import Schema
 
 
@@ -46,12 +44,6 @@ def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
-        plain = kernels.prepare_plain(update, schema.plans, channel_keys, schema.plan_of_others, Prepared)
-        if plain is not None:
-            if len(writes) == 1:
-                return plain
-            prepared += plain
-            continue
         for channel, value in normalise_update(update).items():
             channel_key(channel)
             check, reducer = schema.writing(channel)

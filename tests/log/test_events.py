@@ -12,7 +12,8 @@ import statelog
 from statelog.errors import CorruptionError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.record import FLAG_REDACTED, Record, decode_record, encode_record
-from statelog.log.events import decode_event, default_id, parse_default_id, read_checkpoint
+from statelog.log.events import default_id, parse_default_id, read_checkpoint
+from statelog.log.kinds.table import decode_event
 from statelog.log.times import to_datetime, to_time_us
 
 

@@ -57,9 +57,7 @@ def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update
     line, jump, (first, entries) = checkpoint
     state_digest, parent_digest, chain = given_digests
     lsn, time_us = place
-    changes = sorted(
-        (STEP_PUT, cbor.encode(key), cbor.encode(value), 0, 0, NO_NODE, ()) for key, value in update.items()
-    )
+    changes = sorted((STEP_PUT, cbor.encode(key), cbor.encode(value)) for key, value in update.items())
     if is_same:  # the root that is made is the one that is there: it stays where it is
         made = run(changes, bytes(20), line, jump, (lsn, time_us), parent_digest, id_, metadata, chain, b"")
         state_digest = made.root_digest
@@ -71,7 +69,7 @@ def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update
     begins = [0, *[row[3] for row in table]]
     for at, (type_, digest, content_end, _end) in zip(begins, table, strict=False):
         assert digest == digest_of(PERSONS[type_], nodes[at:content_end])
-    assert made.node_count == len(table) == (0 if is_same else made.places[-1][-4] + 1)
+    assert made.node_count == len(table) == (0 if is_same else made.root_number + 1)
     root = (state_digest, 77, 7) if is_same else (table[-1][1], 0, len(table) - 1)
     assert begins[-1] == len(nodes)
     assert made.root_digest == root[0]
@@ -97,24 +95,23 @@ def joined(rows):
 def run(changes, state_digest, line, jump, place, parent_digest, id_, metadata, chain, page):
     lsn, time_us = place
     return kernels.step(
-        (EMPTY, len(EMPTY), 0),
-        (),
-        state_digest,
-        changes,
-        kernels.pack_numbers(*line, *jump, 77, 7, 0, time_us),
-        parent_digest,
+        kernels.pack_fixed(*line, *jump, 77, 7, 0, time_us, lsn, parent_digest, state_digest, chain),
+        kernels.pack_held(2, state_digest, 0, len(EMPTY), len(EMPTY)) + EMPTY,
+        b"".join(
+            kernels.pack_change(operation, 0, len(key), 0, len(payload)) + key + payload
+            for operation, key, payload in changes
+        ),
+        b"",
         cbor.encode(id_),
         cbor.encode(metadata),
         cbor.encode(sorted(cbor.decode(change[1]) for change in changes)),
-        lsn,
-        chain,
+        cbor.encode([]),
         page,
     )
 
 
 LINE, JUMP = (1, 0, 33, 0, 32), (0, 31, 33, 31)
-NO_NODE = (b"", 0, 0)
-PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, NO_NODE, ())
+PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1))
 
 
 @pytest.mark.parametrize(
@@ -122,11 +119,24 @@ PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1), 0, 0, NO_NODE, ())
     [
         ([PUT], {}, b"no page"),
         ([PUT], {}, oracles.page_build(64, [(1, 1)])),
-        ([PUT], {"large": "x" * 128 * 1024}, b""),
-        ([(STEP_ADD, PUT[1], b"\x80", 0, 0, *PUT[5:])], {}, oracles.page_build(33, [(1, 1)])),
+        ([PUT], {"large": "x" * 192 * 1024}, b""),
+        ([(STEP_ADD, PUT[1], b"\x80")], {}, oracles.page_build(33, [(1, 1)])),
         ([PUT, PUT], {}, b""),
     ],
 )
 def test_what_does_not_go_together_is_no_step(changes, metadata, page):
     assert run([PUT], bytes(20), LINE, JUMP, (5, 6), bytes(20), None, {}, bytes(20), b"") is not None
     assert run(changes, bytes(20), LINE, JUMP, (5, 6), bytes(20), None, metadata, bytes(20), page) is None
+
+
+def test_a_step_names_the_node_that_it_lacks():
+    fixed = kernels.pack_fixed(*LINE, *JUMP, 77, 7, 0, 6, 5, bytes(20), b"s" * 20, bytes(20))
+    key, item = PUT[1:]
+    change = kernels.pack_change(STEP_PUT, 0, len(key), 0, len(item)) + key + item
+    rest = (b"", b"\xf6", b"\xa0", b"\x81\x61a", b"\x80", b"")
+    assert kernels.step(fixed, b"", change, *rest) == (2, b"s" * 20, 77, 7)
+    held = kernels.pack_held(2, b"s" * 20, 0, len(EMPTY), len(EMPTY)) + EMPTY
+    made = kernels.step(fixed, held, change, *rest)
+    assert made.held == kernels.pack_held(2, made.root_digest, 5, 7, 7) + made.record[made.nodes_at :]
+    for cut in range(1, len(held)):
+        assert kernels.step(fixed, held[:cut], change, *rest) is None, cut

@@ -14,7 +14,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.log.names import channel_key
-from statelog.log.operations import Write
+from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.tree import sequence
 from statelog.tree.node import REF_LEAF, Node, Slot
@@ -51,7 +51,6 @@ __all__ = [
     "get",
     "identity",
     "keys_between",
-    "last_name",
     "pack_list",
     "put",
     "put_made",
@@ -225,13 +224,6 @@ def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:
     start = tree.find(channel_key(first))[0]
     stop = start if start == tree.count else tree.find(channel_key(last))[0]
     return dict(_entries(tree, start, stop)) if start < stop else {}
-
-
-def last_name(state: MapView, below: str | None = None) -> str:
-    """Return the last channel's name in the order of `keys_between`, or the last one below a name; empty if none."""
-    tree = state.tree
-    stop = 0 if tree is None else tree.count if below is None else tree.find(channel_key(below))[0]
-    return next((name for name, _stored in _entries(tree, stop - 1, stop)), "") if tree is not None and stop else ""
 
 
 class Ranges:

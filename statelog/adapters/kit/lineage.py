@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from statelog.adapters.kit.shared_items import Twins
     from statelog.log.batch import Batch
-    from statelog.log.operations import Write
+    from statelog.log.step import Write
+    from statelog.log.view import View
     from statelog.store.session import Outcome, Session
     from statelog.store.views import MapView
 
@@ -35,8 +36,6 @@ __all__ = ["LineHead", "Lineage"]
 
 _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
-_ASIDE_MAX = 256
-"""More than a superstep of many tasks has."""
 
 
 class LineHead(NamedTuple):
@@ -58,12 +57,8 @@ class Lineage:
         check_thread_id(thread_id)
         self._session = session
         self.id = thread_id
-        self._asides: dict[str, tuple[int, int]] = {}
-        """Thread and number of branches that were committed on aside."""
-        self.made_aside: dict[int, None] = {}
-        """LSNs of what was committed aside lately."""
-        self.last_aside: Checkpoint | None = None
-        """The one of them that was noted last."""
+        self._number: int | None = None
+        """The thread's, of a snapshot."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -84,6 +79,7 @@ class Lineage:
         at_head: bool = False,
         counts: Callable[[MapView], bool] = lambda _state: True,
         twins: Twins | None = None,
+        before: Callable[[Batch], Head] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
 
@@ -97,6 +93,7 @@ class Lineage:
             at_head: refuse what would need a new branch (but to supersede a checkpoint).
             counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
             twins: items that are there already are referred to, not stored again.
+            before: what `aside` has returned: in the same commit, before this.
 
         Raises:
             ConflictError: `at_head`, and another is the last of the line. Facts: thread, expected_version,
@@ -109,6 +106,8 @@ class Lineage:
         written = written_item(writes)
 
         def work(batch: Batch) -> Head:
+            if before is not None:
+                before(batch)
             thread = None if parent is None else _thread_at_head(batch, parent)
             is_at_head = thread is not None
             if thread is None:
@@ -150,6 +149,29 @@ class Lineage:
         """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
 
         Args:
+            branch: see `aside`.
+            writes: see `aside`.
+            untag: see `aside`.
+            followed: see `aside`.
+            held: see `aside`.
+            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
+
+        """
+        work = self.aside(branch, writes, untag=untag, followed=followed, held=held)
+        return self._made(self._session.write(work, is_flushed=is_flushed))
+
+    def aside(
+        self,
+        branch: str,
+        writes: Sequence[Write] | Callable[[int], Sequence[Write]],
+        *,
+        untag: Sequence[str] = (),
+        followed: Sequence[Checkpoint] = (),
+        held: Sequence[tuple[Checkpoint, str]] = (),
+    ) -> Callable[[Batch], Head]:
+        """Return what commits on the head of a branch, when it is run on a batch.
+
+        Args:
             branch: its name.
             writes: as `items` of this room makes them; or what returns them, given the time of the commit in
                 microseconds: a name made of it comes behind those of earlier commits.
@@ -157,12 +179,14 @@ class Lineage:
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
             held: checkpoints, and channels of them that may hold items of the writes, likewise.
-            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
 
         def work(batch: Batch) -> Head:
-            thread, number = self._aside(batch, branch)
+            thread = self._thread_for_writing(batch)
+            number = batch.view.branch_number(thread, branch)
+            if number is None:
+                number = writer.fork(batch, self.id, thread, branch, (0, 0))
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
@@ -180,25 +204,7 @@ class Lineage:
                 known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
             )
 
-        made = self._note_aside(self._made(self._session.write(work, is_flushed=is_flushed)))
-        self._asides[branch] = made.place
-        return made
-
-    def _note_aside(self, made: Checkpoint) -> Checkpoint:
-        if len(self.made_aside) >= _ASIDE_MAX:
-            self.made_aside = dict.fromkeys(sorted([*self.made_aside])[_ASIDE_MAX // 2 :])
-        self.made_aside[made.event.lsn] = None
-        self.last_aside = made
-        return made
-
-    def _aside(self, batch: Batch, branch: str) -> tuple[int, int]:
-        """Return thread and number of a branch, begun if need be; whose head is remembered is there."""
-        known = self._asides.get(branch)
-        if known is not None and known in batch.memory.heads:
-            return known
-        thread = self._thread_for_writing(batch)
-        number = batch.view.branch_number(thread, branch)
-        return thread, writer.fork(batch, self.id, thread, branch, (0, 0)) if number is None else number
+        return work
 
     def _made(self, outcome: Outcome) -> Checkpoint:
         head = outcome if type(outcome) is Head else outcome.head
@@ -268,7 +274,7 @@ class Lineage:
     def find(self, id: str) -> Checkpoint | None:
         """Return the checkpoint of an id, the last one if it was superseded; None if there is none."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             head = None if thread is None else find_named(view, thread, id)
         return None if head is None else self._wrap(head)
 
@@ -293,7 +299,7 @@ class Lineage:
         """
         found: list[LineHead] = []
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
                 return []
             for row in view.branches_named(thread, prefix) if prefix else view.branches(thread):
@@ -307,7 +313,7 @@ class Lineage:
     def head(self, branch: str) -> Checkpoint | None:
         """Return the head of a branch, None if there is no such branch or nothing on it."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             number = None if thread is None else view.branch_number(thread, branch)
             if thread is None or number is None:
                 return None
@@ -323,7 +329,7 @@ class Lineage:
         """
         page: list[Head] = []
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             number = None if thread is None else view.branch_number(thread, branch)
             if thread is None or number is None:
                 raise no_branch(self.id, branch)
@@ -341,8 +347,10 @@ class Lineage:
     def has_lines(self, prefix: str, count: int) -> bool:
         """Whether there are so many branches, or more, whose names begin with `prefix`."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
+                return False
+            if view.thread(thread).branch_count < count:
                 return False
             found = view.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
             return sum(1 for _row in islice(found, count)) == count
@@ -357,7 +365,7 @@ class Lineage:
 
         """
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
                 return []
             all_ids = keys.encode_checkpoint_id_key(thread, "")
@@ -369,14 +377,14 @@ class Lineage:
     def at(self, lsn: int) -> Checkpoint | None:
         """Return the checkpoint in a record; None if it is another thread's, or has expired."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             head = None if thread is None else head_at(view, thread, lsn)
         return None if head is None else self._wrap(head)
 
     def superseded(self) -> dict[str, int]:
         """Return the LSN of the checkpoint that counts, by each id that was committed more than once."""
         with self._session.read() as view:
-            thread = view.thread_lsn(self.id)
+            thread = self._thread(view)
             if thread is None:
                 return {}
             prefix = keys.encode_tag_prefix(thread)
@@ -384,6 +392,15 @@ class Lineage:
                 key[len(prefix) :].decode(): keys.decode_lsn(payload)
                 for key, payload in view.transaction.scan_index(prefix)
             }
+
+    def _thread(self, view: View) -> int | None:
+        """Return the thread's number, None if there is no such thread."""
+        number = self._number
+        if number is None:
+            number = view.thread_lsn(self.id)
+            if self.is_of_one_moment:
+                self._number = number
+        return number
 
     def _wrap(self, head: Head) -> Checkpoint:
         return Checkpoint(self._session, self.id, head)

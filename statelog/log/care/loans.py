@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError
-from statelog.format import cbor, keys
+from statelog.format import keys
 from statelog.format.record import TYPE_LOAN
-from statelog.log.events import LoanEvent, decode_event
-from statelog.log.index import apply_event
-from statelog.log.times import now_us
+from statelog.log.events import LoanEvent, decode_as
+from statelog.log.kinds.loans import LOAN_KIND
+from statelog.log.kinds.table import stage_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 def lend(batch: Batch, thread: int, lender: int, next_versions: Sequence[int]) -> None:
     """Stage that a thread has nodes of another thread's records; behind the records that lead there."""
-    lsn = batch.next_lsn()
-    event = LoanEvent(thread, lender, list(next_versions))
-    batch.append(TYPE_LOAN, now_us(), cbor.encode(list(event)))
-    apply_event(batch, event, lsn)
+    stage_event(batch, LoanEvent(thread, lender, list(next_versions)))
 
 
 def lenders_of(view: View, thread: int) -> list[int]:
@@ -48,11 +45,11 @@ def gives_back(view: View, thread: int) -> bool:
 
 
 def _read_loan(view: View, lsn: int) -> LoanEvent:
-    event = decode_event(view.record(lsn))
-    if not isinstance(event, LoanEvent):
+    record = view.record(lsn)
+    if record.type != TYPE_LOAN:
         message = f"record {lsn} is no loan, as the index says"
         raise CorruptionError(message, lsn=lsn)
-    return event
+    return decode_as(record, LOAN_KIND.read)
 
 
 def _has_all_since(view: View, thread: int, loan: LoanEvent) -> bool:

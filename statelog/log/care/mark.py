@@ -10,12 +10,10 @@ from statelog.tree.node import CHUNK, ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from statelog.log.kinds.kind import NodeRef
     from statelog.tree.node import Node
 
     ReadNode = Callable[[int, bytes, int, int], Node]
-
-NodeRef = tuple[int, bytes, int, int]
-"""Type, digest, LSN, number."""
 
 _NUMBER_BITS = 32
 

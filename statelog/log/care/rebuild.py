@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, Record, decode_record
-from statelog.log.events import ThreadEvent, decode_event
-from statelog.log.index import apply_borrowed, apply_event, apply_nodes, enter_redacted, node_facts, redacted_state
+from statelog.format.record import FLAG_REDACTED, decode_record
+from statelog.log.index import node_facts
+from statelog.log.kinds.table import apply_record, decode_event
 from statelog.log.view import View, missing, ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.events import Event
-    from statelog.log.index import IndexWriter, NodeFacts
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.file.reading import ReadTransaction
@@ -76,30 +74,6 @@ def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | 
     if progress is not None:
         progress(last, last)
     return index
-
-
-def apply_record(index: IndexWriter, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
-    """Bring an index up to date with one record. Of a redacted one, without event, only shared nodes are left.
-
-    Args:
-        index: the index.
-        record: the record.
-        event: what it says; None if it was redacted.
-        facts: of its nodes; where it was not redacted, those that are widely shared will do.
-
-    """
-    if event is None:
-        redacted = record.redacted()
-        apply_nodes(index, record.lsn, redacted.thread, facts)
-        apply_borrowed(index, redacted.borrowed)
-        is_vacuumed = bool(record.flags & FLAG_VACUUMED)
-        holds_nodes = any(size for _type, _digest, size, _first in facts)
-        state = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
-        enter_redacted(index, redacted.thread, {record.lsn: state})
-        return
-    thread = record.lsn if isinstance(event, ThreadEvent) else event.thread
-    apply_nodes(index, record.lsn, thread, facts)
-    apply_event(index, event, record.lsn)
 
 
 def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = None) -> int:

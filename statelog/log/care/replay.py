@@ -16,9 +16,8 @@ from statelog.format.record import (
     record_contents_digest,
 )
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.care.rebuild import apply_record
-from statelog.log.events import decode_event
 from statelog.log.index import node_facts
+from statelog.log.kinds.table import apply_record, decode_event
 from statelog.log.view import View
 
 if TYPE_CHECKING:

@@ -35,19 +35,20 @@ from statelog.log.care.vacuum import (
     RetentionReport,
     Rewritable,
     fits_transaction,
+    redact_released,
     rewrite,
     write_in_portions,
 )
-from statelog.log.index import redacted_records
+from statelog.log.index import TO_BE_ERASED, redacted_records
+from statelog.log.kinds.table import decode_event, kind_of, others_of
 from statelog.log.view import View
-from statelog.tree.node import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from statelog.log.care.mark import NodeRef
     from statelog.log.care.vacuum import Alive
     from statelog.log.engine import Engine
+    from statelog.log.kinds.kind import NodeRef
     from statelog.storage.commit.transaction import WriteTransaction
 
 POLICY_STEP_VERSIONS = 64
@@ -167,10 +168,13 @@ class Collector:
             for version, entry in view.entries_after(self._thread, row.number, after):
                 is_late = self._late_lsn is not None and entry.lsn > self._late_lsn
                 if is_late or keeps(_Version(row.number, version, entry.lsn), entry.time_us):
-                    yield _root(view, entry.lsn)
+                    yield from _roots(view, entry.lsn)
         for lsn in keeps.pins - self._pins:
             if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
-                yield _root(view, lsn)
+                yield from _roots(view, lsn)
+        for lsn in others_of(view, self._thread):
+            if lsn > self._seen:
+                yield from _roots(view, lsn)
         self._seen = view.transaction.last_lsn()
         self._branches = len(keeps.branches)
         self._pins = frozenset(keeps.pins)
@@ -244,7 +248,8 @@ class Collector:
         parents without nodes (T5).
         """
         with self._engine.read() as view:
-            records = [Rewritable(lsn, self._thread) for lsn in reversed(redacted_records(view, self._thread))]
+            states = redacted_records(view, self._thread)
+        records = [Rewritable(lsn, self._thread) for lsn in reversed(states) if states[lsn] != TO_BE_ERASED]
 
         def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
             if not View(transaction).is_alive(self._thread):
@@ -299,9 +304,11 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
 
 
 def _sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
+    report = redact_released(engine, thread)
     collector = Collector(engine, thread, _EVERYTHING)
     collector.start()
-    return collector, collector.sweep()
+    report.add(collector.sweep())
+    return collector, report
 
 
 def _sweep_period(held: int) -> int:
@@ -320,9 +327,9 @@ def _lsn(version: _Version) -> int:
     return version.lsn
 
 
-def _root(view: View, lsn: int) -> NodeRef:
-    event = view.checkpoint(lsn)
-    return ROOT, event.root_digest, event.root_lsn, event.root_node
+def _roots(view: View, lsn: int) -> Iterator[NodeRef]:
+    record = view.record(lsn)
+    return kind_of(record).roots(decode_event(record))
 
 
 # --- what a policy keeps ------------------------------------------------------------

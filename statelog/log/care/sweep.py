@@ -24,10 +24,9 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, decode_record
-from statelog.log.care.vacuum import RetentionReport, Rewritable, rewrite, write_in_portions
-from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.care.vacuum import NOBODY, RetentionReport, Rewritable, redact_released, rewrite, write_in_portions
 from statelog.log.index import TO_BE_ERASED
-from statelog.log.operations import CHECKPOINT_TYPES
+from statelog.log.kinds.table import decode_event, kind_of, others_of
 from statelog.log.view import View
 from statelog.storage.file.residency import MappedPages
 from statelog.tree.check import check_node
@@ -37,12 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statelog.log.engine import Engine
+    from statelog.log.kinds.kind import NodeRef
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.file.reading import ReadTransaction
-
-NOBODY = 0
-"""The thread of redacted records that belong to none."""
 
 _RECORDS_PER_READ = 256
 """A read transaction pins pages that commits would use again: none is held for long."""
@@ -65,6 +62,10 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
 
     """
     report = RetentionReport()
+    with engine.read() as view:
+        owners = [owner for owner in _releasing(view) if owner == NOBODY or view.is_alive(owner)]
+    for owner in owners:
+        report.add(redact_released(engine, owner))
     sweep = _Sweep(engine)
     if sweep.is_needed:
         sweep.scan(progress)
@@ -168,17 +169,16 @@ class _Sweep:
         self._mapped.read(len(data))
         index = self._find(lsn)
         record = decode_record(data, lsn)
-        marked: list[int] = []
+        kind = kind_of(record)
+        roots: Iterable[NodeRef] = ()
         if record.flags & FLAG_REDACTED:
             thread = record.redacted().thread
-        elif record.type in CHECKPOINT_TYPES:
-            event = decode_event(record)
-            assert isinstance(event, CheckpointEvent)
-            thread = event.thread
-            if self._mark(event.root_lsn, event.root_node, thread, is_foreign=False):
-                marked.append(event.root_lsn)
+        elif kind.root_field is None:
+            return []
         else:
-            return marked
+            event = decode_event(record)
+            thread, roots = kind.owner(event, lsn), kind.roots(event)
+        marked = [at for _type, _digest, at, number in roots if self._mark(at, number, thread, is_foreign=False)]
         rows = kernels.record_nodes(data)
         pending = [number for number in range(len(rows)) if index is None or self._get(index, number)]
         while pending:
@@ -251,17 +251,25 @@ def _held(view: View) -> list[tuple[int, array[int]]]:
 
 
 def _each_held(view: View) -> Iterator[tuple[int, int]]:
+    return ((thread, lsn) for thread, lsn, state in _listed(view) if state != TO_BE_ERASED)
+
+
+def _releasing(view: View) -> set[int]:
+    return {thread for thread, _lsn, state in _listed(view) if state == TO_BE_ERASED}
+
+
+def _listed(view: View) -> Iterator[tuple[int, int, int]]:
+    """Yield thread, LSN and state of records that may have something to give up."""
     for key, payload in view.transaction.scan_index(b"r"):
         thread = keys.decode_redacted_thread(key)
-        for lsn, state in keys.decode_redacted_page(key, payload).items():
-            if state != TO_BE_ERASED:
-                yield thread, lsn
+        yield from ((thread, lsn, state) for lsn, state in keys.decode_redacted_page(key, payload).items())
 
 
 def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> array[int]:
     """Return the LSNs of the versions of threads, and of redacted records, ascending."""
     runs = [array("Q", held)]
     for thread in threads:
+        runs.append(array("Q", others_of(view, thread)))
         branches = [row.number for row in view.branches(thread)]
         runs += [array("Q", (entry.lsn for _version, entry in view.entries(thread, branch))) for branch in branches]
     return array("Q", heapq.merge(*runs))

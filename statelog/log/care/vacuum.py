@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statelog import kernels
 from statelog.format import keys
-from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, FLAGS_AT, redact_record
-from statelog.log.index import enter_redacted, redacted_state
+from statelog.format.record import FLAG_REDACTED, FLAG_VACUUMED, FLAGS_AT, TYPE_AT, redact_record
+from statelog.log.index import TO_BE_ERASED, enter_redacted, redacted_records, redacted_state
+from statelog.log.kinds.table import KINDS
 from statelog.log.view import View
 from statelog.storage.file.residency import MappedPages
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
+
+NOBODY = 0
+"""The owner of records that no thread has."""
 
 RECORDS_PER_TRANSACTION_MAX = 64
 """Rewriting so many small records holds the writer lock for one or two milliseconds."""
@@ -122,6 +126,17 @@ def write_in_portions(
         yield count, report
 
 
+def redact_released(engine: Engine, owner: int) -> RetentionReport:
+    """Redact the records that an owner has released, in the order of the log: what they hold is looked at later."""
+    with engine.read() as view:
+        states = redacted_records(view, owner)
+    records = [Rewritable(lsn, owner) for lsn, state in states.items() if state == TO_BE_ERASED]
+    report = RetentionReport()
+    for _count, step in write_in_portions(engine, records, lambda within, some: rewrite(within, some, EveryNode())):
+        report.add(step)
+    return report
+
+
 def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive) -> RetentionReport:
     """Redact records, take their nodes that are not marked, and bring the index up to date."""
     report = RetentionReport()
@@ -137,7 +152,8 @@ def rewrite(transaction: WriteTransaction, records: Iterable[Rewritable], marks:
         rows = kernels.record_rows(old)
         alive = {number for number in rows if marks.is_alive(lsn, number)}
         if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
-            new = rewritten[lsn] = redact_record(old, lsn, thread if heir is None else heir, alive=alive, rows=rows)
+            owner, field = thread if heir is None else heir, KINDS[old[TYPE_AT]].borrowed_field
+            new = rewritten[lsn] = redact_record(old, lsn, owner, alive=alive, rows=rows, borrowed_field=field)
             _forget_shared(index, lsn, [(number, row[1]) for number, row in rows.items() if number not in alive])
             report.vacuumed_nodes += len(rows) - len(alive)
             report.freed_bytes += len(old) - len(new)

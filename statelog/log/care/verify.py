@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from statelog import kernels
 from statelog.errors import CorruptionError, StatelogError
 from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
-from statelog.log.care.rebuild import DerivedIndex, apply_record
-from statelog.log.events import CheckpointEvent, decode_event
+from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.index import node_facts
+from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
 from statelog.storage.file.pages import check_pages
 from statelog.storage.file.residency import MappedPages
 from statelog.tree.check import check_node
-from statelog.tree.node import ROOT, node_digest
+from statelog.tree.node import node_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,12 +177,14 @@ class _Verifier:
     def _apply(self, record: Record, facts: list[NodeFacts]) -> None:
         try:
             event = None if record.flags & FLAG_REDACTED else decode_event(record)
-            if isinstance(event, CheckpointEvent):
-                if event.time_us <= self._times_us.get(event.thread, 0):
-                    message = f"record {record.lsn} is not later than the version of thread {event.thread} before it"
+            kind = kind_of(record)
+            if event is not None and kind.is_version:
+                thread = owner_of(event, record.lsn)
+                if record.time_us <= self._times_us.get(thread, 0):
+                    message = f"record {record.lsn} is not later than the version of thread {thread} before it"
                     self.report.add("L2", record.lsn, message)
-                self._times_us[event.thread] = event.time_us
-                root = (ROOT, event.root_digest, event.root_lsn, event.root_node)
+                self._times_us[thread] = record.time_us
+            for root in () if event is None else kind.roots(event):
                 if self._kernel is None or not self._kernel.has_seen(*root):
                     self._check_ref(record.lsn, -1, *root)
             if self._index is not None:

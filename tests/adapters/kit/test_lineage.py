@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -274,19 +273,3 @@ def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commi
         assert lineages[0].superseded() == again
         for id, lsn in last.items():
             assert lineages[1].find(id).lsn == lsn
-
-
-def test_what_was_committed_aside_lately_is_remembered(store):
-    """OS threads may note what they have made in another order than they made it in."""
-    lineage = Lineage(store, "t")
-    made = [lineage.commit_aside("aside", [items.put("x", cbor.encode(number))]) for number in range(3)]
-    assert [*lineage.made_aside] == [each.lsn for each in made]
-    assert lineage.last_aside is made[-1]
-    lineage.commit([items.put("x", cbor.encode(0))], id="id", parent=None, line="main", fork="f")
-    assert len(lineage.made_aside) == 3
-    noted = [SimpleNamespace(event=SimpleNamespace(lsn=lsn)) for lsn in range(1000, 3000)]
-    for each in [*noted[::2], *noted[1::2]]:
-        lineage._note_aside(each)
-        assert each.event.lsn in lineage.made_aside
-        assert lineage.last_aside is each
-        assert len(lineage.made_aside) <= 256

@@ -1,63 +1,59 @@
-"""Pending writes of tasks that cannot be committed at once: one of their OS threads does it, for those that wait.
+"""Pending writes that go together: with the checkpoint they lead to, or with those of tasks that end meanwhile.
 
-The store shares flushes between commits by itself; this shares the commit, which at a hundred small writes costs more.
+LangGraph hands a task's writes to an OS thread, does not wait, and puts the checkpoint some hundred microseconds later.
+So a caller waits for that, a little, and both are one commit. Where none comes (there are tasks still at work, or who
+calls does one thing after the other) the next ones do not wait: after each that waited in vain twice as many.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
-from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 
 _TOGETHER_MAX = 128
-_LINES_MAX = 1024
-_EMA_WEIGHT = 0.25
-_PATIENCE_COMMITS = 2.0
-_PATIENCE_S_MAX = 0.005
-"""How long, after a commit, those it was for are expected back: in multiples of a commit, and at most."""
+_PATIENCE_S = 0.005
+_PATIENT_MAX = 2
+"""So many wait for a checkpoint at once: they keep OS threads that it may need."""
+_SKIPPED_MAX = 255
+"""So many do not wait after one that waited in vain."""
 
 
 class _Request(Generic[T]):
     """The part of one caller."""
 
-    __slots__ = ("error", "gate", "is_settled", "part", "to_wake")
+    __slots__ = ("error", "gate", "group", "is_settled", "part")
 
     def __init__(self, part: T) -> None:
         self.part = part
         self.error: Exception | None = None
         self.is_settled = False
         self.gate = Lock()
-        """Held while its caller sleeps; released when it is settled, or is to commit for others."""
+        """Held while its caller sleeps; released to have it look again."""
         self.gate.acquire()
-        self.to_wake: list[Lock] = []
-        """Of a leader that has passed on: gates still to be released."""
+        self.group: list[_Request[T]] = []
+        """Whose parts it commits, if it leads."""
+
+    def wake(self) -> None:
+        """Have its caller look again."""
+        with suppress(RuntimeError):  # it is about to
+            self.gate.release()
 
 
 class _Line(Generic[T]):
     """Those who write to the same."""
 
-    __slots__ = ("assembled", "awaited", "commit_s", "delivered_at_s", "expected", "group", "leader", "waiting")
+    __slots__ = ("leader", "waiting")
 
     def __init__(self) -> None:
         self.leader: _Request[T] | None = None
-        self.group: list[_Request[T]] = []
-        """Whose parts the leader commits, its own first."""
         self.waiting: list[_Request[T]] = []
-        """Who waits for the commit that is being made."""
-        self.expected = 1
-        """How many the last commit was for, and who waited for the next."""
-        self.delivered_at_s = 0.0
-        self.commit_s = 0.0
-        self.awaited = 0
-        """How many are to wait before the leader, who sleeps, is woken; 0 when it does not."""
-        self.assembled = Lock()
-        self.assembled.acquire()
+        """In nobody's hands; the leader is one of them at first."""
 
 
 class Gatherer(Generic[T]):
@@ -66,127 +62,111 @@ class Gatherer(Generic[T]):
     def __init__(self) -> None:
         self._lock = Lock()
         self._lines: dict[str, _Line[T]] = {}
+        self._patient: set[_Request[T]] = set()
+        self._skips = self._skipped = 0
 
-    def commit(self, name: str, part: T, make: Callable[[Sequence[T]], object]) -> None:
-        """Return when `make` has committed this part, maybe with those of others.
+    def commit(self, name: str, part: T, make: Callable[[Sequence[T]], object], *, is_followed: bool = False) -> None:
+        """Return when this part has been committed, maybe with those of others.
 
         Args:
             name: what is written to: what goes to the same may go together.
             part: to be committed whole or not at all.
             make: commits. What it raises for this part is raised here, what it raises for others is not.
+            is_followed: `taken` may come for it soon.
 
         """
         request = _Request(part)
         line: _Line[T] | None = None
         try:
             with self._lock:
-                line = self._line(name)
-                if line.leader is None:
-                    line.leader = request
-                else:
-                    line.waiting.append(request)
-                    if len(line.waiting) == line.awaited:
-                        line.awaited = 0
-                        line.assembled.release()
-            if line.leader is not request:
-                request.gate.acquire()
-            if line.leader is request:
+                line = self._lines.setdefault(name, _Line())
+                line.waiting.append(request)
+            while not request.is_settled:
+                with self._lock:
+                    if line.leader is None:
+                        line.leader = request
+                if line.leader is not request:
+                    request.gate.acquire()
+                    continue
+                if is_followed:
+                    self._await_taker(request)
+                    is_followed = False
                 self._lead(line, request, make)
+            self._leave(name, line, request)
         except BaseException:
             if line is not None:
-                self._leave(line, request)
+                self._leave(name, line, request)
             raise
         if request.error is not None:
             raise request.error
 
-    def _line(self, name: str) -> _Line[T]:
+    @contextmanager
+    def taken(self, name: str) -> Iterator[list[T]]:
+        """Take the parts that wait: they are committed with the end of the `with` block, unless it raises."""
         line = self._lines.get(name)
         if line is None:
-            if len(self._lines) >= _LINES_MAX:
-                self._lines = {each: line for each, line in self._lines.items() if line.leader is not None}
-            line = self._lines[name] = _Line()
-        return line
-
-    def _leave(self, line: _Line[T], request: _Request[T]) -> None:
-        """Take one who was interrupted out, wherever it is: the others must not wait for it."""
-        while True:
+            yield []
+            return
+        group: list[_Request[T]] = []
+        try:
             with self._lock:
-                is_leader = line.leader is request
-                if request in line.waiting:
-                    line.waiting.remove(request)
-                    request.is_settled = not is_leader
-                is_in_hands = not is_leader and not request.is_settled and request in line.group
-            if is_leader:
-                self._pass_on(line, request)
+                group = line.waiting
+                line.waiting = []
+            yield [request.part for request in group]
+            for request in group:
+                request.is_settled = True
+            self._give_back(line, group)
+        except BaseException:
+            self._give_back(line, group)
+            raise
+
+    def _await_taker(self, request: _Request[T]) -> None:
+        with self._lock:
+            if self._skipped < self._skips:
+                self._skipped += 1
                 return
-            _wake(request.to_wake)
-            if not is_in_hands:
+            if len(self._patient) >= _PATIENT_MAX:
                 return
-            request.gate.acquire()  # released when it is settled, or leads
+            self._patient.add(request)
+        request.gate.acquire(timeout=_PATIENCE_S)
+        with self._lock:
+            self._patient.discard(request)
+            self._skips = 0 if request.is_settled else min(2 * self._skips + 1, _SKIPPED_MAX)
+            self._skipped = 0
 
     def _lead(self, line: _Line[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
-        line.group = group = [request]
-        try:
-            if line.expected > 1:
-                self._assemble(line)
-            with self._lock:
-                if line.waiting and line.waiting[0] is request:  # who passed on was interrupted before taking it out
-                    line.waiting.pop(0)
-                while line.waiting and len(group) < _TOGETHER_MAX:
-                    group.append(line.waiting[0])  # first into the one, then out of the other: nobody is lost
-                    line.waiting.pop(0)
-            began_s = perf_counter()
-            _settle(group, make)
-            line.commit_s += _EMA_WEIGHT * (perf_counter() - began_s - line.commit_s)
-        finally:
-            self._pass_on(line, request)
-
-    def _assemble(self, line: _Line[T]) -> None:
-        """Wait a little for those who were there the last time.
-
-        They are on their way back, each with the next task's writes to encode. Who began without them would commit
-        alone, and they would after it.
-        """
+        """Commit for those who wait, if its own part is among them."""
         with self._lock:
-            missing = min(line.expected, _TOGETHER_MAX) - 1 - len(line.waiting)
-            left_s = line.delivered_at_s + min(_PATIENCE_COMMITS * line.commit_s, _PATIENCE_S_MAX) - perf_counter()
-            if missing <= 0 or left_s <= 0:
-                return
-            line.assembled.acquire(blocking=False)  # a release that came after an earlier time-out
-            line.awaited = len(line.waiting) + missing
-        try:
-            line.assembled.acquire(timeout=left_s)
-        finally:
-            line.awaited = 0
+            is_taken = request not in line.waiting
+            if not is_taken:
+                request.group = line.waiting[:_TOGETHER_MAX]
+                del line.waiting[:_TOGETHER_MAX]
+        if not is_taken:
+            _settle(request.group, make)
+            if not request.is_settled:  # it stood behind so many
+                self._give_back(line, request.group)
+        elif not request.is_settled:
+            request.gate.acquire()
 
-    def _pass_on(self, line: _Line[T], request: _Request[T]) -> None:
-        """Let the next who waits commit, and wake who is settled.
-
-        Written to be run again by `_leave` after an interrupt at any line.
-        """
+    def _leave(self, name: str, line: _Line[T], request: _Request[T]) -> None:
+        """Take one out, wherever it is, and let the next one lead: run again after an interrupt at any line."""
+        self._give_back(line, [each for each in request.group if each is not request])
         with self._lock:
+            self._patient.discard(request)
+            if request in line.waiting:
+                line.waiting.remove(request)
             if line.leader is request:
-                waiting, others = line.waiting, line.group[1:]
-                left = [member for member in others if not member.is_settled and member not in waiting]
-                waiting[:0] = left  # after an interrupt: one of them leads next
-                line.expected = len(line.group) - len(left) + len(waiting)
-                line.delivered_at_s = perf_counter()
-                request.to_wake = [member.gate for member in others if member.is_settled]
-                if waiting:
-                    request.to_wake.append(waiting[0].gate)
-                line.group = []
-                line.leader = waiting[0] if waiting else None
-                if waiting:
-                    waiting.pop(0)
-        _wake(request.to_wake)
+                line.leader = None
+            if line.leader is None and line.waiting:
+                line.waiting[0].wake()
+            elif line.leader is None and self._lines.get(name) is line:
+                del self._lines[name]
 
-
-def _wake(gates: list[Lock]) -> None:
-    """Release every gate; one that was released before an interrupt, once more."""
-    while gates:
-        with suppress(RuntimeError):
-            gates[-1].release()
-        gates.pop()
+    def _give_back(self, line: _Line[T], group: Sequence[_Request[T]]) -> None:
+        with self._lock:
+            line.waiting[:0] = [each for each in group if not each.is_settled and each not in line.waiting]
+            for each in group:
+                each.wake()
 
 
 def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object]) -> None:

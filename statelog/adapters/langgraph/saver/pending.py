@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
@@ -19,7 +19,7 @@ from statelog.adapters.langgraph.values.names import (
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from statelog import Checkpoint
     from statelog.adapters.kit.items import Write
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.saver.putting import Base
     from statelog.adapters.langgraph.values.codec import Codec
     from statelog.adapters.langgraph.values.names import Place
+    from statelog.log.batch import Batch, Head
 
 _GIVEN_BACK_MIN = 4
 """A list of fewer items is written as it is, without a look at what the channel holds."""
@@ -49,6 +50,14 @@ class Pending(NamedTuple):
     """The checkpoint they are put to, if it is remembered."""
     held: Sequence[tuple[Checkpoint, str]]
     """Channels that may hold much of what is written: of a list that is given back whole, all but what is new."""
+
+
+class _Aside(TypedDict):
+    """Arguments of `Lineage.aside`."""
+
+    writes: Callable[[int], Sequence[Write]]
+    followed: Sequence[Checkpoint]
+    held: Sequence[tuple[Checkpoint, str]]
 
 
 def pending(
@@ -105,6 +114,15 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
 
 def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
     """Commit the writes of some tasks."""
+    lineage.commit_aside(WRITES_BRANCH, **_aside(parts), is_flushed=any(part.others for part in parts))
+
+
+def with_checkpoint(lineage: Lineage, parts: Sequence[Pending]) -> Callable[[Batch], Head] | None:
+    """Return what commits the writes of some tasks before a checkpoint; None if there are none."""
+    return lineage.aside(WRITES_BRANCH, **_aside(parts)) if parts else None
+
+
+def _aside(parts: Sequence[Pending]) -> _Aside:
     tasks: dict[str, list[Encoded]] = {}
     for part in parts:
         if part.together is not None:
@@ -116,10 +134,8 @@ def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
         groups = [items.put_once(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()]
         return [*groups, *others]
 
-    lineage.commit_aside(
-        WRITES_BRANCH,
-        writes,
-        followed=[part.followed for part in parts if part.followed is not None],
-        held=list({each for part in parts for each in part.held}),
-        is_flushed=bool(others),
-    )
+    return {
+        "writes": writes,
+        "followed": [part.followed for part in parts if part.followed is not None],
+        "held": list({each for part in parts for each in part.held}),
+    }

@@ -15,9 +15,7 @@ from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_wri
 from statelog.adapters.langgraph.saver.listed import ListedTuple
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
-    LEAST_WRITE_NAME,
     METADATA_CHANNEL,
-    PREFIX_WIDTH,
     WRITES_BRANCH,
     Place,
     channel_name,
@@ -115,14 +113,6 @@ def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[Writ
     return [read_bundle(stored) for stored in found.values()]
 
 
-def greatest_prefix(state: MapView | None) -> str:
-    """Return the greatest prefix of names in the head of `WRITES_BRANCH`; empty if there are none."""
-    if state is None:
-        return ""
-    last, last_hidden = items.last_name(state), items.last_name(state, LEAST_WRITE_NAME)
-    return max(name[:PREFIX_WIDTH] for name in (last, last_hidden))
-
-
 def is_hidden(state: MapView | None, place: Place) -> bool:
     """Whether a checkpoint was removed, though it is there for others."""
     return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
@@ -140,8 +130,6 @@ class Row(NamedTuple):
     metadata: dict[str, Any]
     channels: dict[str, Read]
     writes: list[WriteRow]
-    own: Own | None = None
-    """What `kept` says of where it stands, if that is known."""
 
 
 def writes_state(lineage: Lineage) -> MapView | None:
@@ -168,7 +156,7 @@ def decode_row(
     codec: Codec, row: Row, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
 ) -> CheckpointTuple:
     """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint."""
-    own = row.own or decode_own(codec, row.kept)
+    own = decode_own(codec, row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote

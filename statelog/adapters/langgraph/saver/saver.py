@@ -19,10 +19,9 @@ from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver import arguments as asking
 from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
-from statelog.adapters.langgraph.saver.latest import Latest
 from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending
+from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending, with_checkpoint
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Own,
@@ -54,7 +53,7 @@ from statelog.adapters.langgraph.values.names import (
     thread_id_of,
 )
 from statelog.aio.running import Runner, stream
-from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, ExpiredError, LimitError, ThreadNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -120,7 +119,6 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._parts = Parts()
         self._decoded = Decoded()
         self._bases = Bases()
-        self._latest = Latest(store)
         self._gatherer: Gatherer[Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
@@ -180,10 +178,6 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         """
         asked = place_of(config)
         codec = self._codec
-        if not asked.id:
-            row = self._latest.row(self._parts, asked, self._lineage(asked.thread_id))
-            if row is not None:
-                return decode_row(codec, row, None, self._decoded.by(codec))
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
             if asked.id:
@@ -192,11 +186,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                     return None
             else:
                 latest = next(Ordered(codec, lineage, asked.namespace).draw(lineage, 1), None)
-                pending = writes_state(lineage) if latest is None else latest.pending
-                self._latest.read(snapshot.last_lsn, asked, "" if latest is None else latest.place.id, pending)
                 if latest is None:
                     return None
-                place, checkpoint = latest.place, latest.checkpoint
+                place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
             row = read_row(self._parts, checkpoint, place, pending)
         return None if row is None else decode_row(codec, row, config if asked.id else None, self._decoded.by(codec))
 
@@ -328,7 +320,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             writes.append(items.put(METADATA_CHANNEL, whole))
         elif base.has_metadata:
             writes.append(items.remove(METADATA_CHANNEL))
-        made = lineage.commit(
+        commit = partial(
+            lineage.commit,
             writes,
             id=checkpoint_name(place.namespace, place.id),
             parent=base.checkpoint,
@@ -339,9 +332,16 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             counts=partial(is_in_namespace, codec, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
         )
+        parts: Sequence[Pending] = ()
+        try:
+            with self._gatherer.taken(place.thread_id) as parts:
+                made = commit(before=with_checkpoint(lineage, parts))
+        except (UsageError, LimitError):  # whose it is shows when each is made alone
+            if not parts:
+                raise
+            made = commit()
         next_base = base.after(changes, writes, made, checkpoint["channel_versions"], own, kept)
         self._bases.keep(place, next_base)
-        self._latest.put(place, next_base, lineage)
         if changes.frozen:
             changes.remember(self._frozen, next_base)
 
@@ -369,12 +369,12 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         base = self._bases.get(place)
-        self._latest.note_writes(place, base)
         followed = None if base is None else base.checkpoint
         part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
-            self._gatherer.commit(place.thread_id, part, partial(commit_pending, lineage))
+            make, is_followed = partial(commit_pending, lineage), not part.others
+            self._gatherer.commit(place.thread_id, part, make, is_followed=is_followed)
         else:
             asking.check_open(self.store)
 

@@ -240,13 +240,6 @@ def writes_range(prefix: str) -> tuple[str, str]:
     return f"{prefix}/{'+' * width}", f"{prefix}0{'+' * width}"
 
 
-PREFIX_WIDTH = _TIME_WIDTH + _PLACE_WIDTH
-"""Digits of `checkpoint_prefix`."""
-
-LEAST_WRITE_NAME = writes_range("+" * PREFIX_WIDTH)[0]
-"""Names of what is hidden stand before it, for they are shorter."""
-
-
 def hidden_name(prefix: str) -> str:
     """Return the channel that says that a checkpoint was removed."""
     return f"{prefix}-"

@@ -63,7 +63,7 @@ def test_who_waits_goes_together(bad):
         [0, *[n for n in range(1, 20) if not (bad and n == 7)] * 2]
     )
     assert len(commits.made) == (19 if bad else 2)
-    assert gatherer._lines["t"].leader is None
+    assert not gatherer._lines
 
 
 def test_nobody_is_left_waiting_by_many():
@@ -73,7 +73,7 @@ def test_nobody_is_left_waiting_by_many():
         thread.join(20)
         assert not thread.is_alive()
     assert sorted(chain.from_iterable(commits.made)) == list(range(200))
-    assert gatherer._lines["t"].leader is None
+    assert not gatherer._lines
 
 
 def test_an_interrupted_commit_lets_the_others_on():
@@ -98,7 +98,7 @@ def test_an_interrupted_commit_lets_the_others_on():
         thread.join(10)
         assert not thread.is_alive()
     assert sorted(chain.from_iterable(commits.made)) == list(range(9))
-    assert gatherer._lines["t"].leader is None
+    assert not gatherer._lines
 
 
 class _Interrupt(BaseException):
@@ -148,12 +148,84 @@ def test_an_interrupt_at_any_line_stops_nobody_else(waiting):
         for thread in others:
             thread.join(10)
             assert not thread.is_alive(), f"after an interrupt before line {count}"
-        assert gatherer._lines["t"].leader is None
-        assert gatherer._lines["t"].waiting == []
+        assert not gatherer._lines
         made = list(chain.from_iterable(commits.made))
         assert sorted(map(str, made)) == sorted({*map(str, made)}), "each once"
         assert {"next", *range(1, len(others))} <= {*made}
         if not is_interrupted:
             assert count > 25
+            return
+    pytest.fail("it never came to its end")
+
+
+def start_followed(gatherer, commits, part):
+    thread = threading.Thread(target=lambda: gatherer.commit("t", [part], commits.make, is_followed=True), daemon=True)
+    thread.start()
+    while not gatherer._lines:
+        pass
+    return thread
+
+
+def test_what_is_taken_is_committed_with_who_takes_it(monkeypatch):
+    monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
+    gatherer, commits = Gatherer(), Commits(is_slow=False)
+    thread = start_followed(gatherer, commits, 1)
+    with gatherer.taken("another") as parts:
+        assert parts == []
+    with gatherer.taken("t") as parts:
+        assert parts == [[1]]
+        assert thread.is_alive()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert commits.made == []
+    assert not gatherer._lines
+
+
+def test_what_was_taken_in_vain_is_committed_alone(monkeypatch):
+    monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
+    gatherer, commits = Gatherer(), Commits(is_slow=False)
+    thread = start_followed(gatherer, commits, 1)
+    with pytest.raises(ValueError, match="refused"), gatherer.taken("t"):
+        raise ValueError("refused")
+    thread.join(10)
+    assert not thread.is_alive()
+    assert commits.made == [[1]]
+    assert not gatherer._lines
+
+
+def test_who_waits_in_vain_has_the_next_ones_not_wait(monkeypatch):
+    waits = []
+    monkeypatch.setattr(gathering, "_PATIENCE_S", 0)
+    gatherer, commits = Gatherer(), Commits(is_slow=False)
+    for number in range(40):
+        before = gatherer._skipped
+        gatherer.commit("t", [number], commits.make, is_followed=True)
+        if gatherer._skipped == 0 or gatherer._skipped < before:
+            waits.append(number)
+    assert waits == [0, 2, 6, 14, 30]
+    assert commits.made == [[number] for number in range(40)]
+
+
+def test_an_interrupt_at_any_line_of_who_takes_loses_nothing(monkeypatch):
+    monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
+    for count in range(1, 1000):
+        gatherer, commits, took = Gatherer(), Commits(is_slow=False), []
+        thread = start_followed(gatherer, commits, 1)
+
+        def take(gatherer=gatherer, took=took):
+            with gatherer.taken("t") as parts:
+                took += parts
+
+        is_interrupted = interrupt_at(count, take)
+        if not took:
+            monkeypatch.setattr(gathering, "_PATIENCE_S", 0.001)
+            with gatherer._lock:
+                for line in gatherer._lines.values():
+                    line.leader.wake()
+        thread.join(10)
+        assert not thread.is_alive(), f"after an interrupt before line {count}"
+        assert took or commits.made == [[1]]
+        if not is_interrupted:
+            assert (took, commits.made) == ([[1]], [])
             return
     pytest.fail("it never came to its end")

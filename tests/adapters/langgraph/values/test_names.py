@@ -8,10 +8,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 
-import statelog
-from statelog.adapters.kit import items
-from statelog.adapters.kit.lineage import Lineage
-from statelog.adapters.langgraph.saver.reading import greatest_prefix, writes_state
 from statelog.adapters.langgraph.values.names import (
     Place,
     channel_name,
@@ -70,27 +66,6 @@ def test_names_of_groups_are_in_the_range_of_their_checkpoint_in_order(write, ti
     assert (name < group_name(prefix, later_us)) == (time_us < later_us)
     assert len(name) == len(first)
     assert index == 1 or name != write_name(prefix, task, index)
-
-
-def test_the_greatest_prefix_of_names_is_told(tmp_path):
-    with statelog.open(tmp_path / "s") as store:
-        lineage = Lineage(store, "t")
-        low, high, higher = sorted(writes_prefix(Place("t", "", f"1ef{number:05x}-0000-6000")) for number in (1, 2, 3))
-        assert greatest_prefix(None) == greatest_prefix(writes_state(lineage)) == ""
-        for name, greatest in (
-            (group_name(high, 1), high),
-            (group_name(low, 2), high),
-            (hidden_name(low), high),
-            (hidden_name(higher), higher),
-            (write_name(high, "task", -1), higher),
-        ):
-            lineage.commit_aside("writes", [items.put(name, b"\xf5")])
-            assert greatest_prefix(writes_state(lineage)) == greatest
-        lineage.commit_aside("writes", [items.remove(hidden_name(higher))])
-        assert greatest_prefix(writes_state(lineage)) == high
-        one = lineage.commit_aside("one", [items.put("x", b"\xf5")])
-        assert (items.last_name(one.state), items.last_name(one.state, "x")) == ("x", "")
-        assert items.last_name(lineage.commit_aside("one", [items.remove("x")]).state) == ""
 
 
 def test_a_channel_is_named_by_a_text():

@@ -1,0 +1,220 @@
+"""Fields of encoded bodies that nobody vouches for: what each may be.
+
+Before a body is decoded its shape is checked on the encoded bytes, so that no count or nesting in it makes memory grow
+beyond its own size, and every field is of its type and within its bounds. Metadata stays encoded: it may hold values
+whose codec is not known here, and is not ours to interpret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from statelog import kernels
+from statelog.errors import CorruptionError
+from statelog.format import cbor
+from statelog.format.record import DIGEST_SIZE_BYTES
+from statelog.limits import (
+    CHANNELS_MAX,
+    METADATA_SIZE_BYTES_MAX,
+    NAME_SIZE_BYTES_MAX,
+    THREAD_ID_SIZE_BYTES_MAX,
+    VERSIONS_MAX,
+)
+
+Field = Callable[[bytes], Any]
+"""Returns the value of an encoded field; raises `WrongFieldError` if it is of another type or out of bounds."""
+
+BYTES, LIST, DICT = 2, 4, 5
+"""Major types."""
+
+METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
+_FIELDS_MAX = 32
+_SPEC_SIZE_BYTES_MAX = 4096
+_BORROWED_MAX = 1 << 20
+_BRANCHES_MAX = 1 << 20
+_LSN_MAX = 1 << 62
+_POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
+_NULL = b"\xf6"
+
+
+class WrongFieldError(Exception):
+    """A field that is not what it has to be: what a `Field` raises, and `read_fields` tells as damage."""
+
+
+def _head(item: bytes) -> tuple[int, int]:
+    """Return (major type, argument) of an item that was checked."""
+    info = item[0] & 31
+    argument = info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
+    return item[0] >> 5, argument
+
+
+def children(item: bytes, major: int, count_max: int) -> list[bytes]:
+    """Return the children of a list or dict (its keys and values in turn), if they are not too many.
+
+    Args:
+        item: checked CBOR.
+        major: `LIST` or `DICT`, which it has to be.
+        count_max: of elements, or of pairs.
+
+    """
+    if _head(item)[0] != major or _head(item)[1] > count_max:
+        raise WrongFieldError
+    _kind, at, ends = kernels.cbor_split(item)
+    return [item[start:end] for start, end in pairwise([at, *ends])]
+
+
+def _number(maximum: int, minimum: int = 0) -> Field:
+    def read(item: bytes) -> int:
+        major, argument = _head(item)
+        if major != 0 or not minimum <= argument <= maximum:
+            raise WrongFieldError
+        return argument
+
+    return read
+
+
+def _text(size_bytes_max: int, *, size_bytes_min: int = 1) -> Field:
+    def read(item: bytes) -> str:
+        major, argument = _head(item)
+        if major != 3 or not size_bytes_min <= argument <= size_bytes_max:
+            raise WrongFieldError
+        return item[len(item) - argument :].decode()
+
+    return read
+
+
+def _digest(item: bytes) -> bytes:
+    if item[0] != 0x40 | DIGEST_SIZE_BYTES:
+        raise WrongFieldError
+    return item[1:]
+
+
+def optional(field: Field) -> Field:
+    """Return a field that may also be null."""
+
+    def read(item: bytes) -> Any:
+        return None if item == _NULL else field(item)
+
+    return read
+
+
+def _boolean(item: bytes) -> bool:
+    if item not in (b"\xf4", b"\xf5"):
+        raise WrongFieldError
+    return item == b"\xf5"
+
+
+def _true(item: bytes) -> bool:
+    if item != b"\xf5":
+        raise WrongFieldError
+    return True
+
+
+def _metadata(item: bytes) -> bytes:
+    if item[0] >> 5 != DICT or len(item) > METADATA_SIZE_BYTES_MAX:
+        raise WrongFieldError
+    return item
+
+
+def _names(item: bytes) -> bytes:
+    """Channel names, as they stand."""
+    for child in children(item, LIST, CHANNELS_MAX):
+        NAME(child)
+    return item
+
+
+def _digests(item: bytes) -> bytes:
+    for child in children(item, LIST, _BORROWED_MAX):
+        _digest(child)
+    return item
+
+
+def _versions(item: bytes) -> list[int]:
+    return [VERSION(child) for child in children(item, LIST, _BRANCHES_MAX)]
+
+
+def _specs(item: bytes) -> dict[str, str]:
+    parts = children(item, DICT, CHANNELS_MAX)
+    return {NAME(parts[at]): _SPEC(parts[at + 1]) for at in range(0, len(parts), 2)}
+
+
+def _policy(item: bytes) -> dict[str, Any]:
+    policy = {}
+    parts = children(item, DICT, len(_POLICY_KEYS))
+    for at in range(0, len(parts), 2):
+        key, value = NAME(parts[at]), parts[at + 1]
+        if key not in _POLICY_KEYS or (value[0] not in (0xF4, 0xF5, 0xF6) and value[0] >> 5 != 0):
+            raise WrongFieldError
+        policy[key] = cbor.decode(value)
+    return policy
+
+
+def _pattern(item: bytes) -> object:
+    return DIGEST(item) if item[0] >> 5 == BYTES else THREAD_ID(item)
+
+
+LSN = _number(_LSN_MAX)
+THREAD = _number(_LSN_MAX, 1)
+NO_THREAD = _number(0)
+RECORD_LSN = _number(_LSN_MAX)
+"""That of an earlier record of the same owner; 0: of none. In an export of threads the number of its event."""
+CHECKPOINT_LSN = _number(_LSN_MAX)
+"""The same, of a checkpoint."""
+VERSION = _number(VERSIONS_MAX)
+NODE = _number((1 << 32) - 1)
+NAME = _text(NAME_SIZE_BYTES_MAX)
+THREAD_ID = _text(THREAD_ID_SIZE_BYTES_MAX)
+SPECS: Field = _specs
+METADATA: Field = _metadata
+NAMES: Field = _names
+DIGEST: Field = _digest
+DIGESTS: Field = _digests
+POLICY: Field = _policy
+PATTERN: Field = _pattern
+VERSIONS: Field = _versions
+ITEM: Field = bytes
+"""Any value, as it stands: it may want a codec that is not known here."""
+RAW: frozenset[Field] = frozenset((METADATA, NAMES, ITEM))
+"""What stays encoded in an event."""
+BOOLEAN: Field = _boolean
+TRUE: Field = _true
+_SPEC = _text(_SPEC_SIZE_BYTES_MAX, size_bytes_min=0)
+ROOT: tuple[Field, ...] = (optional(DIGEST), LSN, NODE)
+"""Of a value: digest of its root, LSN of its record (0: this one), its number there; null, 0, 0 for none."""
+
+
+def split_array(item: bytes) -> list[bytes]:
+    """Return the encoded fields of an array.
+
+    Raises:
+        CorruptionError: the bytes are malformed, or something else.
+
+    """
+    kernels.cbor_check(item)
+    try:
+        return children(item, LIST, _FIELDS_MAX)
+    except WrongFieldError:
+        message = "it is no array of fields"
+        raise CorruptionError(message) from None
+
+
+def read_fields(parts: Sequence[bytes], fields: Sequence[Field]) -> list[Any]:
+    """Return the values of encoded fields, each of its type.
+
+    Raises:
+        CorruptionError: they are more or fewer, or one is not what it has to be.
+
+    """
+    if len(parts) != len(fields):
+        message = f"{len(parts)} fields instead of {len(fields)}"
+        raise CorruptionError(message)
+    values = []
+    for index, (part, field) in enumerate(zip(parts, fields, strict=True)):
+        try:
+            values.append(field(part))
+        except WrongFieldError:
+            message = f"field {index} is not what it has to be"
+            raise CorruptionError(message) from None
+    return values

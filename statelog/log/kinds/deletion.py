@@ -1,0 +1,71 @@
+"""A thread ends: whatever kinds of events have entered for it leaves the index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.format import keys
+from statelog.format.fields import DIGEST, THREAD, TRUE
+from statelog.format.record import TYPE_DELETE, part_digest
+from statelog.log.events import DeleteEvent
+from statelog.log.index import release_records
+from statelog.log.kinds.kind import Kind, Recent, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statelog.log.index import IndexWriter
+    from statelog.log.view import View
+
+_EVENTS = b"e"
+
+
+def records_of(view: View, owner: int, kinds: Mapping[int, Kind[Any]]) -> list[int]:
+    """Return the LSNs of an owner's records that the index refers to."""
+    lsns = {lsn for kind in kinds.values() for lsn in kind.records(view, owner)}
+    scan = view.transaction.scan_index(keys.encode_thread_prefix(_EVENTS, owner))
+    lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
+    return sorted(lsns)
+
+
+def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
+    """Return the kind of deletions, which know all other kinds, those to come as well."""
+
+    def apply(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
+        """Take everything of a thread out; its records that still say something are listed for erasure.
+
+        A rebuild meets the deletion behind records that were erased already: what is not there is not missed.
+        """
+        thread, view = event.thread, index.view
+        release_records(index, thread, records_of(view, thread, kinds))
+        if view.is_alive(thread):
+            index.delete_index(keys.encode_thread_id_key(view.thread(thread).id))
+        for prefix in (_EVENTS, *(prefix for kind in kinds.values() for prefix in kind.prefixes)):
+            for key, _payload in list(view.transaction.scan_index(keys.encode_thread_prefix(prefix, thread))):
+                index.delete_index(key)
+        if event.returns:
+            for key, payload in list(view.transaction.scan_index(keys.encode_debt_prefix(thread))):
+                index.delete_index(keys.encode_loan_key(keys.decode_debt_lender(key), keys.decode_lsn(payload)))
+                index.delete_index(key)
+        index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
+
+    return Kind(
+        type=TYPE_DELETE,
+        name="delete",
+        event=DeleteEvent,
+        bodies=((THREAD, DIGEST), (THREAD, DIGEST, TRUE)),
+        apply=apply,
+        describe=lambda _view, _event: {},
+        check=_check,
+        other_prefixes=(b"x",),
+        outlives=True,
+    )
+
+
+def _check(view: View, event: DeleteEvent, lsn: int, _recent: Recent) -> None:
+    """Check what is said of a thread that may be gone already where this stands: its records were redacted."""
+    if view.is_alive(event.thread) and part_digest(view.thread(event.thread).id.encode()) != event.id_digest:
+        refuse(lsn, f"it deletes thread {event.thread} under another's name")
+    notes = view.transaction.scan_index(keys.encode_borrowed_prefix(event.thread))
+    if event.returns and (view.lent_below(event.thread) or next(notes, None) is not None):
+        refuse(lsn, f"what thread {event.thread} has on loan is still in use")

@@ -1,0 +1,173 @@
+"""The table of kinds of events, and what follows from it for a record of whichever kind.
+
+Commits, rebuilds, recoveries and imports bring the index up to date through here (L4).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import CorruptionError
+from statelog.format.record import FLAG_VACUUMED, Record, Redacted, pack_nodes
+from statelog.log.events import CheckpointEvent, Event, decode_as
+from statelog.log.index import (
+    TO_BE_ERASED,
+    apply_borrowed,
+    apply_nodes,
+    enter_redacted,
+    facts_of,
+    redacted_records,
+    redacted_state,
+)
+from statelog.log.kinds import deletion
+from statelog.log.kinds.checkpoints import CHECKPOINT_KIND, ROLLBACK_KIND
+from statelog.log.kinds.deletion import deletion_kind
+from statelog.log.kinds.loans import LOAN_KIND
+from statelog.log.kinds.policies import POLICY_KIND
+from statelog.log.kinds.threads import FORK_KIND, SCHEMA_KIND, TAG_KIND, THREAD_KIND
+from statelog.log.times import now_us
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.format.record import NodeRow
+    from statelog.log.batch import Batch
+    from statelog.log.index import IndexWriter, NodeFacts
+    from statelog.log.kinds.kind import Kind
+    from statelog.log.view import View
+
+KINDS: dict[int, Kind[Any]] = {}
+"""By type."""
+
+_BY_EVENT: dict[type[Event], Kind[Any]] = {}
+
+_GENERAL_PREFIXES = (b"d", b"e", b"o", b"r")
+"""Beginnings of keys that no kind has to itself."""
+
+
+def register(kind: Kind[Any]) -> None:
+    """Add a row to the table."""
+    taken = {prefix for each in KINDS.values() for prefix in (*each.prefixes, *each.other_prefixes)}
+    assert kind.type not in KINDS, kind.name
+    assert not taken.union(_GENERAL_PREFIXES).intersection((*kind.prefixes, *kind.other_prefixes)), kind.name
+    KINDS[kind.type] = kind
+    _BY_EVENT.setdefault(kind.event, kind)
+
+
+def unregister(kind: Kind[Any]) -> None:
+    """Take a row out again."""
+    del KINDS[kind.type], _BY_EVENT[kind.event]
+
+
+for _kind in (
+    THREAD_KIND,
+    CHECKPOINT_KIND,
+    ROLLBACK_KIND,
+    FORK_KIND,
+    SCHEMA_KIND,
+    TAG_KIND,
+    deletion_kind(KINDS),
+    POLICY_KIND,
+    LOAN_KIND,
+):
+    register(_kind)
+
+
+def kind_of(record: Record) -> Kind[Any]:
+    """Return the kind of a record. Raises CorruptionError if there is none of its type."""
+    kind = KINDS.get(record.type)
+    if kind is None:
+        message = f"record {record.lsn}: unknown type {record.type}"
+        raise CorruptionError(message, lsn=record.lsn)
+    return kind
+
+
+def kind_of_event(event: Event) -> Kind[Any]:
+    """Return the kind of an event; of a version it may be that of checkpoints or of rollbacks."""
+    return _BY_EVENT[type(event)]
+
+
+def decode_event(record: Record) -> Event:
+    """Return the event of a record whose checksum holds.
+
+    Raises:
+        CorruptionError: the body is not of its type.
+
+    """
+    event: Event = decode_as(record, kind_of(record).read)
+    return event
+
+
+def owner_of(event: Event | Redacted, lsn: int) -> int:
+    """Return the thread that has a record, 0 of nobody's."""
+    return event.thread if type(event) is Redacted else _BY_EVENT[type(event)].owner(event, lsn)
+
+
+def version_in(event: Event | Redacted) -> CheckpointEvent | None:
+    """Return an event that is a version of a thread, None of another."""
+    return event if isinstance(event, CheckpointEvent) else None
+
+
+def records_of(view: View, owner: int) -> list[int]:
+    """Return the LSNs of an owner's records that were not redacted, but for those released."""
+    return deletion.records_of(view, owner, KINDS)
+
+
+def others_of(view: View, owner: int) -> list[int]:
+    """Return the LSNs of an owner's records that have roots and are not redacted, but for versions; ascending."""
+    kinds = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
+    if not kinds:
+        return []
+    released = [lsn for lsn, state in redacted_records(view, owner).items() if state == TO_BE_ERASED]
+    found = {lsn for kind in kinds for lsn in kind.records(view, owner)}
+    return sorted(found.union(lsn for lsn in released if view.record(lsn).type in {kind.type for kind in kinds}))
+
+
+# --- the index ----------------------------------------------------------------------
+
+
+def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
+    """Bring the index up to date with one event."""
+    kind = _BY_EVENT[type(event)]
+    kind.apply(index, event, lsn)
+    if kind.borrowed_field is not None and not kind.is_version:
+        apply_borrowed(index, event[kind.borrowed_field])
+
+
+def apply_record(index: IndexWriter, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
+    """Bring an index up to date with one record. Of a redacted one, without event, only shared nodes are left.
+
+    Args:
+        index: the index.
+        record: the record.
+        event: what it says; None if it was redacted.
+        facts: of its nodes; where it was not redacted, those that are widely shared will do.
+
+    """
+    if event is not None:
+        apply_nodes(index, record.lsn, owner_of(event, record.lsn), facts)
+        apply_event(index, event, record.lsn)
+        return
+    redacted = record.redacted()
+    apply_nodes(index, record.lsn, redacted.thread, facts)
+    apply_borrowed(index, redacted.borrowed)
+    is_vacuumed = bool(record.flags & FLAG_VACUUMED)
+    holds_nodes = any(size for _type, _digest, size, _first in facts)
+    state = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
+    enter_redacted(index, redacted.thread, {record.lsn: state})
+
+
+def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = ()) -> int:
+    """Stage the record of an event, and what it does to the index; return its LSN. Not of versions.
+
+    Args:
+        batch: where to; as many events of as many kinds as are to be one commit.
+        event: the event.
+        rows: nodes of the record: those of a workspace of its owner's (`Batch.workspace`).
+
+    """
+    kind, lsn = kind_of_event(event), batch.next_lsn()
+    batch.append(kind.type, now_us(), kind.encode(event, lsn), pack_nodes(rows))
+    apply_nodes(batch, lsn, kind.owner(event, lsn), facts_of(rows))
+    apply_event(batch, event, lsn)
+    return lsn
