@@ -64,7 +64,7 @@ class WriterLock:
         path: for messages.
         is_first: make the lock anew. Only a process that knows that no other one uses the file may say so, and it
             has to: a file that outlived a reboot may name an owner that no longer exists.
-        at: where in the file it is, a multiple of 8.
+        at: where in the file it is, a multiple of `mmap.ALLOCATIONGRANULARITY`.
 
     Raises:
         FormatError: the file is no lock that this build can use. Facts: path.
@@ -161,7 +161,7 @@ class WriterLock:
             raise FormatError(message, path=str(self._path))
         if writer_page_size() == 0:
             return _LockedByte(descriptor, self._at)
-        page = WriterPage(memoryview(mmap.mmap(descriptor, end))[self._at :])
+        page = WriterPage(mmap.mmap(descriptor, FILE_SIZE_BYTES, offset=self._at))
         if is_first and not page.initialise():
             message = "the system has no robust mutexes"
             raise OSError(message)

@@ -14,8 +14,6 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-import lmdb
-
 from statelog.errors import JournalMissingError, StatelogError, StorageError
 from statelog.limits import (
     HELD_PAGES_BOUND,
@@ -48,6 +46,8 @@ from statelog.storage.journal.pin import Pins, begin_read, last_lsn
 from statelog.storage.journal.session import find_error, find_or_begin, is_taken_away
 
 if TYPE_CHECKING:
+
+    import lmdb
 
     from statelog.storage.commit.transaction import WriteTransaction
     from statelog.storage.environment import Environment
@@ -312,7 +312,8 @@ class Steady:
             StorageError: a flush failed; nothing is written any more. StoreLockedError: who is at it does not end.
         """
         environment, control = self._environment, self._shared()
-        with self._completing, environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited) as is_mine:
+        alone = environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited)
+        with self._completing, alone as is_mine:
             if not is_mine or self._descriptor < 0 or control.done == control.epoch:
                 return
             slot = decode_slot(control.prepared_slot())
@@ -413,7 +414,9 @@ class Steady:
     def may_check_readers(self) -> bool:
         """Tell whether LMDB may forget dead processes: no pin of theirs is needed any more (J2)."""
         control = self.control
-        return control is None or (control.epoch == control.steady and (not control.epoch or control.steady in self.pins))
+        if control is None or not control.epoch:
+            return True
+        return control.epoch == control.steady and control.steady in self.pins
 
     # --- joining and leaving ------------------------------------------------------------
 
@@ -473,9 +476,9 @@ class Steady:
         environment, control = self._environment, self.control
         if self.is_off or control is None or (self.is_broken and not self.is_gone) or control.is_broken:
             return
-        if not environment.locks.file.is_kept() or read_marker(environment.locks.descriptor) is None:
-            if self._descriptor < 0:
-                return
+        is_marked = environment.locks.file.is_kept() and read_marker(environment.locks.descriptor) is not None
+        if self._descriptor < 0 and not is_marked:
+            return
         with self._completing:
             environment.handles.raw.sync(True)
             session = read_marker(environment.locks.descriptor) or self._session

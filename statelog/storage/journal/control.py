@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from statelog.errors import FormatError, StorageError
 from statelog.kernels import wake_notify, wake_read, wake_wait
-from statelog.storage.commit.writer_lock import FILE_SIZE_BYTES as LOCK_SIZE_BYTES
 from statelog.storage.commit.writer_lock import WriterLock
 from statelog.storage.file.descriptors import open_file, open_side_file
 from statelog.storage.file.failures import translate_os
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 UNKNOWN: Final = 2**64 - 1
 """Where an LSN should be: an append has begun and its commit has not ended, or it has failed."""
 
-_WORDS_AT: Final = 2 * LOCK_SIZE_BYTES
+_FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
+_WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
 _WORDS: Final = 32
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
@@ -108,7 +108,7 @@ class Control:
             flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
             self.descriptor = open_side_file(self.path, flags, store) if is_first else open_file(self.path, flags)
         except FileNotFoundError:
-            message = f"{path} has lost {self.path.name}, which was removed while the store is in use: close it everywhere"
+            message = f"{path} has lost {self.path.name}, removed while the store is in use: close it everywhere"
             raise StorageError(message, path=str(path)) from None
         except OSError as error:
             raise translate_os(error, path=self.path) from error
@@ -121,7 +121,6 @@ class Control:
     def _map(self, path: Path, *, is_first: bool) -> None:
         try:
             if is_first:
-                os.ftruncate(self.descriptor, 0)
                 os.pwrite(self.descriptor, bytes(_SIZE_BYTES), 0)  # not a hole, which a full disk could not fill
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
                 message = f"{self.path} is no control page of this build: close the store in all processes first"
@@ -135,7 +134,7 @@ class Control:
         self._filled = self.words[20:22]
         self._wake = self.words[22:23]
         self.lock = WriterLock(self.descriptor, path, is_first=is_first)
-        self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=LOCK_SIZE_BYTES)
+        self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
         if is_first:
             self.at, self.lsn = HALVES_AT[0], UNKNOWN
             self._magic = _MAGIC
