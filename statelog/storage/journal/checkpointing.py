@@ -46,7 +46,6 @@ from statelog.storage.journal.pin import Pins, begin_read, last_lsn
 from statelog.storage.journal.session import find_error, find_or_begin, is_taken_away
 
 if TYPE_CHECKING:
-
     import lmdb
 
     from statelog.storage.commit.transaction import WriteTransaction
@@ -95,6 +94,12 @@ class Steady:
         number: int = self._environment.handles.raw.info()["last_txnid"]
         return number != control.steady_number
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something in the journal is not flushed."""
+        control = self.control
+        return control is not None and control.written > control.flushed
+
     def open_control(self, *, is_first: bool) -> None:
         """Map what is shared with the other processes that write; the caller holds the lock of openings."""
         environment = self._environment
@@ -124,8 +129,11 @@ class Steady:
             self.advance()
             control.lock.mark_repaired()
         self._agree()
-        if not control.is_pinned(control.steady) and not self._pin_again():
-            self.advance()
+        if not control.is_pinned(control.steady):
+            self.look_for_journal()
+            self._refuse_if_broken()
+            if not self._pin_again():
+                self.advance()
         if self.is_due():
             if control.epoch == control.steady:
                 self._begin_advance()
