@@ -127,7 +127,7 @@ def test_the_epoch_changes_again_and_again(recordings, name):
     slots = [
         event
         for event in recordings[name].trace.events
-        if isinstance(event, Write) and event.offset in (0, 4096) and event.data.startswith(b"stlgjrn1")
+        if isinstance(event, Write) and event.offset in (0, 4096) and event.data.startswith(b"stlgjrn2")
     ]
     assert len(slots) >= 4
 
