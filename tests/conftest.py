@@ -110,3 +110,23 @@ def _refused(store, kind, **facts):
 def refused():
     """How a refusal is expected: `with refused(store, LimitError, limit=5): ...`."""
     return _refused
+
+
+@pytest.fixture
+def kinds():
+    """The kinds of events of `notes`, registered while the test runs."""
+    from notes import registered
+
+    with registered():
+        yield
+
+
+@pytest.fixture(params=["nobody's", "a thread's"])
+def owner(request, store):
+    """Who has the notes: nobody, or a thread."""
+    from notes import thread_lsn
+
+    from statelog.log.care.vacuum import NOBODY
+
+    store.thread("owner").commit({"n": 0})
+    return NOBODY if request.param == "nobody's" else thread_lsn(store, "owner")

@@ -44,9 +44,6 @@ _FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 CHAINED_EVERY = 64
 """LSNs from one short record that is chained to the next one."""
 
-_CBOR_SIZED, _CBOR_NO_NUMBER = 24, 28
-"""First bytes of a number: from the one on its size follows, from the other on it is none."""
-
 _CHECKSUM = struct.Struct(">Q")
 _ROW = struct.Struct(">B20sII")
 _END = struct.Struct(">I")
@@ -296,20 +293,6 @@ def record_lsn(data: bytes | memoryview) -> int:
         return (checksum - xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :])) * _LSN_FACTOR_INVERSE & _U64_MAX
     lsn: int = _ENVELOPE.unpack_from(data)[5]
     return lsn
-
-
-def record_thread(data: bytes | memoryview, lsn: int) -> int | None:
-    """Return the thread of a record, 0 of one that has none; None of a short record, and of what is damaged."""
-    is_full = len(data) > ENVELOPE_SIZE_BYTES + 1 and not data[FLAGS_AT] & FLAG_VACUUMED
-    if not is_full or xxh3_64_digest(memoryview(data)[_CHECKSUM.size :]) != data[: _CHECKSUM.size]:
-        return None
-    if data[TYPE_AT] == TYPE_THREAD:
-        return lsn
-    at = ENVELOPE_SIZE_BYTES + 1  # behind the head of an array of less than 24
-    number = data[at]
-    if number < _CBOR_SIZED:
-        return number
-    return int.from_bytes(data[at + 1 : at + 1 + (1 << (number - _CBOR_SIZED))]) if number < _CBOR_NO_NUMBER else None
 
 
 def sealed(rest: bytes) -> bytes:

@@ -9,7 +9,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
-from statelog.format.record import record_thread
 from statelog.log.batch import Batch, Head, Memory, read_log_end
 from statelog.log.care.replay import Replay
 from statelog.log.following import follow_others
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 T = TypeVar("T")
-
-_LOOKED_AT_MAX = 256
-"""Behind a record: more are not looked at for whose they are."""
 
 
 class _Last:
@@ -161,35 +157,6 @@ class Engine:
             return None
 
         return self._committer.submit(run)
-
-    def is_last(self, lsn: int) -> bool:
-        """Tell whether a record is the log's last: from memory, where nobody else can have committed."""
-        self._check_open()
-        last = self.last
-        if last is not None and getpid() == self.environment.process_id:
-            end = last.memory.end
-            if last.changes == last.transaction.changes and last.transaction.is_lmdbs_last():
-                return bool(end.lsn == lsn)
-        with self.read() as view:
-            return view.transaction.last_lsn() == lsn
-
-    def records_of(self, thread: int, lsn: int) -> tuple[int, list[int]] | None:
-        """Return the log's last LSN, and those of a thread's records behind `lsn`.
-
-        None if there are too many behind it to look at, or one does not tell whose it is.
-        """
-        with self.read() as view:
-            last, found = view.transaction.last_lsn(), []
-            if last - lsn > _LOOKED_AT_MAX:
-                return None
-            for at in range(lsn + 1, last + 1):
-                record = view.transaction.get_log(at)
-                of = None if record is None else record_thread(record, at)
-                if of is None:
-                    return None
-                if of == thread:
-                    found.append(at)
-        return last, found
 
     def is_unruled(self, thread: int) -> bool:
         """Tell whether a thread is known to have no retention policy, as of this process's last commit."""

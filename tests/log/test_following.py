@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import statelog
-from statelog.adapters.kit.lineage import Lineage
 from statelog.errors import AlreadyExistsError, StatelogError
-from statelog.format.record import record_thread, sealed
+from statelog.format.record import sealed
 from statelog.log import engine
 from statelog.log.batch import Head, read_log_end
 from statelog.storage.journal.checkpointing import Steady
@@ -369,33 +368,3 @@ def test_whatever_two_processes_do_is_followed(tmp_path_factory, history):
                 store.thread("a").commit({"n": -1})
             check_memory(store)
             assert store.verify().ok
-
-
-def test_the_thread_of_a_record_is_told(store):
-    store.thread("a").commit({"n": 1})
-    store.thread("b").commit({"n": 1}, id="x")
-    store.thread("b").fork("side").commit({"text": "y" * 5000})
-    for number in range(300):
-        store.thread(f"t{number}").commit({"n": 1})
-    store.thread("a").tag("here")
-    store.retain(threads="a", keep_last=2, as_policy=True)
-    store.retain(threads="zz*", keep_last=2, as_policy=True)
-    store.delete_thread("b")
-    store.copy_thread("a", "c")
-    Lineage(store, "t7").commit_aside("w", [])
-    with store._engine.read() as view:
-        for lsn in range(1, store.last_lsn + 1):
-            data = bytes(view.transaction.get_log(lsn))
-            told = record_thread(data, lsn)
-            assert told == thread_by_decoding(view, lsn) or (told is None and data[11] & 2)
-            damaged = data[:-1] + bytes([data[-1] ^ 1])
-            assert record_thread(damaged, lsn) is None
-
-
-def thread_by_decoding(view, lsn):
-    from statelog.format.record import FLAG_REDACTED, TYPE_THREAD, decode_record
-
-    record = decode_record(bytes(view.transaction.get_log(lsn)), lsn)
-    if record.type == TYPE_THREAD:
-        return lsn
-    return record.redacted().thread if record.flags & FLAG_REDACTED else record.fields()[0]

@@ -16,7 +16,6 @@ from notes import (
     log_of,
     note_key,
     read,
-    registered,
     remove_note,
     stage_note,
     thread_lsn,
@@ -29,18 +28,7 @@ from statelog.log import operations
 from statelog.log.care.vacuum import NOBODY, EveryNode, Rewritable, redact_released, rewrite
 from statelog.log.kinds.table import decode_event, stage_event
 
-
-@pytest.fixture(autouse=True)
-def kinds():
-    with registered():
-        yield
-
-
-@pytest.fixture(params=["nobody's", "a thread's"])
-def owner(request, store):
-    """Who has the notes: nobody, or a thread."""
-    store.thread("owner").commit({"n": 0})
-    return NOBODY if request.param == "nobody's" else thread_lsn(store, "owner")
+pytestmark = pytest.mark.usefixtures("kinds")
 
 
 def test_only_the_table_tells_kinds_apart_by_their_classes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from notes import check_whole, fill, index_of, large, log_of, note_key, read, registered, thread_lsn, write
+from notes import check_whole, fill, index_of, large, log_of, note_key, read, thread_lsn, write
 from xxhash import xxh3_64_intdigest
 
 import statelog
@@ -17,18 +17,7 @@ from statelog.log.kinds.table import decode_event
 from statelog.portable.frames import RECORD
 from statelog.portable.salvage import salvage
 
-
-@pytest.fixture(autouse=True)
-def kinds():
-    with registered():
-        yield
-
-
-@pytest.fixture(params=["nobody's", "a thread's"])
-def owner(request, store):
-    """Who has the notes: nobody, or a thread."""
-    store.thread("owner").commit({"n": 0})
-    return NOBODY if request.param == "nobody's" else thread_lsn(store, "owner")
+pytestmark = pytest.mark.usefixtures("kinds")
 
 
 # --- out of one store, into another ---------------------------------------------------

@@ -155,15 +155,6 @@ class WriteTransaction(ReadTransaction):
         """Whether it is the store's commit of that number."""
         return self.stage is COMMITTED and self.changes > 0 and self.number == number
 
-    def is_lmdbs_last(self) -> bool:
-        """Whether LMDB has this one, and none behind it; False where that takes more than a look."""
-        if self.stage is not COMMITTED or not self.changes:
-            return False
-        try:
-            return bool(self._environment.handles.raw.info()["last_txnid"] == self.number)
-        except (lmdb.Error, AttributeError):
-            return False
-
     def appended_since(self, last: WriteTransaction, lsn: int) -> list[bytes] | None:
         """Return the records that others' transactions have appended between another of this process and here.
 
