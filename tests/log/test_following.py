@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import statelog
+from statelog.adapters.kit.lineage import Lineage  # noqa: F401 - named in the histories
 from statelog.errors import AlreadyExistsError, StatelogError
 from statelog.format.record import sealed
 from statelog.log import engine
