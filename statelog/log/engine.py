@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import Batch, Head, Memory, read_log_end
 from statelog.log.care.replay import Replay
-from statelog.log.following import follow_others
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 from statelog.storage.environment import Environment
@@ -217,7 +216,7 @@ class Engine:
     def _run(self, work: Callable[[Batch], T], transaction: WriteTransaction) -> T:
         last = self.last
         if last is None or not last.holds_in(transaction):
-            last = self._behind_others(last, transaction)
+            last = _Last(Memory(read_log_end(transaction)), transaction)
         memory = last.memory
         batch = Batch(transaction, self.cache, memory)
         result = work(batch)
@@ -228,19 +227,6 @@ class Engine:
         self.last = last
         transaction.callbacks += (batch.remember_nodes,)
         return result
-
-    def _behind_others(self, last: _Last | None, transaction: WriteTransaction) -> _Last:
-        """Return what is remembered as others have left it, in this transaction."""
-        self.last = None  # until it is up to date
-        is_known = (
-            last is not None
-            and last.changes == last.transaction.changes
-            and follow_others(last.memory, last.transaction, transaction)
-        )
-        memory = last.memory if is_known and last is not None else Memory(read_log_end(transaction))
-        last = _Last(memory, transaction)
-        self.last = last if is_known else None
-        return last
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -111,7 +111,13 @@ class Environment:
         self.header: dict[str, Any] = {}
         self.store_id = b""
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
-            recover(self, replay)
+            if not options.read_only:
+                self.steady.open_control(is_first=not self.locks.is_open_for_writing())
+            try:
+                recover(self, replay)
+            except BaseException:
+                self.steady.close_control(is_last=not self.locks.is_open_for_writing())
+                raise
         self.committer = Committer(self)
         self.wake = Wake(self)
 
@@ -195,6 +201,8 @@ class Environment:
 
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many."""
+        if not self.steady.may_check_readers():
+            return 0
         cleared: int = self.handles.raw.reader_check()
         return cleared
 
@@ -237,7 +245,7 @@ class Environment:
         with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
-            self.steady.pin.give_back()
+            self._let_go_of_pins()
             if self.handles is not None:
                 self.handles.raw.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
@@ -324,7 +332,8 @@ class Environment:
             if is_alone:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
                     self.steady.retire()
-        self.steady.leave()
+            self.steady.leave()
+            self.steady.close_control(is_last=is_alone)
 
     def rest_for_fork(self) -> None:
         """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""
@@ -336,7 +345,7 @@ class Environment:
         try:
             with contextlib.suppress(StatelogError):
                 self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
-                self.steady.pin.give_back()  # else the child, closing its copy, would free the parent's slot
+                self._let_go_of_pins(_FORK_TIMEOUT_S)  # else the child, closing its copy, would free the parent's slot
                 self._is_at_rest = True
         finally:
             self.write_lock.release()
@@ -386,11 +395,17 @@ class Environment:
             if self.handles is None:
                 return
             try:
-                self.steady.pin.give_back()
+                self._let_go_of_pins()
                 self.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes)
             finally:
                 self._set_shut(is_shut=False)
+
+    def _let_go_of_pins(self, timeout_s: float | None = None) -> None:
+        """Hold no pin, before LMDB ends every read transaction. Raises StoreLockedError: another process writes."""
+        if self.steady.pins:
+            with self.locks.writing(self.lock_timeout_s if timeout_s is None else timeout_s):
+                self.steady.let_go()
 
     def _check_open(self) -> None:
         if self.closed:

@@ -39,7 +39,8 @@ MORE_CONTROLS = (
     "slot written before the flush",
     "reach written before the slot",
     "no pin",
-    "slot of a killed process not flushed",
+    "half reused while it is needed",
+    "flushed-up-to ahead of the flush",
     "epoch not asked for",
     "nothing ever flushed",
     "creation without data flush",
@@ -126,7 +127,7 @@ def test_the_epoch_changes_again_and_again(recordings, name):
     slots = [
         event
         for event in recordings[name].trace.events
-        if isinstance(event, Write) and event.offset in (0, 4096) and event.data.startswith(b"stlgjrn1")
+        if isinstance(event, Write) and event.offset in (0, 4096) and event.data.startswith(b"stlgjrn2")
     ]
     assert len(slots) >= 4
 

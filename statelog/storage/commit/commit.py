@@ -83,6 +83,7 @@ class Committer:
         """Queue length at which the leader wants to be woken; 0 when it does not wait."""
         self.expected = 1
         self._delivered_at_s = 0.0
+        self._last: WriteTransaction | None = None
         self._flush_s = 0.0
         """How long groups of several take, of late."""
 
@@ -170,6 +171,7 @@ class Committer:
             started_s = perf_counter()
             with self._environment.write_lock:
                 self._execute(group)
+            self._flush(group)
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0
                 self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
@@ -178,6 +180,24 @@ class Committer:
                 point("commit.before_delivery")
         finally:
             self.pass_on(request, group)
+
+    def _flush(self, group: list[Request]) -> None:
+        """Make durable what a group has committed, while the next may write already; and tell who waits for it."""
+        environment, transaction = self._environment, self._last
+        if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
+            return
+        try:
+            if environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group):
+                environment.steady.flush()
+            else:
+                environment.steady.check_file()
+        except BaseException as error:
+            with environment.write_lock:
+                self._settle_by_looking(transaction, group, error)
+            if not is_failure(transaction, error):
+                raise
+        transaction.appended.clear()  # who remembers the transaction need not keep its records
+        environment.wake.notify()
 
     def _assemble(self, group: list[Request]) -> None:
         """Gather the queue into `group`.
@@ -273,7 +293,7 @@ class Committer:
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
-        transaction = WriteTransaction(self._environment)
+        self._last = transaction = WriteTransaction(self._environment)
         if transaction.is_flushed and not group[0].is_flushed:
             transaction.is_flushed = any(request.is_flushed for request in group)
         try:
@@ -297,10 +317,6 @@ class Committer:
             self.after_failure(transaction, group, error, attempts)
             if not is_failure(transaction, error):
                 raise
-        else:
-            transaction.appended.clear()  # who remembers the transaction need not keep its records
-        if transaction.changes:
-            self._environment.wake.notify()
 
     @staticmethod
     def _run(request: Request, transaction: WriteTransaction) -> None:

@@ -15,7 +15,6 @@ import lmdb
 
 from statelog.errors import StatelogError
 from statelog.kernels import start_writing
-from statelog.storage.file.locks import call_if_free
 
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
@@ -55,6 +54,12 @@ class Keeper:
         if not self.is_at_work:
             self._start()
         return self.is_at_work
+
+    def complete_soon(self) -> None:
+        """Have an advance completed that has begun; the caller holds `write_lock`."""
+        if not self.is_at_work:
+            self._start()
+        self._alarm.set()
 
     def _start(self) -> None:
         self.is_at_work = True
@@ -105,6 +110,8 @@ class Keeper:
             left_s = flushed_s + interval_s - time.monotonic()
             if alarm.wait(max(min(left_s, _SETTLE_S), 0.0) if self.flushes else _SETTLE_S):  # to end, or to look sooner
                 alarm.clear()
+                with contextlib.suppress(StatelogError, lmdb.Error, OSError):
+                    environment.steady.complete_if_begun()
                 continue
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # who writes next meets it, too
                 now_s = time.monotonic()
@@ -115,27 +122,12 @@ class Keeper:
                     start_writing(environment.locks.descriptor)
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
-                elif now_s - busy_s >= _SETTLE_S:
-                    call_if_free(environment.write_lock, self._advance_ahead)
+                environment.steady.complete_if_begun()
                 environment.steady.note_flushed()
                 environment.steady.look_for_journal()
-                call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
+                environment.steady.let_go_of_old()
                 if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
                     return
-
-    def _advance_ahead(self) -> None:
-        """Advance while nobody commits, if the next commits would have to soon."""
-        environment = self._environment
-        steady = environment.steady
-        with environment.gate:  # LMDB's map stays where it is
-            if environment.is_shut or not steady.pin.is_held:
-                return
-            if steady.held.is_half_taken and environment.locks.try_writer():
-                try:
-                    if steady.is_at_hand():
-                        steady.advance()
-                finally:
-                    environment.locks.release_writer()
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:
         """Make the store steady if it is idle; tell whether there is nothing left to look after."""
@@ -145,11 +137,9 @@ class Keeper:
                 return True
             if seen != self.commits:
                 return False
-            environment.locks.acquire_writer(0.0)
-            try:
-                environment.steady.rest()
-            finally:
-                environment.locks.release_writer()
+            with environment.locks.writing(environment.lock_timeout_s):
+                if not environment.steady.rest():
+                    return False
             self.is_at_work = False
             self.flushes = self._is_interval
             return True

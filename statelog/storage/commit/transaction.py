@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from statelog.storage.environment import Environment
 
-_OTHERS_MAX = 256
-"""After more transactions of others nothing is known of the store."""
-
 _NO_CHANGES: Mapping[bytes, bytes | None] = MappingProxyType({})
 
 
@@ -155,31 +152,6 @@ class WriteTransaction(ReadTransaction):
         """Whether it is the store's commit of that number."""
         return self.stage is COMMITTED and self.changes > 0 and self.number == number
 
-    def appended_since(self, last: WriteTransaction, lsn: int) -> list[bytes] | None:
-        """Return the records that others' transactions have appended between another of this process and here.
-
-        None if they may have done anything else, or nobody can tell: then nothing holds that was known before. Each
-        transaction that does nothing else has one group in the journal.
-
-        Args:
-            last: the other one.
-            lsn: its last record.
-        """
-        if self.changes or last.stage is not COMMITTED or not last.number:
-            return None
-        steady = self._environment.steady
-        number = self.number - 1 - last.number + (0 if last.changes else 1)
-        if not 0 < number <= _OTHERS_MAX:
-            return None
-        behind = steady.records_behind(lsn, number)
-        if behind is None or self.last_lsn() != behind[1].lsn:
-            return None
-        records, place = behind
-        found = self.get_log(place.lsn)
-        if found is None or bytes(found) != records[-1]:  # whose chain digest covers all before it
-            return None
-        steady.go_on_at(place)
-        return records
 
     @property
     def may_be_committed(self) -> bool:

@@ -395,6 +395,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
 def _adopt(environment: Environment, locks: FileLocks) -> None:
     """Make the new file the one that the environment, and the registry, know."""
     old = environment.locks.descriptor
+    locks.writer = environment.locks.writer
     environment.locks = locks
     environment.is_name_durable = False
     with contextlib.suppress(OSError):

@@ -81,6 +81,15 @@ def missing_error(path: Path) -> JournalMissingError:
     return _of_both(JournalMissingError, path, what)
 
 
+def older_error(path: Path) -> FormatError:
+    """Return the error of a store that an older release has open, or has left unclosed."""
+    message = (
+        f"{path} was not closed by an older release of statelog, or is open in one: open it with that release, which"
+        " reads its journal, and close it; then this one opens it"
+    )
+    return FormatError(message, path=str(path), journal=str(journal_path(path)))
+
+
 def removed_error(path: Path) -> JournalMissingError:
     """Return the error of a store in use whose journal somebody has taken away."""
     what = (

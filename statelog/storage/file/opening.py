@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,14 +96,9 @@ def _open_lmdb(
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,
         )
-        raw.reader_check()
-        if not read_only:  # then LMDB wants a write transaction, even to open what is there
-            locks.acquire_writer(lock_timeout_s)
-        try:
+        # To write, LMDB wants a write transaction even to open what is there.
+        with contextlib.nullcontext() if read_only else locks.writing(lock_timeout_s):
             return _open_tables(raw, path)
-        finally:
-            if not read_only:
-                locks.release_writer()
     except BaseException as error:
         if raw is not None:
             raw.close()

@@ -51,7 +51,7 @@ def files(path):
 def test_one_file_is_left_by_a_clean_close(open_environment, append, path):
     environment = open_environment()
     environment.committer.submit(append)
-    assert files(path) == ["agent.state", "agent.state-journal", "agent.state-lock"]
+    assert files(path) == ["agent.state", "agent.state-control", "agent.state-journal", "agent.state-lock"]
     assert marker_of(path)
     environment.close()
     assert files(path) == ["agent.state", "agent.state-lock"]
@@ -217,14 +217,14 @@ def test_a_damaged_mark_counts_as_one(open_environment, append, path):
 def test_an_idle_store_is_steady_and_holds_no_page(environment, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 0.05)
     environment.committer.submit(append)
-    assert environment.steady.pin.is_held
+    assert environment.steady.pins
     deadline = time.monotonic() + 5
-    while environment.steady.pin.is_held and time.monotonic() < deadline:
+    while environment.steady.pins and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not environment.steady.pin.is_held
+    assert not environment.steady.pins
     assert not environment.steady.is_unsteady
     assert environment.committer.submit(append) == 2
-    assert environment.steady.pin.is_held
+    assert environment.steady.pins
 
 
 def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_environment, append, check_whole):
