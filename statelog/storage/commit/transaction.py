@@ -152,7 +152,6 @@ class WriteTransaction(ReadTransaction):
         """Whether it is the store's commit of that number."""
         return self.stage is COMMITTED and self.changes > 0 and self.number == number
 
-
     @property
     def may_be_committed(self) -> bool:
         """Whether LMDB's commit was called."""
