@@ -215,8 +215,8 @@ class Environment:
         """
         with self.write_lock:
             transaction = WriteTransaction(self)
-            transaction.begin()
             try:
+                transaction.begin()
                 if self.steady.is_unsteady:
                     self.steady.advance()
             except lmdb.Error as error:

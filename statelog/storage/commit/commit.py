@@ -170,7 +170,10 @@ class Committer:
                 self._assemble(group)
             started_s = perf_counter()
             with self._environment.write_lock:
-                self._execute(group)
+                try:
+                    self._execute(group)
+                finally:
+                    self._environment.locks.release_writer()  # again: an interrupt may have come before
             self._flush(group)
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0

@@ -106,6 +106,7 @@ class WriteTransaction(ReadTransaction):
                 handles = environment.handles
             environment.writer_thread = get_ident()
         except BaseException:
+            environment.active_transactions.add(self)  # `begin_write_again` may have taken it out
             self._end()
             raise
         self.number = raw.id()

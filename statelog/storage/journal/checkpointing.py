@@ -136,6 +136,8 @@ class Steady:
                 self.advance()
         if self.is_due():
             if control.epoch == control.steady:
+                self.look_for_journal()
+                self._refuse_if_broken()
                 self._begin_advance()
                 self._environment.keeper.complete_soon()
             elif self._is_full():
@@ -243,15 +245,15 @@ class Steady:
                 if interrupts:
                     self._flush_journal()
                     return
-                if control.flush_lock.try_acquire():
-                    try:
+                try:
+                    if control.flush_lock.try_acquire():
                         written = control.written  # before: what is committed meanwhile is for the next time
                         self._flush_journal()
                         if written > control.flushed:
                             control.note_flushed(written)
-                    finally:
-                        control.flush_lock.release()
-                    continue
+                        continue
+                finally:
+                    control.flush_lock.release()
             control.await_flush(sequence, _FLUSH_SLICE_S)
         self._refuse_if_broken()
         self.check_file()
@@ -324,6 +326,7 @@ class Steady:
         with self._completing, alone as is_mine:
             if not is_mine or self._descriptor < 0 or control.done == control.epoch:
                 return
+            self._refuse_if_broken()  # the flush that failed may have been that of who was at it
             slot = decode_slot(control.prepared_slot())
             assert slot is not None, "the slot that was prepared is damaged"
             try:
