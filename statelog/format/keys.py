@@ -25,9 +25,12 @@ def encode_thread_id_key(thread_id: str) -> bytes:
     return b"t" + thread_id.encode()
 
 
+THREAD_PREFIX = b"T"
+
+
 def encode_thread_key(thread: int) -> bytes:
     """Thread LSN -> what is known of the thread."""
-    return b"T" + _U64.pack(thread)
+    return THREAD_PREFIX + _U64.pack(thread)
 
 
 def encode_branch_name_key(thread: int, name: str) -> bytes:
@@ -180,7 +183,7 @@ def decode_debt_lender(key: bytes) -> int:
     return int(_EVENT.unpack(key)[2])
 
 
-THREAD_PREFIXES = (b"T", b"b", b"B", b"v", b"i", b"g", b"e", b"r")
+THREAD_PREFIXES = (THREAD_PREFIX, b"b", b"B", b"v", b"i", b"g", b"e", b"r")
 """Beginnings of keys that go on with a thread's LSN."""
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import partial
 from os import getpid
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
-from statelog.log.batch import Batch, Head, Memory, read_log_end
+from statelog.log.batch import Batch, Head, Memory, find_log_end
 from statelog.log.care.replay import Replay
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
+from statelog.storage.commit.transaction import COMMITTED
 from statelog.storage.environment import Environment
-from statelog.storage.file.locks import call_if_free
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +32,7 @@ class _Last:
     """The last write transaction of this process, and what is remembered of it.
 
     It holds inside the same transaction, and in the next, as long as nobody else has changed anything: neither another
-    process, nor in that same transaction another engine on the file. Else it may be brought up to date (`following`).
+    process, nor in that same transaction another engine on the file.
     """
 
     __slots__ = ("changes", "memory", "transaction")
@@ -48,6 +47,10 @@ class _Last:
         last = self.transaction
         return self.changes == last.changes and (last is transaction or transaction.follows(last))
 
+    def is_kept(self, transaction: WriteTransaction) -> bool:
+        """Whether what it has made is there, or may have been changed since."""
+        return self.transaction is transaction or self.transaction.stage is COMMITTED
+
 
 class Engine:
     """Reads and writes of one environment. Safe to use from several OS threads."""
@@ -56,7 +59,6 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
-        self._committer.entries.add(Engine._learn_policy.__code__)
         self.last: _Last | None = None
         """For `_run` alone."""
         self._large: dict[tuple[int, int], Digested] = {}
@@ -157,26 +159,6 @@ class Engine:
 
         return self._committer.submit(run)
 
-    def is_unruled(self, thread: int) -> bool:
-        """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
-        last = self.last
-        return last is not None and thread in last.memory.unruled
-
-    def learn_policy(self, thread: int) -> None:
-        """Remember that a thread has no retention policy, if so; not while somebody commits."""
-        call_if_free(self.environment.write_lock, partial(self._learn_policy, thread))
-
-    def _learn_policy(self, thread: int) -> None:
-        committer, caller = self._committer, get_ident()
-        try:
-            committer.inside.add(caller)  # what interrupts it must not commit: who leads may wait for the lock
-            with self.read() as view:
-                is_unruled = view.is_alive(thread) and not view.thread(thread).policy
-            if is_unruled and self.last is not None:
-                self.last.memory.unruled.add(thread)
-        finally:
-            committer.inside.discard(caller)
-
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
         self._check_open()
@@ -215,8 +197,10 @@ class Engine:
 
     def _run(self, work: Callable[[Batch], T], transaction: WriteTransaction) -> T:
         last = self.last
-        if last is None or not last.holds_in(transaction):
-            last = _Last(Memory(read_log_end(transaction)), transaction)
+        if last is None or not last.is_kept(transaction):
+            last = _Last(Memory(find_log_end(transaction)), transaction)
+        elif not last.holds_in(transaction):
+            last = _Last(last.memory.after_others(find_log_end(transaction)), transaction)
         memory = last.memory
         batch = Batch(transaction, self.cache, memory)
         result = work(batch)

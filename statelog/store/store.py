@@ -391,7 +391,7 @@ def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
     for branch in view.branches(row.lsn):
         versions += view.head_version(row.lsn, branch.number) - branch.base_version
     created = to_datetime(view.record(row.lsn).time_us)
-    return ThreadInfo(row.id, created, row.branch_count, versions, row.specs, row.policy)
+    return ThreadInfo(row.id, created, row.branch_count, versions, dict(row.specs), dict(row.policy))
 
 
 def open(

@@ -61,6 +61,8 @@ class WriteTransaction(ReadTransaction):
     None may raise."""
     stage = Stage.NEW
     changes = first_lsn = size_bytes = number = 0
+    tail = b""
+    """What the log says of the last record that is appended, in a few bytes, for `last_tail` of whoever writes next."""
     is_steady = False
     """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
 
@@ -137,6 +139,11 @@ class WriteTransaction(ReadTransaction):
         for callback in callbacks:
             callback()
         self._end()
+
+    def last_tail(self, lsn: int) -> bytes:
+        """Return the `tail` of the commit that this one goes on from, if its last record is this one; or nothing."""
+        control = self._environment.steady.control
+        return b"" if control is None or self.changes else control.tail(lsn)
 
     def follows(self, last: WriteTransaction) -> bool:
         """Whether nothing was changed, by any process, between another transaction of this process and here.

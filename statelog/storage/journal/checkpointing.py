@@ -184,13 +184,15 @@ class Steady:
         control.commits += 1
         if not self._append(transaction):
             control.lsn = UNKNOWN
+            control.note_tail(UNKNOWN, b"")
             raw.commit()
             self.advance()
             self.check_file()
             return
         raw.commit()
         control.at = self._end
-        control.lsn = control.written = transaction.first_lsn + len(transaction.appended) - 1
+        control.lsn = control.written = lsn = transaction.first_lsn + len(transaction.appended) - 1
+        control.note_tail(lsn, transaction.tail)
         control.taken += control.path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
 
     def _append(self, transaction: WriteTransaction) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 UNKNOWN: Final = 2**64 - 1
 """Where an LSN should be: an append has begun and its commit has not ended, or it has failed."""
 
+TAIL_SIZE_BYTES: Final = 28
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
 _WORDS: Final = 32
@@ -101,6 +102,7 @@ class Control:
     is_broken = _Word(15)
     prepared_number = _Word(16)
     _slot_size = _Word(17)
+    _tail_lsn = _Word(23)
 
     def __init__(self, path: Path, store: os.stat_result, *, is_first: bool) -> None:
         self.path = control_path(path)
@@ -133,10 +135,11 @@ class Control:
         self._pins = self.words[18:20]
         self._filled = self.words[20:22]
         self._wake = self.words[22:23]
+        self._tail = memoryview(self._map_whole)[_WORDS_AT + 8 * 24 :][:TAIL_SIZE_BYTES]
         self.lock = WriterLock(self.descriptor, path, is_first=is_first)
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
         if is_first:
-            self.at, self.lsn = HALVES_AT[0], UNKNOWN
+            self.at, self.lsn, self._tail_lsn = HALVES_AT[0], UNKNOWN, UNKNOWN
             self._magic = _MAGIC
         elif self._magic != _MAGIC:
             message = f"{self.path} is no control page of this build: close the store in all processes first"
@@ -181,6 +184,17 @@ class Control:
         self.flushed = max(self.flushed, lsn)
         wake_notify(self._wake)
 
+    def note_tail(self, lsn: int, tail: bytes) -> None:
+        """Keep what the log says of its last record, for who writes next, in whatever process; empty: nothing."""
+        self._tail_lsn = UNKNOWN
+        if len(tail) == TAIL_SIZE_BYTES:
+            self._tail[:] = tail
+            self._tail_lsn = lsn
+
+    def tail(self, lsn: int) -> bytes:
+        """Return what the log has said of its last record, if that is this one; else nothing."""
+        return bytes(self._tail) if self._tail_lsn == lsn else b""
+
     def flush_sequence(self) -> int:
         """Return what `await_flush` waits to be left."""
         return wake_read(self._wake)
@@ -194,6 +208,7 @@ class Control:
         for number in range(1, _WORDS):
             self.words[number] = 0
         self.at, self.lsn = HALVES_AT[0], UNKNOWN
+        self._tail_lsn = UNKNOWN
 
     def close(self) -> None:
         """Let go of the page."""
