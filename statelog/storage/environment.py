@@ -39,6 +39,7 @@ from statelog.storage.file.opening import Handles, open_handles
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.control import flushed_to
 from statelog.storage.journal.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
 from statelog.storage.options import Options
 from statelog.storage.wake import Wake, remove_wake_file
@@ -194,6 +195,12 @@ class Environment:
                 return number
         with self.read() as transaction:
             return transaction.id
+
+    def flushed_lsn(self) -> int:
+        """Return the last record that is on the disk, of whichever process: no loss of power takes it back."""
+        with self.read() as transaction:
+            last = transaction.last_lsn()
+        return min(last, flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to())
 
     def statistics(self) -> EnvironmentStatistics:
         """Return sizes, pages per table, free pages and readers, all of one moment."""

@@ -169,7 +169,8 @@ class Store:
 
         Args:
             after: only records above this LSN.
-            follow: at the end, wait for more instead of stopping.
+            follow: at the end, wait for more instead of stopping. Then only records that are on the disk are yielded:
+                no loss of power takes back what was acted upon.
             timeout_s: with `follow`: stop after so long without a record.
 
         No transaction is held while the caller works.
@@ -181,13 +182,12 @@ class Store:
         return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until there is a record above `after`, by whichever process; False when the time is up."""
+        """Wait until a record above `after`, by whichever process, is on the disk; False when the time is up."""
         check_lsn(after)
         check_timeout(timeout_s)
-        seen = self._engine.environment.last_transaction_id()
-        if self.last_lsn > after:
-            return True
-        return self._engine.environment.wake.wait(seen, timeout_s)
+        with self.read():  # it is open, and in this process
+            pass
+        return self._engine.environment.wake.wait(after, timeout_s)
 
     @property
     def last_lsn(self) -> int:

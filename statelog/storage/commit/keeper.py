@@ -117,7 +117,9 @@ class Keeper:
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
                     flushed_s = now_s
-                    environment.steady.flush()
+                    if environment.steady.is_dirty:
+                        environment.steady.flush()
+                        environment.wake.notify()
                 if self.flushes and seen != self.commits:  # the next advance waits for less
                     start_writing(environment.locks.descriptor)
                 if seen != self.commits:

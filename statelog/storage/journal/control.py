@@ -29,6 +29,8 @@ TAIL_SIZE_BYTES: Final = 28
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
 _WORDS: Final = 32
+_EPOCH: Final = 1
+_FLUSHED: Final = 9
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
 _SIZE_BYTES: Final = _SLOT_AT + _SLOT_SIZE_BYTES
@@ -53,6 +55,26 @@ class _Word:
 def control_path(path: Path) -> Path:
     """Return where the control page of a store lies."""
     return path.with_name(f"{path.name}-control")
+
+
+def flushed_to(path: Path) -> int:
+    """Return up to which record a store that others may write to is on the disk; UNKNOWN if nobody does.
+
+    Raises:
+        StorageError: the system refuses. Facts: path.
+    """
+    try:
+        descriptor = open_file(control_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return UNKNOWN
+    except OSError as error:
+        raise translate_os(error, path=control_path(path)) from error
+    try:
+        words = os.pread(descriptor, _SLOT_AT - _WORDS_AT, _WORDS_AT)
+    finally:
+        os.close(descriptor)
+    found = memoryview(words).cast("Q") if len(words) == _SLOT_AT - _WORDS_AT else (0,)
+    return found[_FLUSHED] if found[0] == _MAGIC and found[_EPOCH] else UNKNOWN
 
 
 class Control:
@@ -85,7 +107,7 @@ class Control:
     """
 
     _magic = _Word(0)
-    epoch = _Word(1)
+    epoch = _Word(_EPOCH)
     at = _Word(2)
     lsn = _Word(3)
     lsn_before = _Word(4)
@@ -93,7 +115,7 @@ class Control:
     steady_number = _Word(6)
     done = _Word(7)
     written = _Word(8)
-    flushed = _Word(9)
+    flushed = _Word(_FLUSHED)
     taken = _Word(10)
     taken_before = _Word(11)
     taken_max = _Word(12)
@@ -183,6 +205,10 @@ class Control:
         """Say that the log is on the disk up to a record, and wake those who wait for it."""
         self.flushed = max(self.flushed, lsn)
         wake_notify(self._wake)
+
+    def flushed_to(self) -> int:
+        """Return up to which record the log is on the disk; UNKNOWN, which is more than any, before the first writes."""
+        return self.flushed if self.epoch else UNKNOWN
 
     def note_tail(self, lsn: int, tail: bytes) -> None:
         """Keep what the log says of its last record, for who writes next, in whatever process; empty: nothing."""
