@@ -57,8 +57,8 @@ class WriteTransaction(ReadTransaction):
     _raw: Any = None
     _leaf = NO_PAGE
     callbacks: tuple[Callable[[], None], ...] = ()
-    """Called once this has committed, before the next write transaction begins: not after a commit of unknown outcome.
-    None may raise."""
+    """Called once this has committed, before the next write transaction of this process begins: not after a commit of
+    unknown outcome. None may raise."""
     stage = Stage.NEW
     changes = first_lsn = size_bytes = number = 0
     tail = b""
@@ -135,10 +135,10 @@ class WriteTransaction(ReadTransaction):
         self.stage = _COMMITTING
         environment.steady.commit(self, self._raw)
         self.stage = COMMITTED
+        self._end()
         callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
         for callback in callbacks:
             callback()
-        self._end()
 
     def last_tail(self, lsn: int) -> bytes:
         """Return the `tail` of the commit that this one goes on from, if its last record is this one; or nothing."""

@@ -77,8 +77,9 @@ class Steady:
         self._descriptor = -1
         self._session = b""
         self._end = 0
-        self._flushing = threading.RLock()
-        """Held during a flush: who comes meanwhile waits, and knows what it was for."""
+        self.flushing = threading.RLock()
+        """Held during a flush: who comes meanwhile waits, and knows what it was for; and while the journal, or the data
+        file, is another's."""
         self._completing = threading.RLock()
         self.is_broken = self.is_gone = self._is_marked = False
         self._reach = NO_REACH
@@ -240,9 +241,9 @@ class Steady:
         while control.flushed < lsn:
             self._refuse_if_broken()
             sequence = control.flush_sequence()
-            interrupts = is_owned(self._flushing)  # a flush of this thread's, which is not done
-            with self._flushing:
-                if control.flushed >= lsn:
+            interrupts = is_owned(self.flushing)  # a flush of this thread's, which is not done
+            with self.flushing:
+                if control.flushed >= lsn or self._descriptor < 0:  # retired: all of it lies in the data file
                     break
                 if interrupts:
                     self._flush_journal()
@@ -375,22 +376,23 @@ class Steady:
 
     def _note_reach(self, reach: Reach) -> None:
         """Note how far the journal has come. It is a help: no error is told."""
-        with self._flushing, contextlib.suppress(OSError):
+        with self.flushing, contextlib.suppress(OSError):
             if self._is_marked and self._descriptor >= 0:
                 write_reach(self._environment.locks.descriptor, self._session, reach)
             self._reach = reach
 
     def look_for_journal(self) -> None:
         """Write no more if somebody has taken the journal away: nobody would read it after a crash. Needs no lock."""
-        with self._flushing:
+        with self.flushing:
             if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
                 self.is_broken = self.is_gone = True
 
     def check_file(self) -> None:
         """Let no commit be acknowledged into a file that nobody finds. Raises StoreReplacedError. Facts: path."""
-        if not self._environment.locks.file.is_kept():
-            self.is_broken = self.is_gone = True
-            raise self._broken_error()
+        with self.flushing:  # a compaction puts another file there, and holds it
+            if not self._environment.locks.file.is_kept():
+                self.is_broken = self.is_gone = True
+                raise self._broken_error()
 
     def rest(self) -> bool:
         """Make everything steady, and hold no pin; False if other processes go on, with a pin of this one."""
@@ -495,7 +497,7 @@ class Steady:
         with self._completing:
             environment.handles.raw.sync(True)
             session = read_marker(environment.locks.descriptor) or self._session
-            with self._flushing:  # the keeper may be about to note something behind the mark
+            with self.flushing:  # the keeper may be about to note something behind the mark
                 self._is_marked = False
             try:
                 clear_marker(environment.locks.descriptor)
@@ -511,8 +513,9 @@ class Steady:
             if armed:
                 point("steady.after_unlink")
             self.let_go()
-            control.forget()
-            self._forget()
+            with self.flushing:
+                control.forget()
+                self._forget()
         sync_directory(environment.path.parent)
 
     def _mark_again(self, session: bytes) -> None:
@@ -538,7 +541,7 @@ class Steady:
 
     def leave_after_fork(self) -> None:
         """In the child: close the journal, and touch nothing else of the parent's."""
-        self._flushing = threading.RLock()  # a thread that the child has not may hold it
+        self.flushing = threading.RLock()  # a thread that the child has not may hold it
         self._completing = threading.RLock()
         self._forget()
 
@@ -553,7 +556,7 @@ class Steady:
         control.close()
 
     def _forget(self) -> None:
-        with self._flushing:
+        with self.flushing:
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
                 os.close(descriptor)
