@@ -207,7 +207,7 @@ class Control:
         wake_notify(self._wake)
 
     def flushed_to(self) -> int:
-        """Return up to which record the log is on the disk; UNKNOWN, which is more than any, before the first writes."""
+        """Return up to which record the log is on the disk; UNKNOWN, more than any, before the first writes."""
         return self.flushed if self.epoch else UNKNOWN
 
     def note_tail(self, lsn: int, tail: bytes) -> None:
