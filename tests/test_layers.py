@@ -53,7 +53,8 @@ CIRCLING = {
         storage.commit.transaction
         storage.file.compaction storage.file.freed storage.file.headroom storage.file.reading storage.file.residency
         storage.file.statistics
-        storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session
+        storage.journal.checkpointing storage.journal.flushing storage.journal.held storage.journal.recovery
+        storage.journal.session
         storage.registry storage.wake
     """,
     "storage.file.opening": "storage.file.upgrading",
@@ -66,9 +67,12 @@ CLIMBING = {
         storage.commit.commit storage.commit.keeper storage.commit.transaction
         storage.file.compaction storage.file.discarding storage.file.freed storage.file.headroom storage.file.pages
         storage.file.reading storage.file.residency storage.file.statistics
-        storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session
+        storage.journal.checkpointing storage.journal.flushing storage.journal.held storage.journal.recovery
+        storage.journal.session
     """,
-    "storage.commit.transaction": "storage.file.headroom storage.journal.checkpointing storage.journal.recovery",
+    "storage.commit.transaction": """
+        storage.file.headroom storage.journal.checkpointing storage.journal.flushing storage.journal.recovery
+    """,
     "storage.journal.journal": "storage.file.neighbours",
     "log.care.replay": "log.engine",
     "log.care.retention": "log.engine",

@@ -82,9 +82,9 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             continue
         if not follow:
             return
-        if not engine.environment.wake.wait(after, _WAIT_S if timeout_s is None else timeout_s):
-            if timeout_s is not None:
-                return
+        is_more = engine.environment.wake.wait(after, _WAIT_S if timeout_s is None else timeout_s)
+        if not is_more and timeout_s is not None:
+            return
 
 
 def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:

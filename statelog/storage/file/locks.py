@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from statelog.storage.file.writer_lock import WriterLock
+
 _PRESENCE_AT = 2**62
 _ADVANCING_AT = 2**62 + 5
 _OPENING_AT = 2**62 + 3
@@ -86,7 +88,7 @@ class FileLocks:
         self.supported = _SET_LOCK >= 0
         self._path = path
         self.file = Place(descriptor, path)
-        self.writer: Any = None
+        self.writer: WriterLock | None = None
         """The writer lock, where the store is open for writing."""
 
     def acquire_presence(self, timeout_s: float) -> None:
@@ -178,7 +180,8 @@ class FileLocks:
         Raises:
             StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
         """
-        self.writer.acquire(timeout_s)
+        if self.writer is not None:
+            self.writer.acquire(timeout_s)
 
     def release_writer(self) -> None:
         """Let the next process write."""

@@ -14,7 +14,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from statelog.errors import JournalMissingError, StatelogError, StorageError
+from statelog.errors import StatelogError
 from statelog.limits import (
     HELD_PAGES_BOUND,
     JOURNAL_SIZE_BYTES_MAX,
@@ -24,26 +24,25 @@ from statelog.limits import (
 from statelog.storage.faults import armed, point
 from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
-from statelog.storage.file.disk import flush_file, write_all
-from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
-from statelog.storage.file.locks import is_owned, is_same_file
+from statelog.storage.file.disk import flush_file
+from statelog.storage.file.failures import is_of_system, translate_os
+from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import missing_error, open_journal, remove_journal
 from statelog.storage.journal.control import UNKNOWN, Control
+from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.held import measure
 from statelog.storage.journal.journal import (
     HALF_SIZE_BYTES,
     HALVES_AT,
     Slot,
     decode_slot,
-    encode_group,
     encode_slot,
-    fill,
     journal_path,
     write_slot,
 )
-from statelog.storage.journal.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
+from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
 from statelog.storage.journal.pin import Pins, begin_read, last_lsn
-from statelog.storage.journal.session import find_error, find_or_begin, is_taken_away
+from statelog.storage.journal.session import find_or_begin
 
 if TYPE_CHECKING:
     import lmdb
@@ -55,34 +54,18 @@ _PAGE_SIZE_BYTES = 4096
 _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 """What the largest group takes, with the sizes of its records."""
 
-_FLUSH_SLICE_S = 0.05
 
-
-class Steady:
+class Steady(OpenJournal):
     """A process's part in the protocol. Unless said otherwise, it is called by who holds the writer lock.
 
     Attributes:
-        control: what is shared with the other processes; None where nothing is written.
         pins: of this process.
-        is_broken: whether nothing may be written: a flush failed, and what the page cache holds is not to be believed,
-            or, as `is_gone` says, the journal or the data file was removed, and the page cache has everything.
     """
 
     def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
         self.pins = Pins()
-        self.control: Control | None = None
-        self.is_off = not environment.options.flush
-        """Nothing is journaled or flushed: for measuring, and while a journal is replayed."""
-        self._environment = environment
-        self._descriptor = -1
-        self._session = b""
-        self._end = 0
-        self.flushing = threading.RLock()
-        """Held during a flush: who comes meanwhile waits, and knows what it was for; and while the journal, or the data
-        file, is another's."""
         self._completing = threading.RLock()
-        self.is_broken = self.is_gone = self._is_marked = False
-        self._reach = NO_REACH
 
     @property
     def is_unsteady(self) -> bool:
@@ -95,21 +78,11 @@ class Steady:
         number: int = self._environment.handles.raw.info()["last_txnid"]
         return number != control.steady_number
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether something in the journal is not flushed."""
-        control = self.control
-        return control is not None and control.written > control.flushed
-
     def open_control(self, *, is_first: bool) -> None:
         """Map what is shared with the other processes that write; the caller holds the lock of openings."""
         environment = self._environment
         self.control = Control(environment.path, os.fstat(environment.locks.descriptor), is_first=is_first)
         environment.locks.writer = self.control.lock
-
-    def _shared(self) -> Control:
-        assert self.control is not None, "a store that is open for reading is not written to"
-        return self.control
 
     # --- commits --------------------------------------------------------------------
 
@@ -195,81 +168,6 @@ class Steady:
         control.lsn = control.written = lsn = transaction.first_lsn + len(transaction.appended) - 1
         control.note_tail(lsn, transaction.tail)
         control.taken += control.path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
-
-    def _append(self, transaction: WriteTransaction) -> bool:
-        """Put a transaction's records into the journal; False if there is no place for them (J4).
-
-        Raises:
-            StorageError: the journal refuses.
-        """
-        control = self._shared()
-        lsn, records = transaction.first_lsn, transaction.appended
-        if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or control.lsn + 1 != lsn:
-            return False
-        group = encode_group(self._session, control.epoch, lsn, records, flushed=control.flushed)
-        at = control.at
-        self._end = at + len(group)
-        # From here on, whatever happens, there may be a group that is not committed: the next commit finds no place,
-        # and who looks at what became of this one advances first.
-        control.lsn = UNKNOWN
-        try:
-            half = control.epoch & 1
-            filled = control.filled_to(half)
-            if self._end > filled:
-                control.note_filled(half, fill(self._descriptor, HALVES_AT[half], self._end, filled))
-            if armed:
-                point("journal.before_append")
-            write_all(self._descriptor, group, at)
-            if armed:
-                point("journal.after_append")
-        except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
-                return False
-            raise translate_os(error, path=journal_path(self._environment.path)) from error
-        return True
-
-    def flush(self, lsn: int | None = None) -> None:
-        """Make durable what is committed, up to a record or all of it; needs no lock. Others' flushes count.
-
-        Raises:
-            StorageError: a flush failed, here or in another process; as `advance` does.
-        """
-        control = self.control
-        if self.is_off or control is None or self._descriptor < 0:
-            return
-        lsn = control.written if lsn is None else lsn
-        while control.flushed < lsn:
-            self._refuse_if_broken()
-            sequence = control.flush_sequence()
-            interrupts = is_owned(self.flushing)  # a flush of this thread's, which is not done
-            with self.flushing:
-                if control.flushed >= lsn or self._descriptor < 0:  # retired: all of it lies in the data file
-                    break
-                if interrupts:
-                    self._flush_journal()
-                    return
-                try:
-                    if control.flush_lock.try_acquire():
-                        written = control.written  # before: what is committed meanwhile is for the next time
-                        self._flush_journal()
-                        if written > control.flushed:
-                            control.note_flushed(written)
-                        continue
-                finally:
-                    control.flush_lock.release()
-            control.await_flush(sequence, _FLUSH_SLICE_S)
-        self._refuse_if_broken()
-        self.check_file()
-        if armed:
-            point("journal.after_flush")
-
-    def _flush_journal(self) -> None:
-        try:
-            flush_file(self._descriptor)
-        except BaseException as error:
-            if not is_of_system(error):
-                raise
-            raise self.break_off() from error
 
     # --- steady snapshots -------------------------------------------------------------
 
@@ -364,35 +262,6 @@ class Steady:
 
     def _flush_data(self) -> None:
         flush_file(self._environment.locks.descriptor)
-
-    def _size_bytes(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def note_flushed(self) -> None:
-        """Note in the data file what of the journal is on the disk; needs no lock."""
-        control = self.control
-        if control is not None and self._is_marked and control.flushed > self._reach.lsn and not control.is_broken:
-            self._note_reach(Reach(control.done, self._size_bytes(), control.flushed))
-
-    def _note_reach(self, reach: Reach) -> None:
-        """Note how far the journal has come. It is a help: no error is told."""
-        with self.flushing, contextlib.suppress(OSError):
-            if self._is_marked and self._descriptor >= 0:
-                write_reach(self._environment.locks.descriptor, self._session, reach)
-            self._reach = reach
-
-    def look_for_journal(self) -> None:
-        """Write no more if somebody has taken the journal away: nobody would read it after a crash. Needs no lock."""
-        with self.flushing:
-            if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
-                self.is_broken = self.is_gone = True
-
-    def check_file(self) -> None:
-        """Let no commit be acknowledged into a file that nobody finds. Raises StoreReplacedError. Facts: path."""
-        with self.flushing:  # a compaction puts another file there, and holds it
-            if not self._environment.locks.file.is_kept():
-                self.is_broken = self.is_gone = True
-                raise self._broken_error()
 
     def rest(self) -> bool:
         """Make everything steady, and hold no pin; False if other processes go on, with a pin of this one."""
@@ -554,27 +423,3 @@ class Steady:
             with contextlib.suppress(OSError):
                 control.path.unlink()
         control.close()
-
-    def _forget(self) -> None:
-        with self.flushing:
-            descriptor, self._descriptor = self._descriptor, -1
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._is_marked = False
-        self._reach = NO_REACH
-        if self.is_gone:  # another may be made, unless the mark says that there should be one
-            self.is_broken = self.is_gone = False
-
-    def break_off(self) -> StorageError | JournalMissingError:
-        """Write no more after a failed flush, and let nobody: another process's flush need not tell of it again."""
-        self.is_broken, self.is_gone = True, False
-        if self.control is not None:
-            self.control.is_broken = 1
-        return self._broken_error()
-
-    def _refuse_if_broken(self) -> None:
-        if self.is_broken or self._shared().is_broken:
-            raise self._broken_error()
-
-    def _broken_error(self) -> StorageError | JournalMissingError:
-        return find_error(self._environment, is_gone=self.is_gone)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from statelog.errors import FormatError, StorageError
 from statelog.kernels import wake_notify, wake_read, wake_wait
-from statelog.storage.commit.writer_lock import WriterLock
 from statelog.storage.file.descriptors import open_file, open_side_file
 from statelog.storage.file.failures import translate_os
+from statelog.storage.file.writer_lock import WriterLock
 from statelog.storage.journal.journal import HALVES_AT
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def flushed_to(path: Path) -> int:
         words = os.pread(descriptor, _SLOT_AT - _WORDS_AT, _WORDS_AT)
     finally:
         os.close(descriptor)
-    found = memoryview(words).cast("Q") if len(words) == _SLOT_AT - _WORDS_AT else (0,)
+    found = memoryview(words.ljust(_SLOT_AT - _WORDS_AT, b"\0")).cast("Q")
     return found[_FLUSHED] if found[0] == _MAGIC and found[_EPOCH] else UNKNOWN
 
 

@@ -72,10 +72,10 @@ def test_a_flipped_bit_in_what_lmdb_goes_by_is_named(sample, places, verify, pla
     at = places[place][byte]
     try:
         problems = verify(changed(sample, at, bytes([sample[at] ^ 1 << bit])))
-    except CorruptionError as error:  # refused at once: where a root page is the last one, it lies behind it now
-        assert "last page" in error.message
-        assert "last page" in place
-        return
+    except CorruptionError:
+        if place != "live meta page: last page":
+            raise
+        return  # refused at once: a root page is the last one, and lies behind it now
     assert invariant in {number for number, _message in problems}
     assert all(message.startswith("page ") for number, message in problems if number.startswith("E"))
 
