@@ -198,7 +198,7 @@ class _Writer:
         stop = max([*self._chosen, *self._plan.stand_ins], default=0)
         lsn = 1
         while lsn <= stop:
-            lsn = self._engine.write_raw(partial(self._write_some, start=lsn, stop=stop), may_use_reserve=False)
+            lsn = self._engine.care(partial(self._write_some, start=lsn, stop=stop), may_use_reserve=False)
             if progress is not None:
                 progress(lsn - 1, stop)
         self._report.finish(self._chosen, self._plan)

@@ -383,7 +383,7 @@ class Store:
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""
-        return self._engine.write(work)
+        return self._engine.commit(work)
 
 
 def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:

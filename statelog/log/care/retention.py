@@ -198,7 +198,7 @@ class Collector:
             _expire(transaction, self._thread, gone, marks if is_done else EveryNode())
             return is_done
 
-        return any(self._engine.write_raw(work) for _ in range(_POLICY_TRANSACTIONS))
+        return any(self._engine.care(work) for _ in range(_POLICY_TRANSACTIONS))
 
     def expire_all(self) -> RetentionReport:
         """Expire every version that the policy does not keep, and vacuum its record, the last one first.
@@ -229,7 +229,7 @@ class Collector:
                 still = list(self._still_to_go(view, gone[begin:end]))
                 return end, _expire(transaction, self._thread, still, marks)
 
-            at, step = self._engine.write_raw(work)
+            at, step = self._engine.care(work)
             report.add(step)
         return report
 
