@@ -183,10 +183,6 @@ def decode_debt_lender(key: bytes) -> int:
     return int(_EVENT.unpack(key)[2])
 
 
-THREAD_PREFIXES = (THREAD_PREFIX, b"b", b"B", b"v", b"i", b"g", b"e", b"r")
-"""Beginnings of keys that go on with a thread's LSN."""
-
-
 def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:
     """All keys of one sort of a thread."""
     return prefix + _U64.pack(thread)

@@ -70,7 +70,6 @@ class Committer:
         self._checked = 0
         self._environment = environment
         self.mutex = threading.Lock()
-        self.entries = {Committer.submit.__code__}  # of the ways in; each has the committer among its names
         self.inside: set[int] = set()
         """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
         self.leader: Request | None = None
@@ -147,7 +146,7 @@ class Committer:
     def _is_within(self) -> bool:
         """Tell whether `submit` was called from within itself: its mark stays where an interrupt comes as it ends."""
         frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to the callers
-        while frame is not None and not (frame.f_code in self.entries and self in frame.f_locals.values()):
+        while frame is not None and not (frame.f_code is Committer.submit.__code__ and frame.f_locals["self"] is self):
             frame = frame.f_back
         return frame is not None
 

@@ -26,8 +26,7 @@ from statelog.storage.file.failures import is_of_system
 from statelog.storage.file.place import Place, former_error
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from statelog.storage.file.writer_lock import WriterLock
@@ -280,18 +279,3 @@ def _raise_foreign(error: OSError) -> None:
 def is_owned(*locks: Any) -> bool:
     """Tell whether this thread has one of some locks that it may take again, as `threading.Condition` asks it."""
     return any(lock._is_owned() for lock in locks)  # noqa: SLF001
-
-
-def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
-    """Call `work` with a lock that can be had at once; it is let go wherever an interrupt comes."""
-    if is_owned(lock):
-        work()
-        return
-    is_taken = False
-    try:
-        is_taken = lock.acquire(blocking=False)
-        if is_taken:
-            work()
-    finally:
-        if is_taken or is_owned(lock):  # not before it is released
-            lock.release()
