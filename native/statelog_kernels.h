@@ -405,9 +405,6 @@ uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known);
 
-/* disk.c: have a file's dirty pages written, without waiting; SL_ABSENT where that cannot be asked */
-int sl_start_writing(int descriptor);
-
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import StatelogError
-from statelog.kernels import start_writing
 
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
@@ -109,10 +108,9 @@ class Keeper:
             interval_s = min(environment.interval_s, IDLE_S)
             left_s = flushed_s + interval_s - time.monotonic()
             if alarm.wait(max(min(left_s, _SETTLE_S), 0.0) if self.flushes else _SETTLE_S):  # to end, or to look sooner
+                if self._alarm is not alarm:
+                    return
                 alarm.clear()
-                with contextlib.suppress(StatelogError, lmdb.Error, OSError):
-                    environment.steady.complete_if_begun()
-                continue
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # who writes next meets it, too
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
@@ -120,8 +118,6 @@ class Keeper:
                     if environment.steady.is_dirty:
                         environment.steady.flush()
                         environment.wake.notify()
-                if self.flushes and seen != self.commits:  # the next advance waits for less
-                    start_writing(environment.locks.descriptor)
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
                 environment.steady.complete_if_begun()
