@@ -47,7 +47,6 @@ STAIRS = [
 A file belongs to the innermost of them that it is in."""
 
 CIRCLING = {
-    "log.engine": "log.care.retention log.care.vacuum",
     "storage.environment": """
         storage.commit.commit storage.commit.interrupts storage.commit.keeper storage.commit.requests
         storage.commit.transaction
@@ -57,7 +56,6 @@ CIRCLING = {
         storage.journal.session
         storage.registry storage.wake
     """,
-    "storage.file.opening": "storage.file.upgrading",
 }
 """Circles to be opened with the new commit path: by one of its files, the others."""
 
@@ -74,8 +72,6 @@ CLIMBING = {
         storage.file.headroom storage.journal.checkpointing storage.journal.flushing storage.journal.recovery
     """,
     "storage.journal.journal": "storage.file.neighbours",
-    "log.care.replay": "log.engine",
-    "log.care.retention": "log.engine",
     # Care by its subject, but part of the log: policies are rows of its index, loans are records.
     "log.care.policies": "log.kinds.policies log.kinds.threads log.operations log.view",
     "log.care.loans": "log.operations",

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import Batch, Memory, find_log_end
-from statelog.log.care.replay import Replay
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 from statelog.storage.commit.transaction import COMMITTED
-from statelog.storage.environment import Environment
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.log.care.retention import Collector
     from statelog.log.events import Digested
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.environment import Environment
     from statelog.tree.node import Node
 
 T = TypeVar("T")
@@ -81,13 +78,8 @@ class Engine:
         """For `commit` and `care` alone."""
         self._large: dict[tuple[int, int], Digested] = {}
         self.is_closed = False
-        self.collectors: dict[int, Collector] = {}
-        """Retention at work in this process, by thread."""
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], **options: Any) -> Engine:
-        """Open a file; options and errors are those of `Environment.open`."""
-        return cls(Environment.open(path, replay=Replay(), **options))
+        self.collectors: dict[int, Any] = {}
+        """What retention remembers of threads; `care.retention` makes it."""
 
     @contextmanager
     def read(self) -> Iterator[View]:

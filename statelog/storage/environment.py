@@ -35,7 +35,7 @@ from statelog.storage.file.failures import error_code, translate_lmdb
 from statelog.storage.file.flushing import make_name_durable
 from statelog.storage.file.headroom import Headroom
 from statelog.storage.file.locks import FileLocks, is_owned
-from statelog.storage.file.opening import Handles, open_handles
+from statelog.storage.file.opening import open_handles
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.journal.checkpointing import Steady
@@ -45,6 +45,7 @@ from statelog.storage.options import Options
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
+    from statelog.storage.file.handles import Handles
     from statelog.storage.file.statistics import EnvironmentStatistics
     from statelog.storage.journal.recovery import Replay
 

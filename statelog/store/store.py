@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
+from statelog.log.care.replay import open_engine
 from statelog.log.care.retention import apply_policy
-from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
+    from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImportReport
@@ -431,7 +432,7 @@ def open(
 
     """
     options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
-    engine = Engine.open(
+    engine = open_engine(
         path,
         read_only=read_only,
         create=create,

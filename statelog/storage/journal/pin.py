@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import lmdb
 
-    from statelog.storage.file.opening import Handles
+    from statelog.storage.file.handles import Handles
 
 
 class Pins:

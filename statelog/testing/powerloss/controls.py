@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.storage.file.disk import flush_file
 from statelog.storage.journal import journal, marker, recovery
 from statelog.storage.journal.checkpointing import Steady
@@ -50,7 +50,7 @@ _SHARES = {"no pin": 0.25}
 def open_without_flush(path: Path, **options: Any) -> Store:
     """Open a store that never flushes, and has no journal."""
     options["max_size_bytes"] = options.get("max_size_bytes") or MAX_SIZE_BYTES_DEFAULT
-    return Store(Engine.open(path, flush=False, **options))
+    return Store(open_engine(path, flush=False, **options))
 
 
 class _NoPin:

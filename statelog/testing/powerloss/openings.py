@@ -15,7 +15,7 @@ from statelog.format import cbor, upgrades
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.portable.salvage import salvage
 from statelog.storage.commit import keeper
 from statelog.storage.journal import checkpointing as steady
@@ -106,7 +106,7 @@ def run_killed(path: Path, fault: str, durability: str) -> None:
 
 def make_older(path: Path) -> None:
     """Make a store one of a format that never was: the one before the first, with other keys in the index."""
-    environment = Engine.open(path).environment
+    environment = open_engine(path).environment
     handles = environment.handles
     with handles.begin(write=True) as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)
