@@ -39,7 +39,13 @@ from statelog.storage.file.opening import Handles, open_handles
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
+from statelog.storage.journal.recovery import (
+    UnrecoveredError,
+    check_before_recovery,
+    put_records,
+    recover,
+    waits_for_recovery,
+)
 from statelog.storage.options import Options
 from statelog.storage.wake import Wake, remove_wake_file
 
@@ -112,6 +118,7 @@ class Environment:
         self.store_id = b""
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
             if not options.read_only:
+                check_before_recovery(path, descriptor)
                 self.steady.open_control(is_first=not self.locks.is_open_for_writing())
             try:
                 recover(self, replay)
@@ -225,8 +232,9 @@ class Environment:
                 transaction.abort()
 
     def flush_journal(self) -> None:
-        """Make durable what was committed without a flush. Raises StorageError: it cannot be done. Facts: path."""
+        """Make durable what was committed without a flush, and tell the data file. Raises StorageError. Facts: path."""
         self.steady.flush()
+        self.steady.note_flushed()
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.

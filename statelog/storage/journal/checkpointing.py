@@ -43,7 +43,7 @@ from statelog.storage.journal.journal import (
 )
 from statelog.storage.journal.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
 from statelog.storage.journal.pin import Pins, begin_read, last_lsn
-from statelog.storage.journal.session import find_error, find_or_begin, is_taken_away
+from statelog.storage.journal.session import fill_first_half, find_error, find_or_begin, is_taken_away
 
 if TYPE_CHECKING:
     import lmdb
@@ -462,6 +462,8 @@ class Steady:
         try:
             control.steady = control.done = epoch
             control.epoch = epoch
+            if is_new:
+                control.note_filled(1, fill_first_half(self._descriptor))
             self.advance()
             if is_new:
                 sync_directory(self._environment.path.parent)

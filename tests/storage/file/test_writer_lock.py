@@ -8,8 +8,8 @@ import pytest
 
 from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, UsageError
 from statelog.kernels import writer_page_size
-from statelog.storage.commit import writer_lock
-from statelog.storage.commit.writer_lock import FILE_SIZE_BYTES, WriterLock
+from statelog.storage.file import writer_lock
+from statelog.storage.file.writer_lock import FILE_SIZE_BYTES, WriterLock
 
 needs_mutex = pytest.mark.skipif(writer_page_size() == 0, reason="no robust mutexes here")
 QUEUE = struct.Struct("=II")
@@ -17,8 +17,8 @@ QUEUE_AT = 24
 """Where the page has the next ticket and the one served."""
 
 OPEN = """
-from statelog.storage.commit import writer_lock
-from statelog.storage.commit.writer_lock import WriterLock
+from statelog.storage.file import writer_lock
+from statelog.storage.file.writer_lock import WriterLock
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 path = Path(sys.argv[1])
 if "byte" in sys.argv:
