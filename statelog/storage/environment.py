@@ -40,8 +40,14 @@ from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.journal.checkpointing import Steady
 from statelog.storage.journal.control import flushed_to
-from statelog.storage.journal.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
-from statelog.storage.options import Options
+from statelog.storage.journal.recovery import (
+    UnrecoveredError,
+    check_before_recovery,
+    put_records,
+    recover,
+    waits_for_recovery,
+)
+from statelog.storage.options import Options, check_path
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
@@ -114,6 +120,7 @@ class Environment:
         self.store_id = b""
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
             if not options.read_only:
+                check_before_recovery(path, descriptor)
                 self.steady.open_control(is_first=not self.locks.is_open_for_writing())
             try:
                 recover(self, replay)
@@ -152,7 +159,7 @@ class Environment:
             StorageError: whatever else the operating system refuses. Facts: path.
         """
         given = Options(**options).check()
-        _check_path(path)
+        check_path(path)
 
         def make(real: Path, descriptor: int) -> Environment:
             while True:
@@ -233,8 +240,9 @@ class Environment:
                 transaction.abort()
 
     def flush_journal(self) -> None:
-        """Make durable what was committed without a flush. Raises StorageError: it cannot be done. Facts: path."""
+        """Make durable what was committed without a flush, and tell the data file. Raises StorageError. Facts: path."""
         self.steady.flush()
+        self.steady.note_flushed()
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.
@@ -481,17 +489,5 @@ class Environment:
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
+        self.steady.look_for_pins()
         self._set_shut(is_shut=False)
-
-
-def _check_path(path: object) -> None:
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        message = f"a path is a text or an os.PathLike of one, not {path!r}"
-        raise UsageError(message, argument="path", value=path)
-    try:
-        name = os.fsencode(path)
-    except UnicodeEncodeError:
-        name = b""
-    if not name or b"\0" in name:
-        message = f"{os.fspath(path)!r} can be no file's name"
-        raise UsageError(message, argument="path", value=path)

@@ -14,6 +14,7 @@ import fcntl
 import math
 import mmap
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_SIZE_BYTES: Final = 4096
+PAGE_MAGIC: Final = 0x736C77726974656C.to_bytes(8, sys.byteorder)
+"""A mutex's page begins with it: native/writer_lock.c."""
+
 _SLICE_MS: Final = 50
 """Longest time in C without a look for signals, such as Ctrl-C."""
 

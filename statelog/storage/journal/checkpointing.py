@@ -41,8 +41,8 @@ from statelog.storage.journal.journal import (
     write_slot,
 )
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
-from statelog.storage.journal.pin import Pins, begin_read, last_lsn
-from statelog.storage.journal.session import find_or_begin
+from statelog.storage.journal.pin import Pins, begin_read, last_lsn, numbers_read
+from statelog.storage.journal.session import fill_first_half, find_or_begin
 
 if TYPE_CHECKING:
     import lmdb
@@ -83,6 +83,10 @@ class Steady(OpenJournal):
         environment = self._environment
         self.control = Control(environment.path, os.fstat(environment.locks.descriptor), is_first=is_first)
         environment.locks.writer = self.control.lock
+
+    def forget_others(self) -> None:
+        """Believe nothing of what processes have left in the control page that died as this one came; it is alone."""
+        self._shared().forget()
 
     # --- commits --------------------------------------------------------------------
 
@@ -287,6 +291,20 @@ class Steady(OpenJournal):
         control.note_pin(control.steady, is_held=True)
         return True
 
+    def look_for_pins(self) -> None:
+        """Rely on no pin that LMDB has forgotten, as it does who opens it and finds it open nowhere (J2).
+
+        The process that had it has died meanwhile. The caller has opened LMDB, and written nothing.
+        """
+        control = self.control
+        if control is None or not control.epoch:
+            return
+        noted = ((control.steady, control.steady_number), (control.epoch, control.prepared_number))
+        held = numbers_read(self._environment.handles)
+        for epoch, number in noted:
+            if number not in held:
+                control.note_pin(epoch, is_held=False)
+
     def let_go(self) -> None:
         """Hold no pin, and say so: who writes next takes one, or advances (J2)."""
         control = self.control
@@ -314,6 +332,8 @@ class Steady(OpenJournal):
             store = os.fstat(data) if marked is None else None
             self._descriptor = open_journal(environment.path, store=store)
             self._session, epoch = find_or_begin(environment, self._descriptor, marked)
+            if marked is None:  # who began a session, or had one, and is not there any more, may have left its words
+                control.forget()
             if not control.epoch:
                 self._begin_session(epoch, is_new=not epoch)
             self._is_marked = True
@@ -335,6 +355,8 @@ class Steady(OpenJournal):
         try:
             control.steady = control.done = epoch
             control.epoch = epoch
+            if is_new:
+                control.note_filled(1, fill_first_half(self._descriptor))
             self.advance()
             if is_new:
                 sync_directory(self._environment.path.parent)

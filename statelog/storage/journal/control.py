@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from statelog.errors import FormatError, StorageError
 from statelog.kernels import wake_notify, wake_read, wake_wait
-from statelog.storage.file.descriptors import open_file, open_side_file
+from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
-from statelog.storage.file.writer_lock import WriterLock
+from statelog.storage.file.neighbours import open_own, refuse_store, rename_aside
+from statelog.storage.file.writer_lock import PAGE_MAGIC, WriterLock
 from statelog.storage.journal.journal import HALVES_AT
 
 if TYPE_CHECKING:
@@ -77,6 +79,19 @@ def flushed_to(path: Path) -> int:
     return found[_FLUSHED] if found[0] == _MAGIC and found[_EPOCH] else UNKNOWN
 
 
+def _is_leftover(descriptor: int) -> bool:
+    """Tell whether a file is a control page that nobody has removed, or the beginning of one: zeros.
+
+    After a loss of power, any of its sectors may be zeros.
+    """
+    places = {0: PAGE_MAGIC, _FLUSH_LOCK_AT: PAGE_MAGIC, _WORDS_AT: _MAGIC.to_bytes(8, sys.byteorder)}
+    starts = {at: os.pread(descriptor, len(magic), at) for at, magic in places.items()}
+    is_own = [starts[at] == magic for at, magic in places.items()]
+    return all(own or not any(start) for own, start in zip(is_own, starts.values(), strict=True)) and (
+        any(is_own) or os.fstat(descriptor).st_size <= _SIZE_BYTES
+    )
+
+
 class Control:
     """The control page of one store, as one process maps it.
 
@@ -86,8 +101,10 @@ class Control:
         is_first: make the page anew: nobody else has the store open for writing.
 
     Raises:
-        FormatError: what has the page's name is none of this build. Facts: path.
-        StorageError: the system refuses, or the page is gone while others use it. Facts: path.
+        FormatError: what has the page's name is a store, or no file, and left alone; or none of this build.
+            Facts: path.
+        AccessError, StoreFullError, StorageError: the system refuses, or the page is gone while others use it.
+            Facts: path.
 
     Attributes:
         epoch: of the groups that are appended; 0 before the first writer has joined.
@@ -129,23 +146,39 @@ class Control:
     def __init__(self, path: Path, store: os.stat_result, *, is_first: bool) -> None:
         self.path = control_path(path)
         try:
-            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
-            self.descriptor = open_side_file(self.path, flags, store) if is_first else open_file(self.path, flags)
-        except FileNotFoundError:
+            self.descriptor = self._open_first(path, store) if is_first else open_own(path, self.path)
+        except FileNotFoundError as error:
             message = f"{path} has lost {self.path.name}, removed while the store is in use: close it everywhere"
+            if is_first:
+                message = f"{self.path} cannot be made: {error.strerror}"
             raise StorageError(message, path=str(path)) from None
-        except OSError as error:
-            raise translate_os(error, path=self.path) from error
         try:
             self._map(path, is_first=is_first)
         except BaseException:
             os.close(self.descriptor)
             raise
 
+    def _open_first(self, path: Path, store: os.stat_result) -> int:
+        """Open the page, or make it; what has its name and is none, as somebody's own file, gets another."""
+        descriptor, is_own = open_own(path, self.path, store=store), False
+        try:
+            is_own = _is_leftover(descriptor)
+            if not is_own:
+                refuse_store(path, self.path, descriptor)
+                rename_aside(self.path)
+        except OSError as error:
+            raise translate_os(error, path=self.path) from error
+        finally:
+            if not is_own:
+                os.close(descriptor)
+        return descriptor if is_own else open_own(path, self.path, store=store)
+
     def _map(self, path: Path, *, is_first: bool) -> None:
         try:
             if is_first:
-                os.pwrite(self.descriptor, bytes(_SIZE_BYTES), 0)  # not a hole, which a full disk could not fill
+                page = bytearray(_SIZE_BYTES)  # not a hole, which a full disk could not fill
+                page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
+                os.pwrite(self.descriptor, page, 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
                 message = f"{self.path} is no control page of this build: close the store in all processes first"
                 raise FormatError(message, path=str(path))
@@ -162,7 +195,6 @@ class Control:
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
         if is_first:
             self.at, self.lsn, self._tail_lsn = HALVES_AT[0], UNKNOWN, UNKNOWN
-            self._magic = _MAGIC
         elif self._magic != _MAGIC:
             message = f"{self.path} is no control page of this build: close the store in all processes first"
             raise FormatError(message, path=str(path))

@@ -67,6 +67,16 @@ def is_unclean(path: Path, descriptor: int) -> bool:
     return read_marker(descriptor) is not None or os.path.lexists(journal_path(path))
 
 
+def check_before_recovery(path: Path, descriptor: int) -> None:
+    """Refuse what is no store, before anything is made beside it; what has a journal is recovered before it is judged.
+
+    Raises:
+        FormatError, CorruptionError: as `check_file`. Facts: path.
+    """
+    if not os.path.lexists(journal_path(path)):
+        check_file(descriptor, path)
+
+
 def waits_for_recovery(path: Path, descriptor: int) -> bool:
     """Tell whether a store was not closed, by anybody who is still there."""
     return read_marker(descriptor) is not None and not FileLocks(descriptor, path).is_open_for_writing()
@@ -92,6 +102,7 @@ def recover(environment: Environment, replay: Replay) -> None:
         environment.open_handles()
         return
     try:
+        environment.steady.forget_others()
         make_name_durable(path)
         journal = _read_journal(path, locks.descriptor)
         if journal is None:

@@ -11,7 +11,7 @@ from statelog.storage.file.failures import DISK_FULL_ERRNOS
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import broken_error, check_leftover, missing_error, older_error, removed_error
 from statelog.storage.file.place import replaced_error
-from statelog.storage.journal.journal import RECORDS_AT, is_of_older_build, journal_path, read_slots
+from statelog.storage.journal.journal import HALVES_AT, RECORDS_AT, fill, is_of_older_build, journal_path, read_slots
 from statelog.storage.journal.marker import clear_marker
 
 if TYPE_CHECKING:
@@ -47,6 +47,21 @@ def find_or_begin(environment: Environment, descriptor: int, marked: bytes | Non
     os.ftruncate(descriptor, 0)
     _fill_head(environment, descriptor)
     return secrets.token_bytes(_SESSION_SIZE_BYTES), 0
+
+
+def fill_first_half(descriptor: int) -> int:
+    """Fill the beginning of a new journal's first half, and return up to where; on a full disk nothing is.
+
+    So the size that the mark tells from the first moment on is one with groups in it: without them it was cut off.
+    """
+    start = HALVES_AT[1]
+    try:
+        return fill(descriptor, start, start + 1, start)
+    except OSError as error:
+        if error.errno not in DISK_FULL_ERRNOS:
+            raise
+    os.ftruncate(descriptor, RECORDS_AT)
+    return start
 
 
 def is_taken_away(environment: Environment, descriptor: int) -> bool:
