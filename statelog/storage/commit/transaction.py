@@ -107,6 +107,7 @@ class WriteTransaction(ReadTransaction):
                 self._raw = raw = environment.begin_write_again(self, error)
                 handles = environment.handles
             environment.writer_thread = get_ident()
+            environment.locks.note_repaired()  # not before: LMDB's own lock has had a dead owner, too
         except BaseException:
             environment.active_transactions.add(self)  # `begin_write_again` may have taken it out
             self._end()

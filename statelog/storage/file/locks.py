@@ -182,6 +182,11 @@ class FileLocks:
         if self.writer is not None:
             self.writer.acquire(timeout_s)
 
+    def note_repaired(self) -> None:
+        """Say that what a writer has left that died was repaired; the caller is the one process that writes."""
+        if self.writer is not None and self.writer.needs_repair:
+            self.writer.mark_repaired()
+
     def release_writer(self) -> None:
         """Let the next process write."""
         if self.writer is not None:

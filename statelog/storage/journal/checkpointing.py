@@ -88,6 +88,11 @@ class Steady(OpenJournal):
         """Believe nothing of what processes have left in the control page that died as this one came; it is alone."""
         self._shared().forget()
 
+    def believe_again(self) -> None:
+        """Forget a failed flush: the store was recovered, or closed, and is what the disk has."""
+        if self.control is not None:
+            self.control.is_broken = 0
+
     # --- commits --------------------------------------------------------------------
 
     def prepare(self) -> None:
@@ -105,9 +110,7 @@ class Steady(OpenJournal):
             self._join()
         if control.lock.needs_repair:
             self.advance()
-            control.lock.mark_repaired()
-        self._agree()
-        if not control.is_pinned(control.steady):
+        if not self._agree() or not control.is_pinned(control.steady):
             self.look_for_journal()
             self._refuse_if_broken()
             if not self._pin_again():
@@ -120,15 +123,22 @@ class Steady(OpenJournal):
                 self._environment.keeper.complete_soon()
             elif self._is_full():
                 self.complete(is_awaited=True)
-                self._agree()
+                if not self._agree():
+                    self.advance()
 
-    def _agree(self) -> None:
-        """Take a snapshot whose slot was flushed for the steady one, and let go of those before it."""
+    def _agree(self) -> bool:
+        """Take a snapshot whose slot was flushed for the steady one, and let go of those before it.
+
+        False: who began that advance has let go of its pin since. The one before is still needed.
+        """
         control = self._shared()
-        if control.done > control.steady and control.is_pinned(control.done):
+        if control.done > control.steady:
+            if not control.is_pinned(control.done):
+                return False
             control.steady_number = control.prepared_number
             control.steady = control.done
         self.pins.drop_before(control.steady)
+        return True
 
     def is_due(self) -> bool:
         """Tell whether an advance is."""
@@ -228,8 +238,8 @@ class Steady(OpenJournal):
         """
         environment, control = self._environment, self._shared()
         alone = environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited)
-        with self._completing, alone as is_mine:
-            if not is_mine or self._descriptor < 0 or control.done == control.epoch:
+        with self._completing, alone if self._descriptor >= 0 else contextlib.nullcontext(False) as is_mine:
+            if not is_mine or control.done == control.epoch:
                 return
             self._refuse_if_broken()  # the flush that failed may have been that of who was at it
             slot = decode_slot(control.prepared_slot())
@@ -240,6 +250,7 @@ class Steady(OpenJournal):
                 self._flush_data()
                 if armed:
                     point("steady.after_sync")
+                size_bytes = self._size_bytes()  # before the flush: of what others append meanwhile it tells nothing
                 write_slot(self._descriptor, slot)
             except BaseException as error:
                 if not is_of_system(error):
@@ -250,7 +261,7 @@ class Steady(OpenJournal):
                 control.note_flushed(slot.lsn)
             if armed:
                 point("steady.after_slot")
-            self._note_reach(Reach(slot.epoch, self._size_bytes(), slot.lsn))
+            self._note_reach(Reach(slot.epoch, size_bytes, slot.lsn))
 
     def complete_if_begun(self) -> None:
         """Complete an advance, unless another process is at it; needs no lock. Raises StorageError, as `complete`."""
@@ -268,13 +279,17 @@ class Steady(OpenJournal):
         flush_file(self._environment.locks.descriptor)
 
     def rest(self) -> bool:
-        """Make everything steady, and hold no pin; False if other processes go on, with a pin of this one."""
+        """Make everything steady, and hold no pin; False if another process is about to: nobody is to wait for it."""
         control = self.control
         if control is None or not control.epoch or self._descriptor < 0 or self.is_broken or control.is_broken:
             return True
+        if control.epoch > control.done:
+            self.complete()
         self._agree()
         if not self.pins:
             return True
+        if control.epoch > control.done:
+            return False
         if self.is_unsteady:
             self.advance()
         self.let_go()
@@ -316,7 +331,9 @@ class Steady(OpenJournal):
     def may_check_readers(self) -> bool:
         """Tell whether LMDB may forget dead processes: no pin of theirs is needed any more (J2)."""
         control = self.control
-        if control is None or not control.epoch:
+        if control is None:  # it is open for reading
+            return not self._environment.locks.is_open_for_writing()
+        if not control.epoch:
             return True
         return control.epoch == control.steady and control.steady in self.pins
 
@@ -357,6 +374,8 @@ class Steady(OpenJournal):
             control.epoch = epoch
             if is_new:
                 control.note_filled(1, fill_first_half(self._descriptor))
+            if not is_new:  # else the one slot may be torn while the other is in nothing but the page cache
+                self._flush_journal()
             self.advance()
             if is_new:
                 sync_directory(self._environment.path.parent)
@@ -366,8 +385,6 @@ class Steady(OpenJournal):
             reach = Reach(control.done, self._size_bytes(), control.flushed)
             set_marker(self._environment.locks.descriptor, self._session, reach)
             self._reach = reach
-            if control.lock.needs_repair:
-                control.lock.mark_repaired()
         except BaseException:
             self.let_go()
             control.forget()
@@ -425,10 +442,11 @@ class Steady(OpenJournal):
         """
         with contextlib.suppress(StatelogError):
             self.flush()  # nobody else would, before some commit of another process
-        if self.pins:
-            with self._environment.locks.writing(self._environment.lock_timeout_s):
-                self.let_go()
-        self._forget()
+        with self._completing:  # the keeper's, of an advance: it needs the journal, and fails without
+            if self.pins:
+                with self._environment.locks.writing(self._environment.lock_timeout_s):
+                    self.let_go()
+            self._forget()
 
     def leave_after_fork(self) -> None:
         """In the child: close the journal, and touch nothing else of the parent's."""
@@ -441,7 +459,7 @@ class Steady(OpenJournal):
         control, self.control = self.control, None
         if control is None:
             return
-        if is_last and is_same_file(control.path, control.descriptor):
+        if is_last and not control.is_broken and is_same_file(control.path, control.descriptor):
             with contextlib.suppress(OSError):
                 control.path.unlink()
         control.close()

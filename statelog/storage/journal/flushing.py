@@ -13,7 +13,7 @@ from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.locks import is_owned
 from statelog.storage.journal.control import UNKNOWN, Control
-from statelog.storage.journal.journal import HALVES_AT, encode_group, fill, journal_path
+from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill, journal_path
 from statelog.storage.journal.marker import NO_REACH, Reach, write_reach
 from statelog.storage.journal.session import find_error, is_taken_away
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from statelog.storage.environment import Environment
 
 _FLUSH_SLICE_S = 0.05
+_SLICES_MAX = 5
+"""So long it waits for another process's flush: one that was stopped in it does not end."""
 
 
 class OpenJournal:
@@ -69,13 +71,14 @@ class OpenJournal:
         if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or control.lsn + 1 != lsn:
             return False
         group = encode_group(self._session, control.epoch, lsn, records, flushed=control.flushed)
-        at = control.at
+        at, half = control.at, control.epoch & 1
         self._end = at + len(group)
+        if self._end > HALVES_AT[half] + HALF_SIZE_BYTES:
+            return False
         # From here on, whatever happens, there may be a group that is not committed: the next commit finds no place,
         # and who looks at what became of this one advances first.
         control.lsn = UNKNOWN
         try:
-            half = control.epoch & 1
             filled = control.filled_to(half)
             if self._end > filled:
                 control.note_filled(half, fill(self._descriptor, HALVES_AT[half], self._end, filled))
@@ -100,6 +103,7 @@ class OpenJournal:
         if self.is_off or control is None or self._descriptor < 0:
             return
         lsn = control.written if lsn is None else lsn
+        slices = 0
         while control.flushed < lsn:
             self._refuse_if_broken()
             sequence = control.flush_sequence()
@@ -111,7 +115,8 @@ class OpenJournal:
                     self._flush_journal()
                     return
                 try:
-                    if control.flush_lock.try_acquire():
+                    # Without the lock, if its owner has been stopped: one flush more harms nobody.
+                    if control.flush_lock.try_acquire() or slices >= _SLICES_MAX:
                         written = control.written  # before: what is committed meanwhile is for the next time
                         self._flush_journal()
                         if written > control.flushed:
@@ -120,6 +125,7 @@ class OpenJournal:
                 finally:
                     control.flush_lock.release()
             control.await_flush(sequence, _FLUSH_SLICE_S)
+            slices = slices + 1 if control.flush_sequence() == sequence else 0
         self._refuse_if_broken()
         self.check_file()
         if armed:
@@ -140,7 +146,7 @@ class OpenJournal:
         """Note in the data file what of the journal is on the disk; needs no lock."""
         control = self.control
         if control is not None and self._is_marked and control.flushed > self._reach.lsn and not control.is_broken:
-            self._note_reach(Reach(control.done, self._size_bytes(), control.flushed))
+            self._note_reach(Reach(control.done, self._reach.size_bytes, control.flushed))
 
     def _note_reach(self, reach: Reach) -> None:
         """Note how far the journal has come. It is a help: no error is told."""

@@ -17,6 +17,7 @@ from statelog.log.care.replay import open_engine
 from statelog.storage.file.disk import flush_file
 from statelog.storage.journal import journal, marker, recovery
 from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.pin import Pins
 from statelog.store.store import Store
 from statelog.testing.powerloss import openings
@@ -79,7 +80,10 @@ def open_slot_first(path: Path, **options: Any) -> Store:
         complete(self, is_awaited=is_awaited)
         flush_file(self._environment.locks.descriptor)
 
-    Steady._flush_data = lambda _self: None  # type: ignore[method-assign]  # noqa: SLF001 - it is to be broken
+    def flush_nothing(self: Steady) -> None:
+        pass
+
+    Steady._flush_data = flush_nothing  # type: ignore[method-assign]  # noqa: SLF001 - it is to be broken
     Steady.complete = complete_early  # type: ignore[method-assign]
     return statelog.open(path, **options)
 
@@ -89,11 +93,11 @@ def open_half_first(path: Path, **options: Any) -> Store:
     openings.be_small()
     agree = Steady._agree  # noqa: SLF001
 
-    def agree_early(self: Steady) -> None:
+    def agree_early(self: Steady) -> bool:
         control = self.control
         if control is not None:
             control.done = control.epoch
-        agree(self)
+        return agree(self)
 
     Steady._agree = agree_early  # type: ignore[method-assign]  # noqa: SLF001
     return statelog.open(path, **options)
@@ -101,15 +105,15 @@ def open_half_first(path: Path, **options: Any) -> Store:
 
 def open_acknowledged_first(path: Path, **options: Any) -> Store:
     """Open a store that says how far the journal is flushed before it is."""
-    flush = Steady.flush
+    flush = OpenJournal.flush
 
-    def flush_late(self: Steady, lsn: int | None = None) -> None:
+    def flush_late(self: OpenJournal, lsn: int | None = None) -> None:
         control = self.control
         if control is not None:
             control.flushed = control.written
         flush(self, lsn)
 
-    Steady.flush = flush_late  # type: ignore[method-assign]
+    OpenJournal.flush = flush_late  # type: ignore[method-assign]
     return statelog.open(path, **options)
 
 
