@@ -56,15 +56,9 @@ if TYPE_CHECKING:
     from statelog.storage.file.statistics import EnvironmentStatistics
     from statelog.storage.journal.recovery import Replay
 
-_DRAIN_TIMEOUT_S = 5.0
-"""Reads are short by contract; one that outlives this is held by whoever waits for it."""
-
-_FORK_TIMEOUT_S = 0.25
-"""How long a fork waits for transactions to end: some commits, and no person notices."""
-
-_CHECK_TIMEOUT_S = 0.1
-"""How long a look for dead readers waits for others' commits: there will be another."""
-
+_DRAIN_TIMEOUT_S = 5.0  # reads are short by contract; one that outlives this is held by whoever waits for it
+_FORK_TIMEOUT_S = 0.25  # how long a fork waits for transactions to end: some commits, and no person notices
+_CHECK_TIMEOUT_S = 0.1  # how long a look for dead readers waits for others' commits: there will be another
 _BEGIN_ATTEMPTS = 3
 
 

@@ -1,4 +1,4 @@
-"""Advances, while processes close, stop, die or are interrupted: the pin is held, and nobody is in the way (J1 to J7)."""
+"""Advances, while processes close, stop, die or are interrupted: the pin is held, nobody is in the way (J1 to J7)."""
 
 import errno
 import os
@@ -126,8 +126,10 @@ def test_who_rests_waits_for_nobody_that_was_stopped_in_an_advance(
     environment.committer.submit(append)
     child = start_child(
         f"""{SMALL}
+checkpointing.Steady.complete_if_begun = lambda _self: None
 faults.arm("steady.after_sync", action=lambda: os.kill(os.getpid(), signal.SIGSTOP))
 {COMMIT}
+environment.steady.complete()
 environment.close()
 """,
         3,
@@ -248,9 +250,7 @@ except StorageError:
     assert open_environment().committer.submit(append) == 1
 
 
-def test_a_failed_flush_is_not_forgotten_while_somebody_reads(
-    open_environment, append, start_child, run_child, check_whole
-):
+def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_environment, append, start_child, check_whole):
     """Nothing has read the disk since: what the page cache has of the store is still not to be believed."""
     environment = open_environment()
     environment.committer.submit(append)
@@ -294,9 +294,7 @@ def test_after_a_dead_writer_the_next_advances_until_one_has_begun(environment, 
         assert not environment.locks.writer.needs_repair
 
 
-def test_who_goes_on_in_a_session_of_dead_processes_flushes_its_slots_first(
-    environment, append, start_child, run_child, open_environment, path
-):
+def test_who_goes_on_in_a_session_of_dead_processes_flushes_its_slots_first(environment, start_child, run_child):
     """The newest may be in nothing but the page cache, and the next one is written over the one before it."""
     environment.close()
     reader = start_child(

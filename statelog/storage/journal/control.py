@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from statelog.errors import FormatError, StorageError
 from statelog.kernels import wake_notify, wake_read, wake_wait
 from statelog.storage.file.descriptors import open_file
+from statelog.storage.file.disk import write_all
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.neighbours import open_own, refuse_store, rename_aside
 from statelog.storage.file.writer_lock import PAGE_MAGIC, WriterLock
@@ -181,7 +182,7 @@ class Control:
                 before = os.pread(self.descriptor, _SIZE_BYTES, 0).ljust(_SIZE_BYTES, b"\0")
                 page = bytearray(_SIZE_BYTES)  # not a hole, which a full disk could not fill
                 page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
-                os.pwrite(self.descriptor, page, 0)
+                write_all(self.descriptor, bytes(page), 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
                 message = f"{self.path} is no control page of this build: close the store in all processes first"
                 raise FormatError(message, path=str(path))
