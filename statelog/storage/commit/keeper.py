@@ -25,7 +25,7 @@ _WAIT_S = 60.0
 """So long a thread with nothing to do is there: to begin another takes a commit as long as all the rest of it."""
 
 _SETTLE_S = 0.02
-"""So often it looks; and so long without a commit, and an epoch that is half over ends."""
+"""So often it looks."""
 
 
 class Keeper:

@@ -4,7 +4,7 @@ LMDB flushes nothing by itself here. What is on the disk for certain is the *ste
 lies in the journal, and a read transaction of some process, the *pin*, keeps LMDB from reusing its pages. What was
 committed since is in the journal. An *advance* makes a later snapshot the steady one. It begins under the writer lock,
 with a new epoch in the journal's other half; the flush of the data file and of the slot needs no lock. DESIGN.md has
-the invariants, J1 to J6.
+the invariants, J1 to J7.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The journal beside a store: what was committed since the steady snapshot. FORMAT.md section 8.
 
 Two slots, written in turn, each naming a steady snapshot of the data file (all of whose pages are on the disk, and are
-kept there); behind them, in order, the records of every commit since. A flush of such an append moves no metadata: the
-file is filled with zeros ahead of it.
+kept there); behind them two halves, in which epochs take turns, with the records of every commit since. A flush of such
+an append moves no metadata: the file is filled with zeros ahead of it.
 """
 
 from __future__ import annotations
