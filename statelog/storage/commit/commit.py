@@ -120,8 +120,8 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if is_owned(environment.write_lock, environment.gate):
-            message = "a commit cannot be made by what interrupts who has the store alone, to compact it or to begin"
+        if is_owned(environment.write_lock, environment.gate, environment.steady.flushing):  # the leader waits for them
+            message = "a commit cannot be made by what interrupts who has the store alone, or flushes it"
             raise UsageError(message, path=str(environment.path))
         request = Request(work, is_flushed=is_flushed)
         try:
