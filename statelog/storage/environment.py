@@ -24,6 +24,7 @@ from statelog.errors import (
     ReadOnlyError,
     StatelogError,
     StorageError,
+    StoreLockedError,
     UsageError,
 )
 from statelog.storage import registry
@@ -52,6 +53,9 @@ _DRAIN_TIMEOUT_S = 5.0
 
 _FORK_TIMEOUT_S = 0.25
 """How long a fork waits for transactions to end: some commits, and no person notices."""
+
+_CHECK_TIMEOUT_S = 0.1
+"""How long a look for dead readers waits for others' commits: there will be another."""
 
 _BEGIN_ATTEMPTS = 3
 
@@ -200,11 +204,16 @@ class Environment:
         return collect_statistics(self)
 
     def check_readers(self) -> int:
-        """Free the reader slots of dead processes, whose snapshots pin pages; return how many."""
-        if not self.steady.may_check_readers():
-            return 0
-        cleared: int = self.handles.raw.reader_check()
-        return cleared
+        """Free the reader slots of dead processes, whose snapshots pin pages; return how many.
+
+        Raises:
+            StoreLockedError: another process writes, so that a pin may be needed by the time it is freed.
+        """
+        with self.write_lock, self.locks.writing(min(self.lock_timeout_s, _CHECK_TIMEOUT_S)):
+            if not self.steady.may_check_readers():
+                return 0
+            cleared: int = self.handles.raw.reader_check()
+            return cleared
 
     def make_steady(self) -> None:
         """Flush all that was committed where it lies, whatever the durability: the journal is empty then.
@@ -434,7 +443,8 @@ class Environment:
             if isinstance(error, lmdb.MapResizedError):
                 self._remap(0)  # as the process has it that made the file grow beyond ours
             elif isinstance(error, lmdb.ReadersFullError):
-                self.check_readers()
+                with contextlib.suppress(StoreLockedError):
+                    self.check_readers()
             elif isinstance(error, lmdb.PanicError):
                 self.reopen()
             elif error_code(error) != 0:  # 0: closed by a reopen in between; the gate tells

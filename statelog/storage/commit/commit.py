@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
-from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
+from statelog.errors import (
+    CommitOutcomeUnknownError,
+    StatelogError,
+    StoreLockedError,
+    StoreReplacedError,
+    UsageError,
+)
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.interrupts import is_failure
 from statelog.storage.commit.requests import NONE, Request, wake_all
@@ -239,7 +245,7 @@ class Committer:
         if self.groups - self._checked < _READER_CHECK_COMMITS:
             return
         self._checked = self.groups
-        with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
+        with contextlib.suppress(lmdb.Error, StoreLockedError):  # the commit is done, whatever the reader table says
             self._environment.check_readers()
 
     def pass_on(self, request: Request, group: list[Request]) -> None:

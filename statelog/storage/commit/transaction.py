@@ -105,6 +105,8 @@ class WriteTransaction(ReadTransaction):
                 self._raw = raw = environment.begin_write_again(self, error)
                 handles = environment.handles
             environment.writer_thread = get_ident()
+            if environment.locks.writer.needs_repair:  # not before: LMDB's own lock has had a dead owner, too
+                environment.locks.writer.mark_repaired()
         except BaseException:
             environment.active_transactions.add(self)  # `begin_write_again` may have taken it out
             self._end()

@@ -56,6 +56,8 @@ _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 """What the largest group takes, with the sizes of its records."""
 
 _FLUSH_SLICE_S = 0.05
+_SLICES_MAX = 5
+"""So long it waits for another process's flush: one that was stopped in it does not end."""
 
 
 class Steady:
@@ -106,6 +108,11 @@ class Steady:
         self.control = Control(environment.path, os.fstat(environment.locks.descriptor), is_first=is_first)
         environment.locks.writer = self.control.lock
 
+    def believe_again(self) -> None:
+        """Forget a failed flush: the store was recovered, or closed, and is what the disk has."""
+        if self.control is not None:
+            self.control.is_broken = 0
+
     def _shared(self) -> Control:
         assert self.control is not None, "a store that is open for reading is not written to"
         return self.control
@@ -127,9 +134,7 @@ class Steady:
             self._join()
         if control.lock.needs_repair:
             self.advance()
-            control.lock.mark_repaired()
-        self._agree()
-        if not control.is_pinned(control.steady):
+        if not self._agree() or not control.is_pinned(control.steady):
             self.look_for_journal()
             self._refuse_if_broken()
             if not self._pin_again():
@@ -142,15 +147,22 @@ class Steady:
                 self._environment.keeper.complete_soon()
             elif self._is_full():
                 self.complete(is_awaited=True)
-                self._agree()
+                if not self._agree():
+                    self.advance()
 
-    def _agree(self) -> None:
-        """Take a snapshot whose slot was flushed for the steady one, and let go of those before it."""
+    def _agree(self) -> bool:
+        """Take a snapshot whose slot was flushed for the steady one, and let go of those before it.
+
+        False: who began that advance has let go of its pin since. The one before is still needed.
+        """
         control = self._shared()
-        if control.done > control.steady and control.is_pinned(control.done):
+        if control.done > control.steady:
+            if not control.is_pinned(control.done):
+                return False
             control.steady_number = control.prepared_number
             control.steady = control.done
         self.pins.drop_before(control.steady)
+        return True
 
     def is_due(self) -> bool:
         """Tell whether an advance is."""
@@ -204,13 +216,14 @@ class Steady:
         if transaction.is_steady or transaction.size_bytes > JOURNALED_SIZE_BYTES_MAX or control.lsn + 1 != lsn:
             return False
         group = encode_group(self._session, control.epoch, lsn, records, flushed=control.flushed)
-        at = control.at
+        at, half = control.at, control.epoch & 1
         self._end = at + len(group)
+        if self._end > HALVES_AT[half] + HALF_SIZE_BYTES:
+            return False
         # From here on, whatever happens, there may be a group that is not committed: the next commit finds no place,
         # and who looks at what became of this one advances first.
         control.lsn = UNKNOWN
         try:
-            half = control.epoch & 1
             filled = control.filled_to(half)
             if self._end > filled:
                 control.note_filled(half, fill(self._descriptor, HALVES_AT[half], self._end, filled))
@@ -235,18 +248,20 @@ class Steady:
         if self.is_off or control is None or self._descriptor < 0:
             return
         lsn = control.written if lsn is None else lsn
+        slices = 0
         while control.flushed < lsn:
             self._refuse_if_broken()
             sequence = control.flush_sequence()
             interrupts = is_owned(self._flushing)  # a flush of this thread's, which is not done
             with self._flushing:
-                if control.flushed >= lsn:
+                if control.flushed >= lsn or self._descriptor < 0:  # whoever took the journal away flushed before
                     break
                 if interrupts:
                     self._flush_journal()
                     return
                 try:
-                    if control.flush_lock.try_acquire():
+                    # Without the lock, if its owner has been stopped: one flush more harms nobody.
+                    if control.flush_lock.try_acquire() or slices >= _SLICES_MAX:
                         written = control.written  # before: what is committed meanwhile is for the next time
                         self._flush_journal()
                         if written > control.flushed:
@@ -255,7 +270,9 @@ class Steady:
                 finally:
                     control.flush_lock.release()
             control.await_flush(sequence, _FLUSH_SLICE_S)
-        self._refuse_if_broken()
+            slices = slices + 1 if control.flush_sequence() == sequence else 0
+        if self.is_broken or control.is_broken:
+            raise self._broken_error()
         self.check_file()
         if armed:
             point("journal.after_flush")
@@ -323,8 +340,8 @@ class Steady:
         """
         environment, control = self._environment, self._shared()
         alone = environment.locks.advancing(environment.lock_timeout_s, is_awaited=is_awaited)
-        with self._completing, alone as is_mine:
-            if not is_mine or self._descriptor < 0 or control.done == control.epoch:
+        with self._completing, alone if self._descriptor >= 0 else contextlib.nullcontext(False) as is_mine:
+            if not is_mine or control.done == control.epoch:
                 return
             self._refuse_if_broken()  # the flush that failed may have been that of who was at it
             slot = decode_slot(control.prepared_slot())
@@ -335,6 +352,7 @@ class Steady:
                 self._flush_data()
                 if armed:
                     point("steady.after_sync")
+                size_bytes = self._size_bytes()  # before the flush: of what others append meanwhile it tells nothing
                 write_slot(self._descriptor, slot)
             except BaseException as error:
                 if not is_of_system(error):
@@ -345,7 +363,7 @@ class Steady:
                 control.note_flushed(slot.lsn)
             if armed:
                 point("steady.after_slot")
-            self._note_reach(Reach(slot.epoch, self._size_bytes(), slot.lsn))
+            self._note_reach(Reach(slot.epoch, size_bytes, slot.lsn))
 
     def complete_if_begun(self) -> None:
         """Complete an advance, unless another process is at it; needs no lock. Raises StorageError, as `complete`."""
@@ -369,7 +387,7 @@ class Steady:
         """Note in the data file what of the journal is on the disk; needs no lock."""
         control = self.control
         if control is not None and self._is_marked and control.flushed > self._reach.lsn and not control.is_broken:
-            self._note_reach(Reach(control.done, self._size_bytes(), control.flushed))
+            self._note_reach(Reach(control.done, self._reach.size_bytes, control.flushed))
 
     def _note_reach(self, reach: Reach) -> None:
         """Note how far the journal has come. It is a help: no error is told."""
@@ -391,13 +409,17 @@ class Steady:
             raise self._broken_error()
 
     def rest(self) -> bool:
-        """Make everything steady, and hold no pin; False if other processes go on, with a pin of this one."""
+        """Make everything steady, and hold no pin; False if another process is about to: nobody is to wait for it."""
         control = self.control
         if control is None or not control.epoch or self._descriptor < 0 or self.is_broken or control.is_broken:
             return True
+        if control.epoch > control.done:
+            self.complete()
         self._agree()
         if not self.pins:
             return True
+        if control.epoch > control.done:
+            return False
         if self.is_unsteady:
             self.advance()
         self.let_go()
@@ -425,7 +447,9 @@ class Steady:
     def may_check_readers(self) -> bool:
         """Tell whether LMDB may forget dead processes: no pin of theirs is needed any more (J2)."""
         control = self.control
-        if control is None or not control.epoch:
+        if control is None:  # it is open for reading
+            return not self._environment.locks.is_open_for_writing()
+        if not control.epoch:
             return True
         return control.epoch == control.steady and control.steady in self.pins
 
@@ -462,6 +486,8 @@ class Steady:
         try:
             control.steady = control.done = epoch
             control.epoch = epoch
+            if not is_new:  # else the one slot may be torn while the other is in nothing but the page cache
+                self._flush_journal()
             self.advance()
             if is_new:
                 sync_directory(self._environment.path.parent)
@@ -471,8 +497,6 @@ class Steady:
             reach = Reach(control.done, self._size_bytes(), control.flushed)
             set_marker(self._environment.locks.descriptor, self._session, reach)
             self._reach = reach
-            if control.lock.needs_repair:
-                control.lock.mark_repaired()
         except BaseException:
             self.let_go()
             control.forget()
@@ -529,10 +553,11 @@ class Steady:
         """
         with contextlib.suppress(StatelogError):
             self.flush()  # nobody else would, before some commit of another process
-        if self.pins:
-            with self._environment.locks.writing(self._environment.lock_timeout_s):
-                self.let_go()
-        self._forget()
+        with self._completing:  # the keeper's, of an advance: it needs the journal, and fails without
+            if self.pins:
+                with self._environment.locks.writing(self._environment.lock_timeout_s):
+                    self.let_go()
+            self._forget()
 
     def leave_after_fork(self) -> None:
         """In the child: close the journal, and touch nothing else of the parent's."""
@@ -545,7 +570,7 @@ class Steady:
         control, self.control = self.control, None
         if control is None:
             return
-        if is_last and is_same_file(control.path, control.descriptor):
+        if is_last and not control.is_broken and is_same_file(control.path, control.descriptor):
             with contextlib.suppress(OSError):
                 control.path.unlink()
         control.close()

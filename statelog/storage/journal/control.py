@@ -1,9 +1,10 @@
 """The control page: what the processes that write to one store tell each other, in a small file that all of them map.
 
 The first page is the writer lock, the second the lock of who flushes the journal. Behind them stand words of 64 bits.
-Who owns the writer lock writes them; `flushed` is written by who owns the other lock, `done` by who holds the lock of
+Who owns the writer lock writes them; `flushed` is written by whoever has flushed, `done` by who holds the lock of
 the advance, and `is_broken` by anybody. Nothing here is for the disk: the first process that opens a store for writing
-makes the page anew, and the last one removes it. DESIGN.md section 6.
+makes the page anew, and the last one removes it, unless a flush has failed: that counts until the store was recovered,
+which waits until those are gone who read it. DESIGN.md section 6.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _WORDS: Final = 32
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
 _SIZE_BYTES: Final = _SLOT_AT + _SLOT_SIZE_BYTES
+_IS_BROKEN: Final = 15
 _MAGIC: Final = int.from_bytes(b"stlgctl1")
 
 
@@ -80,7 +82,7 @@ class Control:
         taken_max: after how many an advance is due.
         path_pages: what a commit takes but for the leaves that it changes.
         commits: counts them.
-        is_broken: a flush has failed in some process: nothing is written any more.
+        is_broken: a flush has failed in some process: nothing is written any more, until the store was recovered.
     """
 
     _magic = _Word(0)
@@ -98,7 +100,7 @@ class Control:
     taken_max = _Word(12)
     path_pages = _Word(13)
     commits = _Word(14)
-    is_broken = _Word(15)
+    is_broken = _Word(_IS_BROKEN)
     prepared_number = _Word(16)
     _slot_size = _Word(17)
 
@@ -121,6 +123,7 @@ class Control:
     def _map(self, path: Path, *, is_first: bool) -> None:
         try:
             if is_first:
+                before = os.pread(self.descriptor, _SIZE_BYTES, 0).ljust(_SIZE_BYTES, b"\0")
                 os.pwrite(self.descriptor, bytes(_SIZE_BYTES), 0)  # not a hole, which a full disk could not fill
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
                 message = f"{self.path} is no control page of this build: close the store in all processes first"
@@ -137,6 +140,8 @@ class Control:
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
         if is_first:
             self.at, self.lsn = HALVES_AT[0], UNKNOWN
+            words = memoryview(before)[_WORDS_AT:_SLOT_AT].cast("Q")
+            self.is_broken = words[_IS_BROKEN] if words[0] == _MAGIC else 0
             self._magic = _MAGIC
         elif self._magic != _MAGIC:
             message = f"{self.path} is no control page of this build: close the store in all processes first"
@@ -163,10 +168,15 @@ class Control:
         return bytes(self._slot[: self._slot_size])
 
     def begin(self, epoch: int, lsn: int) -> None:
-        """Go on in a new epoch, behind a record."""
-        self.at, self.lsn, self.lsn_before = HALVES_AT[epoch & 1], lsn, lsn
+        """Go on in a new epoch, behind a record.
+
+        The place counts when all of it is written: nothing is appended to what an interrupt leaves here.
+        """
+        self.lsn = UNKNOWN
+        self.at, self.lsn_before = HALVES_AT[epoch & 1], lsn
         self.taken_before, self.taken = self.taken, 0
         self.epoch = epoch
+        self.lsn = lsn
 
     def filled_to(self, half: int) -> int:
         """Return up to where a half of the journal has been filled with zeros."""
@@ -190,10 +200,11 @@ class Control:
         wake_wait(self._wake, sequence, timeout_s)
 
     def forget(self) -> None:
-        """Be as a new page: the journal was removed. The caller is alone with the store."""
+        """Be as a new page, but that a flush has failed: no journal is used. The caller is alone with it."""
+        is_broken = self.is_broken
         for number in range(1, _WORDS):
             self.words[number] = 0
-        self.at, self.lsn = HALVES_AT[0], UNKNOWN
+        self.at, self.lsn, self.is_broken = HALVES_AT[0], UNKNOWN, is_broken
 
     def close(self) -> None:
         """Let go of the page."""

@@ -129,7 +129,9 @@ def write_slot(descriptor: int, slot: Slot) -> None:
 
 
 def fill(descriptor: int, start: int, end: int, filled: int) -> int:
-    """See to it that what begins at `start`, and is filled that far, reaches beyond `end`; return how far it does.
+    """See to it that a half that begins at `start`, and is filled that far, reaches to `end`; return how far it does.
+
+    What lies behind the half is another epoch's, and may be needed.
 
     Raises:
         OSError: the system refuses.
@@ -137,7 +139,8 @@ def fill(descriptor: int, start: int, end: int, filled: int) -> int:
     if end <= filled:
         return filled
     ahead = min(max(filled - start, _FILLED_SIZE_BYTES_MIN), _FILLED_SIZE_BYTES_MAX)
-    wanted = -(-max(end, filled + ahead) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
+    wanted = max(end, min(filled + ahead, start + HALF_SIZE_BYTES))
+    wanted = -(-wanted // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
     write_zeros(descriptor, filled, wanted)
     return wanted
 

@@ -40,13 +40,17 @@ class Pins:
 
     def drop_before(self, epoch: int) -> None:
         """End those of earlier epochs."""
-        for number in [number for number in self._transactions if number < epoch]:
-            self._transactions.pop(number).abort()
+        for number in self.epochs:  # two threads may be at it at once
+            pin = self._transactions.pop(number, None) if number < epoch else None
+            if pin is not None:
+                pin.abort()
 
     def drop(self) -> None:
         """End all."""
-        while self._transactions:
-            self._transactions.popitem()[1].abort()
+        for number in self.epochs:
+            pin = self._transactions.pop(number, None)
+            if pin is not None:
+                pin.abort()
 
 
 def begin_read(handles: Handles) -> lmdb.Transaction:

@@ -90,6 +90,8 @@ def recover(environment: Environment, replay: Replay) -> None:
         raise UnrecoveredError
     if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
         environment.open_handles()
+        if not is_unclean(path, locks.descriptor):
+            environment.steady.believe_again()
         return
     try:
         make_name_durable(path)
@@ -99,6 +101,7 @@ def recover(environment: Environment, replay: Replay) -> None:
             _remove_leftover(environment)
         else:
             _recover(environment, journal, replay)
+        environment.steady.believe_again()
     except BaseException as error:
         if environment.handles is not None:
             environment.handles.raw.close()

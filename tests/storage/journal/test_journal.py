@@ -150,3 +150,19 @@ def test_zeros_are_written_ahead(descriptor):
     assert size >= 64 * 1024
     assert fill(descriptor, 0, size, size) == size
     assert fill(descriptor, 0, size + 1, size) >= 2 * size
+
+
+@pytest.mark.parametrize("size", [500_000, 1_048_576, 3_333_333])
+def test_no_zeros_are_written_into_the_other_half(tmp_path, size):
+    """Groups of another epoch may lie there, and be needed."""
+    number = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT)
+    try:
+        os.pwrite(number, b"\1" * 100, HALVES_AT[1])
+        end = filled = HALVES_AT[0]
+        while (end := end + size) <= HALVES_AT[1]:
+            filled = fill(number, HALVES_AT[0], end, filled)
+            assert end <= filled <= HALVES_AT[1]
+        assert fill(number, HALVES_AT[0], HALVES_AT[1], filled) == HALVES_AT[1]
+        assert os.pread(number, 100, HALVES_AT[1]) == b"\1" * 100
+    finally:
+        os.close(number)
