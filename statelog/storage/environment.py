@@ -481,6 +481,7 @@ class Environment:
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
+        self.steady.look_for_pins()
         self._set_shut(is_shut=False)
 
 

@@ -42,7 +42,7 @@ from statelog.storage.journal.journal import (
     write_slot,
 )
 from statelog.storage.journal.marker import NO_REACH, Reach, clear_marker, read_marker, set_marker, write_reach
-from statelog.storage.journal.pin import Pins, begin_read, last_lsn
+from statelog.storage.journal.pin import Pins, begin_read, last_lsn, numbers_read
 from statelog.storage.journal.session import fill_first_half, find_error, find_or_begin, is_taken_away
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class Steady:
         environment = self._environment
         self.control = Control(environment.path, os.fstat(environment.locks.descriptor), is_first=is_first)
         environment.locks.writer = self.control.lock
+
+    def forget_others(self) -> None:
+        """Believe nothing of what processes have left in the control page that died as this one came; it is alone."""
+        self._shared().forget()
 
     def _shared(self) -> Control:
         assert self.control is not None, "a store that is open for reading is not written to"
@@ -414,6 +418,20 @@ class Steady:
         control.note_pin(control.steady, is_held=True)
         return True
 
+    def look_for_pins(self) -> None:
+        """Rely on no pin that LMDB has forgotten, as it does who opens it and finds it open nowhere (J2).
+
+        The process that had it has died meanwhile. The caller has opened LMDB, and written nothing.
+        """
+        control = self.control
+        if control is None or not control.epoch:
+            return
+        noted = ((control.steady, control.steady_number), (control.epoch, control.prepared_number))
+        held = numbers_read(self._environment.handles)
+        for epoch, number in noted:
+            if number not in held:
+                control.note_pin(epoch, is_held=False)
+
     def let_go(self) -> None:
         """Hold no pin, and say so: who writes next takes one, or advances (J2)."""
         control = self.control
@@ -441,6 +459,8 @@ class Steady:
             store = os.fstat(data) if marked is None else None
             self._descriptor = open_journal(environment.path, store=store)
             self._session, epoch = find_or_begin(environment, self._descriptor, marked)
+            if marked is None:  # who began a session, or had one, and is not there any more, may have left its words
+                control.forget()
             if not control.epoch:
                 self._begin_session(epoch, is_new=not epoch)
             self._is_marked = True

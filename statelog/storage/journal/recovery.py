@@ -102,6 +102,7 @@ def recover(environment: Environment, replay: Replay) -> None:
         environment.open_handles()
         return
     try:
+        environment.steady.forget_others()
         make_name_durable(path)
         journal = _read_journal(path, locks.descriptor)
         if journal is None:

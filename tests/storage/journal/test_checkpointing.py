@@ -249,7 +249,7 @@ def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_en
 
 def test_a_large_commit_is_not_written_twice(environment, path):
     environment.committer.submit(lambda transaction: transaction.put_log(1, bytes(3_000_000)))
-    assert journal_path(path).stat().st_size < 1_000_000
+    assert 512 * journal_path(path).stat().st_blocks < 1_000_000  # the half that is not used yet is a hole
     assert not environment.steady.is_unsteady
 
 
