@@ -342,36 +342,25 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
 
 def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     """Advances that stay under way, in one process and several; processes that are killed, with the pin or the lock."""
-    lane = _commits("a", 26, start=720, size=900)
+    lane = _commits("a", 40, start=720, size=900)
     yield Workload("advances under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 10, start=20 * n, size=900) for n in range(2))
     yield Workload("advances under way in two processes", lanes, before, processes=True, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
     yield Workload("three processes", lanes, before, processes=True)
-    points = ("steady.after_sync", "steady.before_slot_flush", "steady.after_slot", "steady.after_pin")
-    deaths: tuple[tuple[Step, ...], ...] = tuple(
-        # The one dies with the lock; so the next one advances, and dies in the midst of that.
-        (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"{point}:1"))
-        for n, point in enumerate(points)
-    )
-    others = (
-        "journal.after_append:2",
-        "journal.after_flush:3",
-        "commit.after_lmdb_commit:2",
-        "commit.after_delivery:4",
-    )
-    killed: tuple[Step, ...] = tuple(
-        step for n, death in enumerate(others) for step in (_commit("a", 560 + n), Killed(death))
-    )
-    first: tuple[Step, ...] = (Killed("steady.before_mark_flush:1"), *(step for death in deaths for step in death))
-    yield Workload("killed processes", ((*first, *killed),), before)
+    killed: list[Step] = [Killed("steady.before_mark_flush:1")]
+    # The one dies with the lock; so the next one advances, and dies in the midst of that.
+    for n, point in enumerate(("after_sync", "before_slot_flush", "after_slot", "after_pin")):
+        killed += (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"steady.{point}:1"))
+    others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
+    for n, death in enumerate((*others, "commit.after_delivery:4")):
+        killed += (_commit("a", 560 + n), Killed(death))
+    yield Workload("killed processes", (tuple(killed),), before)
     # At rest nobody holds the pin: who commits next does, and dies with it. The next ones rely on what it left.
-    pins: tuple[Step, ...] = tuple(
-        step
-        for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3"))
-        for step in (_commit("a", 740 + 10 * n), Rest(), Killed(death), *_commits("a", 8, start=741 + 10 * n))
-    )
-    yield Workload("pin holder killed", (pins,), before, setup=_RESTING)
+    pins: list[Step] = []
+    for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
+        pins += (_commit("a", 740 + 10 * n), Rest(), Killed(death), *_commits("a", 8, start=741 + 10 * n))
+    yield Workload("pin holder killed", (tuple(pins),), before, setup=_RESTING)
 
 
 def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:
