@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
 QUICK = ("creation", "commit", "interval reopened", "refused commits")
 """What is looked at by the fast path; the soak looks at all there are."""
-RECORDED = (*QUICK, "interval", "epochs", "epochs of two processes")
+ADVANCING = ("epochs", "advances under way", "advances under way in two processes", "pin holder killed")
+RECORDED = (*QUICK, "interval", *ADVANCING)
 SOAK_IMAGES = 20_000
 QUICK_CONTROLS = (
     "journal never flushed",
@@ -40,7 +41,10 @@ MORE_CONTROLS = (
     "reach written before the slot",
     "no pin",
     "half reused while it is needed",
+    "old pin dropped before the new slot is flushed",
+    "acknowledged before the flush",
     "flushed-up-to ahead of the flush",
+    "reader check before the sync",
     "epoch not asked for",
     "nothing ever flushed",
     "creation without data flush",
@@ -122,7 +126,7 @@ def test_a_clean_close_is_a_cut_like_any_other(recordings):
     assert [mark[:8] for mark in marks] == [b"stlguse1", bytes(8)]
 
 
-@pytest.mark.parametrize("name", ["epochs", "epochs of two processes"])
+@pytest.mark.parametrize("name", ADVANCING)
 def test_the_epoch_changes_again_and_again(recordings, name):
     slots = [
         event

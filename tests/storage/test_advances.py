@@ -1,9 +1,10 @@
-"""Advances, while processes close, stop, die or are interrupted: the pin is held, nobody is in the way (J1 to J7)."""
+"""Advances while processes close, stop, die or are interrupted: the pin is held, and nobody in the way (J1 to J7)."""
 
 import errno
 import os
 import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -62,21 +63,24 @@ def test_a_half_is_never_left_behind(environment, append, monkeypatch):
     assert (control.epoch, control.at) == (epoch + 1, HALVES_AT[(epoch + 1) & 1])
 
 
-def test_who_closes_during_its_own_advance_disturbs_nobody(environment, append, run_child, check_whole):
-    """It waits for the thread that completes it, which would take a closed file for a failed flush."""
+@pytest.mark.parametrize("point", ["steady.after_sync", "steady.before_slot_flush"])
+def test_who_closes_waits_for_its_own_advance(environment, append, run_child, check_whole, point):
+    """Its thread would flush a closed file, or one that was opened since under the same number, for the slot."""
     environment.committer.submit(append)
     closes = f"""{SMALL}
 begun = threading.Event()
 def dawdle():
     begun.set()
     time.sleep(0.3)
-faults.arm("steady.after_sync", action=dawdle)
+    say("goes on")
+faults.arm("{point}", action=dawdle)
 {COMMIT}
 begun.wait(10)
 environment.close()
 say("closed")
 """
-    assert run_child(closes, 3) == (0, ["2", "3", "4", "closed"])
+    status, said = run_child(closes, 3)
+    assert (status, sorted(said[:-2]), said[-2:]) == (0, ["2", "3", "4"], ["goes on", "closed"])
     assert not environment.steady.control.is_broken
     assert environment.committer.submit(append) == 5
     assert check_whole(environment) == 5
@@ -98,13 +102,29 @@ def test_the_data_file_does_not_tell_of_what_others_append_during_a_flush(enviro
     assert reach.size_bytes <= size_bytes
 
 
-def test_whoever_waits_for_a_flush_that_was_stopped_flushes(environment, append, start_child, check_whole):
+def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(environment, append, check_whole):
+    """A compaction of this process flushes all there is where it lies."""
+    environment.committer.submit(append)
+    with environment.write_lock:
+        waiting = threading.Thread(target=environment.steady.flush, args=(2,))
+        with environment.steady.flushing:
+            waiting.start()
+            time.sleep(0.05)
+            environment.steady.retire()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert environment.committer.submit(append) == 2
+    assert check_whole(environment) == 2
+
+
+def test_whoever_waits_for_a_flush_that_was_stopped_flushes(environment, append, start_child, check_whole, monkeypatch):
+    monkeypatch.setattr(keeper, "IDLE_S", 60)  # at rest it would flush all of it
     environment.committer.submit(append)
     child = start_child("""
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 flush = environment.steady._flush_journal
 def stop():
-    os.kill(os.getpid(), signal.SIGSTOP)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # at once
     flush()
 environment.steady._flush_journal = stop
 say(environment.committer.submit(append))
@@ -126,10 +146,16 @@ def test_who_rests_waits_for_nobody_that_was_stopped_in_an_advance(
     environment.committer.submit(append)
     child = start_child(
         f"""{SMALL}
-checkpointing.Steady.complete_if_begun = lambda _self: None
-faults.arm("steady.after_sync", action=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+committed, reached = threading.Event(), threading.Event()
+def stop():
+    reached.set()
+    committed.wait(10)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # at once
+faults.arm("steady.after_sync", action=stop)
 {COMMIT}
-environment.steady.complete()
+reached.wait(10)
+committed.set()
+sys.stdin.readline()
 environment.close()
 """,
         3,
@@ -141,7 +167,7 @@ environment.close()
     assert time.monotonic() - started_s < 1
     assert environment.committer.submit(append) > 1
     child.send_signal(signal.SIGCONT)
-    child.communicate(timeout=30)
+    child.communicate("\n", timeout=30)
     environment.make_steady()
     assert not environment.steady.is_unsteady
     assert check_whole(environment) == 5

@@ -105,7 +105,6 @@ class OpenJournal:
         lsn = control.written if lsn is None else lsn
         slices = 0
         while control.flushed < lsn:
-            self._refuse_if_broken()
             sequence = control.flush_sequence()
             interrupts = is_owned(self.flushing)  # a flush of this thread's, which is not done
             with self.flushing:
@@ -117,6 +116,7 @@ class OpenJournal:
                 try:
                     # Without the lock, if its owner has been stopped: one flush more harms nobody.
                     if control.flush_lock.try_acquire() or slices >= _SLICES_MAX:
+                        self._refuse_if_broken()  # a flush after one that failed need not tell of it
                         written = control.written  # before: what is committed meanwhile is for the next time
                         self._flush_journal()
                         if written > control.flushed:

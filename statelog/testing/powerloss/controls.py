@@ -6,6 +6,7 @@ Each control is a recording of a process, or of a disk, that forgets a flush. `r
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,6 @@ from statelog.log.care.replay import open_engine
 from statelog.storage.file.disk import flush_file
 from statelog.storage.journal import journal, marker, recovery
 from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.pin import Pins
 from statelog.store.store import Store
 from statelog.testing.powerloss import openings
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.campaign import PowerLossReport
     from statelog.testing.powerloss.trace import Event
 
+
+_FLUSH_S = 0.003
+"""So long a flush takes where it is to be seen that somebody did not wait for it."""
 
 _SHARES = {"no pin": 0.25}
 """Of the cuts of some controls: after four cuts in succession this one leaves some 75 bad images."""
@@ -80,17 +83,14 @@ def open_slot_first(path: Path, **options: Any) -> Store:
         complete(self, is_awaited=is_awaited)
         flush_file(self._environment.locks.descriptor)
 
-    def flush_nothing(self: Steady) -> None:
-        pass
-
-    Steady._flush_data = flush_nothing  # type: ignore[method-assign]  # noqa: SLF001 - it is to be broken
-    Steady.complete = complete_early  # type: ignore[method-assign]
+    setattr(Steady, "_flush_data", lambda _self: None)  # noqa: B010 - it is to be broken, and mypy would tell
+    setattr(Steady, "complete", complete_early)  # noqa: B010
     return statelog.open(path, **options)
 
 
 def open_half_first(path: Path, **options: Any) -> Store:
     """Open a store that takes a slot for flushed that is not written yet, and so reuses a half that is needed."""
-    openings.be_small()
+    openings.be_slow()
     agree = Steady._agree  # noqa: SLF001
 
     def agree_early(self: Steady) -> bool:
@@ -99,21 +99,65 @@ def open_half_first(path: Path, **options: Any) -> Store:
             control.done = control.epoch
         return agree(self)
 
-    Steady._agree = agree_early  # type: ignore[method-assign]  # noqa: SLF001
+    setattr(Steady, "_agree", agree_early)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_pin_dropped_first(path: Path, **options: Any) -> Store:
+    """Open a store that lets go of the steady snapshot's pin as an advance begins, before its slot is flushed."""
+    openings.be_slow()
+    begin = Steady._begin_advance  # noqa: SLF001
+
+    def begin_and_drop(self: Steady) -> None:
+        begin(self)
+        control = self.control
+        if control is not None:
+            self.pins.drop_before(control.epoch)
+
+    setattr(Steady, "_begin_advance", begin_and_drop)  # noqa: B010
     return statelog.open(path, **options)
 
 
 def open_acknowledged_first(path: Path, **options: Any) -> Store:
-    """Open a store that says how far the journal is flushed before it is."""
-    flush = OpenJournal.flush
+    """Open a store that acknowledges a commit, and flushes it before the next one."""
+    flush, prepare = Steady.flush, Steady.prepare
 
-    def flush_late(self: OpenJournal, lsn: int | None = None) -> None:
+    def flush_nothing(self: Steady, lsn: int | None = None) -> None:
+        del self, lsn
+
+    def prepare_and_flush(self: Steady) -> None:
+        flush(self)
+        prepare(self)
+
+    setattr(Steady, "flush", flush_nothing)  # noqa: B010
+    setattr(Steady, "prepare", prepare_and_flush)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_flushed_first(path: Path, **options: Any) -> Store:
+    """Open a store that says how far the journal is flushed as it begins to: other processes believe it."""
+    flush = Steady._flush_journal  # noqa: SLF001
+
+    def flush_late(self: Steady) -> None:
         control = self.control
         if control is not None:
-            control.flushed = control.written
-        flush(self, lsn)
+            control.note_flushed(control.written)
+        time.sleep(_FLUSH_S)
+        flush(self)
 
-    OpenJournal.flush = flush_late  # type: ignore[method-assign]
+    setattr(Steady, "_flush_journal", flush_late)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_checking_readers(path: Path, **options: Any) -> Store:
+    """Open a store that has LMDB forget dead processes before each commit, whoever holds the pin."""
+    prepare = Steady.prepare
+
+    def prepare_and_check(self: Steady) -> None:
+        prepare(self)
+        self._environment.handles.raw.reader_check()
+
+    setattr(Steady, "prepare", prepare_and_check)  # noqa: B010
     return statelog.open(path, **options)
 
 
@@ -241,9 +285,18 @@ def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str
         "slot written before the flush": lambda: recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
         "reach written before the slot": lambda: recorded("epochs", f"{__name__}:{open_reach_first.__name__}"),
         "no pin": lambda: recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=3),
-        "half reused while it is needed": lambda: recorded("epochs", f"{__name__}:{open_half_first.__name__}"),
+        "half reused while it is needed": lambda: recorded(
+            "advances under way", f"{__name__}:{open_half_first.__name__}"
+        ),
+        "old pin dropped before the new slot is flushed": lambda: recorded(
+            "advances under way", f"{__name__}:{open_pin_dropped_first.__name__}"
+        ),
+        "acknowledged before the flush": lambda: recorded("commit", f"{__name__}:{open_acknowledged_first.__name__}"),
         "flushed-up-to ahead of the flush": lambda: recorded(
-            "commit", f"{__name__}:{open_acknowledged_first.__name__}"
+            "three processes", f"{__name__}:{open_flushed_first.__name__}"
+        ),
+        "reader check before the sync": lambda: recorded(
+            "pin holder killed", f"{__name__}:{open_checking_readers.__name__}"
         ),
         "meta pages not restored": lambda: recovering("epochs", restore_nothing),
         "epoch not asked for": lambda: recovering("refused commits", ask_no_epoch),
