@@ -123,7 +123,11 @@ class OpenJournal:
                             control.note_flushed(written)
                         continue
                 finally:
-                    control.flush_lock.release()
+                    try:
+                        control.flush_lock.release()
+                    except BaseException:  # an interrupt, as it began
+                        control.flush_lock.release()
+                        raise
             control.await_flush(sequence, _FLUSH_SLICE_S)
             slices = slices + 1 if control.flush_sequence() == sequence else 0
         self._refuse_if_broken()
