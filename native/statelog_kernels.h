@@ -424,7 +424,6 @@ typedef struct {
     uint32_t has_ticket;
     uint32_t ticket;
     uint32_t turn;
-    uint64_t turn_end_ns;
 } sl_lock;
 size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
 /* Make a page; only by one who knows that no other process uses it, also over what a reboot left. */
@@ -433,7 +432,7 @@ int sl_lock_check(uint8_t *page, size_t size);
 /* Wait to own the lock. After SL_LOCK_BUSY the place in the queue is kept, for another call or for the release. */
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
 int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* before those who wait */
-int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size); /* the lock, or the place in the queue */
+int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on); /* the lock, or the place in the queue */
 int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* release it as an owner that died would */
 int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);
 

@@ -68,13 +68,13 @@ INTERVAL_MIN_MS = 1
 INTERVAL_MAX_MS = 60_000
 """How long a commit of an `interval` store may wait for its flush; below a millisecond `commit` costs less."""
 
-JOURNAL_SIZE_BYTES_MAX = 4 * 1024 * 1024
-"""A journal this long ends an epoch: reading it again after a crash takes a fraction of a second."""
+JOURNAL_SIZE_BYTES_MAX = 1024 * 1024
+"""A journal this long ends an epoch: some hundred commits; so the file beside a store stays small."""
 
 JOURNALED_RECORDS_MAX = 2560
 """So many records in the journal end an epoch, too: of small ones, each takes 80 to 140 us to be put back."""
 
-JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
+JOURNALED_SIZE_BYTES_MAX = 512 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
 HELD_PAGES_MAX = 144

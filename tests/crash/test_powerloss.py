@@ -25,7 +25,7 @@ QUICK = ("creation", "commit", "interval reopened", "refused commits")
 """What is looked at by the fast path; the soak looks at all there are."""
 ADVANCING = ("epochs", "advances under way", "advances under way in two processes", "pin holder killed")
 RECORDED = (*QUICK, "interval", *ADVANCING)
-SOAK_IMAGES = 20_000
+SOAK_IMAGES = 100_000
 QUICK_CONTROLS = (
     "journal never flushed",
     "one flush of the journal dropped",
@@ -189,9 +189,9 @@ def test_users_may_bring_their_own_workload():
 
 
 @pytest.mark.soak
-def test_twenty_thousand_images_of_everything_a_store_does(show, soak_scale):
+def test_images_of_everything_a_store_does(show, soak_scale):
     images = int(SOAK_IMAGES * soak_scale)
-    report = check_power_loss(images=images, directory=log_directory())
+    report = check_power_loss(images=images, share=min(soak_scale, 1.0), directory=log_directory())
     show(report)
     assert report.bad == []
     assert report.ok

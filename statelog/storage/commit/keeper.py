@@ -43,10 +43,10 @@ class Keeper:
         self._alarm = threading.Event()
         """Of that thread; another's has ended."""
         self.commits = 0
-        """Counted by who commits, and holds `write_lock`."""
 
     def looks_after(self, *, is_flushed: bool) -> bool:
-        """Have what is committed looked after; tell whether it is. The caller holds `write_lock`."""
+        """Count a commit, and have it looked after; tell whether it is. The caller holds `write_lock`."""
+        self.commits += 1
         if not (is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()

@@ -123,7 +123,7 @@ class WriteTransaction(ReadTransaction):
         if self in environment.active_transactions and not environment.is_forked:
             environment.writer_thread = 0
             if not environment.closed:
-                environment.locks.release_writer()
+                environment.locks.release_writer(self.stage is COMMITTED and not self.is_flushed)
             environment.active_transactions.discard(self)
 
     def commit(self) -> None:

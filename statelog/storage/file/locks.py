@@ -187,10 +187,10 @@ class FileLocks:
         if self.writer is not None and self.writer.needs_repair:
             self.writer.mark_repaired()
 
-    def release_writer(self) -> None:
-        """Let the next process write."""
+    def release_writer(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterLock`
+        """Let the next process write; or the next but some commits of this one, see `WriterLock.release`."""
         if self.writer is not None:
-            self.writer.release()
+            self.writer.release(goes_on)
 
     @contextlib.contextmanager
     def writing(self, timeout_s: float) -> Iterator[None]:
@@ -202,7 +202,11 @@ class FileLocks:
             self.acquire_writer(timeout_s)
             yield
         finally:
-            self.release_writer()
+            try:
+                self.release_writer()
+            except BaseException:  # an interrupt, as it began
+                self.release_writer()
+                raise
 
     @contextlib.contextmanager
     def advancing(self, timeout_s: float, *, is_awaited: bool) -> Iterator[bool]:

@@ -142,8 +142,12 @@ class WriterLock:
         self._usable_place().mark_repaired()
         self.needs_repair = False
 
-    def release(self) -> None:
+    def release(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterPage`
         """Let the next process write; nothing happens if the lock is not held.
+
+        Args:
+            goes_on: after some commits of this process, if it makes more at once: each change of process costs as
+                much as a commit. Whoever waits does so for a millisecond at most.
 
         Raises:
             UsageError: another thread acquired it.
@@ -151,7 +155,7 @@ class WriterLock:
         if self._pid != os.getpid():
             self._place = None
         elif self._place is not None:
-            self._place.release()
+            self._place.release(goes_on)
 
     def close(self) -> None:
         """Release the lock if it is held, and let go of the file."""
@@ -233,7 +237,7 @@ class _LockedByte:
         self.is_held = True
         return LOCK_ABANDONED if was_held | was_abandoned else LOCK_OWNED
 
-    def release(self) -> None:
+    def release(self, goes_on: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - nobody queues for it
         if self.is_held:
             os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False

@@ -27,7 +27,7 @@ _PAGE_SIZE_BYTES = 4096
 RECORDS_AT = 2 * _PAGE_SIZE_BYTES
 """Slots stand on a page each; so one that is torn leaves the other whole."""
 
-HALF_SIZE_BYTES = 2 * JOURNAL_SIZE_BYTES_MAX
+HALF_SIZE_BYTES = 3 * JOURNAL_SIZE_BYTES_MAX
 """An epoch that is longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the one before it is no longer needed."""
 
 HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
@@ -114,7 +114,7 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
 def _is_empty(descriptor: int, at: int) -> bool:
     """Tell whether nothing but zeros stands behind a place."""
     while data := os.pread(descriptor, _FILLED_SIZE_BYTES_MAX, at):
-        if any(data):
+        if data != bytes(len(data)):
             return False
         at += len(data)
     return True
@@ -194,13 +194,14 @@ class Groups:
 
     def __next__(self) -> Group:
         """Return the next group."""
-        group = self._read(self.at)
+        group = self.read(self.at)
         if group is None or group.lsn != self.lsn + 1:
             raise StopIteration
         self.at, self.lsn = self.at + group.size_bytes, self.lsn + len(group.records)
         return group
 
-    def _read(self, at: int) -> Group | None:
+    def read(self, at: int) -> Group | None:
+        """Return the group at a place, not before the one that was read last; None if there is none."""
         if not self._has(at, _GROUP.size) or not self._has(at, self._size_at(at)):
             return None
         return _decode_group(self._data, at - self._data_at, self._session, self._epoch)
@@ -222,13 +223,15 @@ class Groups:
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[Group]:
     """Yield whatever groups of an epoch stand in its half behind `at`, wherever they begin."""
     start = HALVES_AT[epoch & 1]
-    at = max(at, start)
-    data = os.pread(descriptor, max(start + HALF_SIZE_BYTES - at, 0), at)
+    at, end = max(at, start), start + HALF_SIZE_BYTES
+    while end > at and not os.pread(descriptor, _READ_SIZE_BYTES, end - _READ_SIZE_BYTES).strip(b"\0"):
+        end -= _READ_SIZE_BYTES  # most of a half is zeros
+    data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
     found = data.find(wanted)
+    groups = Groups(descriptor, session, epoch, 0)
     while found >= 0:
-        start = found - _GROUP_EPOCH_AT
-        group = _decode_group(data, start, session, epoch) if start >= 0 else None
+        group = groups.read(at + found - _GROUP_EPOCH_AT) if found >= _GROUP_EPOCH_AT else None
         if group is not None:
             yield group
         found = data.find(wanted, found + 1)

@@ -13,7 +13,7 @@ from statelog.storage.file.writer_lock import FILE_SIZE_BYTES, WriterLock
 
 needs_mutex = pytest.mark.skipif(writer_page_size() == 0, reason="no robust mutexes here")
 QUEUE = struct.Struct("=II")
-QUEUE_AT = 24
+QUEUE_AT = 32
 """Where the page has the next ticket and the one served."""
 
 OPEN = """

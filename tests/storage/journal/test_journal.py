@@ -101,8 +101,9 @@ def test_groups_are_found_wherever_they_begin(descriptor):
     at = write(descriptor, [b"one"], [b"two"], flushed=1)
     write(descriptor, [b"three" * 1000], lsn=3, at=at + 77, flushed=2)
     write(descriptor, [b"older"], lsn=1, at=at + 9000, epoch=5)
+    write(descriptor, [bytes(40_000)], lsn=4, at=at + 12_000, flushed=3)
     found = list(find_groups(descriptor, SLOT.session, 1, RECORDS_AT))
-    assert [(group.lsn, group.flushed) for group in found] == [(1, 1), (2, 1), (3, 2)]
+    assert [(group.lsn, group.flushed) for group in found] == [(1, 1), (2, 1), (3, 2), (4, 3)]
     assert list(find_groups(descriptor, b"o" * 16, 1, RECORDS_AT)) == []
 
 
