@@ -157,6 +157,19 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
         assert store.verify().ok
 
 
+def test_who_commits_again_and_again_does_not_rest(environment, thread, monkeypatch):
+    monkeypatch.setattr(keeper, "IDLE_S", 0.2)
+    rests = []
+    monkeypatch.setattr(type(environment.steady), "rest", lambda _self: rests.append(time.monotonic()))
+    ends_at_s = time.monotonic() + 1
+    while time.monotonic() < ends_at_s:
+        thread.commit({"x": 1})
+        time.sleep(0.005)
+    assert rests == []
+    time.sleep(0.5)
+    assert rests
+
+
 def test_a_process_killed_after_a_rest_loses_nothing(path):
     child = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
     assert child.returncode == -9

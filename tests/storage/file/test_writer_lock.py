@@ -105,11 +105,15 @@ def share(lock):
         lock.acquire(30)
         ready = int.from_bytes(os.pread(counters, 8, 0), "big")
         total = count(8) if ready == PROCESSES else 0
-        lock.release()
+        if total and os.pread(counters, 8, 24) != os.getpid().to_bytes(8):
+            os.pwrite(counters, os.getpid().to_bytes(8), 24)
+            count(16)
+        lock.release("turns" in sys.argv)
         mine += 0 < total <= TOTAL
     say(mine)
 
 run_together(PROCESSES, share)
+say(int.from_bytes(os.pread(counters, 8, 16), "big"))
 """
 )
 
@@ -240,10 +244,22 @@ def test_without_the_lock_the_same_processes_lose_increments(start_child):
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
-def test_processes_that_write_without_end_share_the_lock_evenly(start_child):
-    shares = said(start_child(SHARE))
+@pytest.mark.parametrize("how", ["one by one", "turns"])
+def test_processes_that_write_without_end_share_the_lock_evenly(start_child, how):
+    *shares, changes = said(start_child(SHARE, how))
     assert (len(shares), sum(shares)) == (8, 8000)
     assert min(shares) >= 0.7 * 8000 / 8
+    assert (changes <= 8000 // 4) == (how == "turns")
+
+
+@needs_mutex
+@pytest.mark.usefixtures("lock")
+def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lock, descriptor):
+    lock.acquire(0)
+    children = [start_child(WAIT), start_child(WAIT)]
+    wait_for_waiters(descriptor, 2)
+    lock.release(True)
+    assert [child.communicate(timeout=30)[0] for child in children] == ["waits\nheld\n"] * 2
 
 
 def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(kind, lock, start_child):
