@@ -258,7 +258,7 @@ def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lo
     lock.acquire(0)
     children = [start_child(WAIT), start_child(WAIT)]
     wait_for_waiters(descriptor, 2)
-    lock.release(True)
+    lock.release(goes_on=True)
     assert [child.communicate(timeout=30)[0] for child in children] == ["waits\nheld\n"] * 2
 
 
