@@ -44,7 +44,7 @@ enum {
 static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t MILLISECOND_NS = 1000000;
 static const uint64_t SLICE_NS = 2000000;
-static const uint64_t TURN_NS = 1000000; /* some commits: a turn of one would cost a change of process for each */
+static const uint64_t TURN_NS = 2000000; /* some commits: a turn of one would cost a change of process for each */
 static const uint64_t MAGIC = 0x736c77726974656c;
 
 typedef struct {

@@ -147,7 +147,7 @@ class WriterLock:
 
         Args:
             goes_on: after some commits of this process, if it makes more at once: each change of process costs as
-                much as a commit. Whoever waits does so for a millisecond at most.
+                much as a commit. Whoever waits does so for two milliseconds at most.
 
         Raises:
             UsageError: another thread acquired it.
