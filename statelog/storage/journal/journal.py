@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-from statelog.limits import JOURNAL_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all, write_zeros
 
@@ -27,8 +26,9 @@ _PAGE_SIZE_BYTES = 4096
 RECORDS_AT = 2 * _PAGE_SIZE_BYTES
 """Slots stand on a page each; so one that is torn leaves the other whole."""
 
-HALF_SIZE_BYTES = 3 * JOURNAL_SIZE_BYTES_MAX
-"""An epoch that is longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the one before it is no longer needed."""
+HALF_SIZE_BYTES = 3 * 1024 * 1024
+"""Part of the format. An epoch longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the one before it is not needed:
+until then there is room for as much again, and for the largest commit."""
 
 HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
 """Where groups of even and of odd epochs begin."""

@@ -359,7 +359,7 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     # At rest nobody holds the pin: who commits next does, and dies with it. The next ones rely on what it left.
     pins: list[Step] = []
     for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
-        pins += (_commit("a", 740 + 10 * n), Rest(), Killed(death), *_commits("a", 8, start=741 + 10 * n))
+        pins += (_commit("a", 740 + 20 * n), Rest(), Killed(death), *_commits("a", 14, start=741 + 20 * n))
     yield Workload("pin holder killed", (tuple(pins),), before, setup=_RESTING)
 
 
