@@ -405,9 +405,6 @@ uint64_t sl_lmdb_last_page(uint64_t address, size_t size, uint64_t transaction);
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             int64_t known);
 
-/* disk.c: have a file's dirty pages written, without waiting; SL_ABSENT where that cannot be asked */
-int sl_start_writing(int descriptor);
-
 /* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);
@@ -427,7 +424,6 @@ typedef struct {
     uint32_t has_ticket;
     uint32_t ticket;
     uint32_t turn;
-    uint64_t turn_end_ns;
 } sl_lock;
 size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
 /* Make a page; only by one who knows that no other process uses it, also over what a reboot left. */
@@ -436,7 +432,7 @@ int sl_lock_check(uint8_t *page, size_t size);
 /* Wait to own the lock. After SL_LOCK_BUSY the place in the queue is kept, for another call or for the release. */
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
 int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* before those who wait */
-int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size); /* the lock, or the place in the queue */
+int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on); /* the lock, or the place in the queue */
 int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* release it as an owner that died would */
 int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);
 

@@ -8,8 +8,8 @@
  * Invariants:
  * 1. Tickets from `serving` up to `next` wait; if the two are equal, nobody does. `serving` only leaves a ticket by
  *    compare-and-swap from that ticket, so a ticket is passed once.
- * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is younger than TURN_NS;
- *    nothing moved for a whole slice; its time is up.
+ * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is not over; nothing moved
+ *    for a whole slice; its time is up. A turn lasts TURN_NS, unless its owner releases the lock for good before.
  * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
  *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
  *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
@@ -44,12 +44,13 @@ enum {
 static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t MILLISECOND_NS = 1000000;
 static const uint64_t SLICE_NS = 2000000;
-static const uint64_t TURN_NS = 200000; /* some commits: a turn of one would cost a change of process for each */
+static const uint64_t TURN_NS = 2000000; /* some commits: a turn of one would cost a change of process for each */
 static const uint64_t MAGIC = 0x736c77726974656c;
 
 typedef struct {
     uint64_t magic; /* written last */
     uint64_t layout;
+    uint64_t turn_end_ns; /* who is served next waits until then; written only with the mutex */
     uint32_t is_abandoned;
     uint32_t turn; /* raised by each owner whose turn begins; only with the mutex */
     uint32_t next;
@@ -62,7 +63,7 @@ typedef struct {
 /* What has to agree between two builds: this file's layout, the word size, and whose mutex it is. */
 static uint64_t layout_here(void)
 {
-    uint64_t version = 1;
+    uint64_t version = 2;
 #ifdef __GLIBC__
     uint64_t library = 1;
 #else
@@ -80,6 +81,18 @@ static uint64_t clock_ns(void)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+static void set_turn_end(lock_page *page, uint64_t end_ns)
+{
+    __atomic_store_n(&page->turn_end_ns, end_ns, __ATOMIC_SEQ_CST);
+}
+
+/* How long the turn still lasts that is under way. */
+static uint64_t turn_left_ns(lock_page *page, uint64_t now_ns)
+{
+    uint64_t left_ns = __atomic_load_n(&page->turn_end_ns, __ATOMIC_SEQ_CST) - now_ns;
+    return left_ns <= TURN_NS ? left_ns : 0;
 }
 
 static bool has_room(const uint8_t *bytes, size_t size)
@@ -159,7 +172,7 @@ static int take(lock_page *page, sl_lock *lock)
     lock->is_held = 1;
     if (lock->has_ticket || lock->turn != page->turn) {
         lock->turn = ++page->turn;
-        lock->turn_end_ns = clock_ns() + TURN_NS;
+        set_turn_end(page, clock_ns() + TURN_NS);
     }
     (void)leave_queue(page, lock);
     return load(&page->is_abandoned) ? SL_LOCK_ABANDONED : SL_LOCK_OWNED;
@@ -182,7 +195,9 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
             continue;
         }
         uint64_t now_ns = clock_ns();
-        if (serving == lock->ticket || is_stuck || now_ns >= deadline_ns) {
+        uint64_t left_ns = turn_left_ns(page, now_ns);
+        bool is_served = serving == lock->ticket;
+        if ((is_served && left_ns == 0) || is_stuck || now_ns >= deadline_ns) {
             int status = take(page, lock);
             if (status != SL_LOCK_BUSY) {
                 if (is_stuck) {
@@ -194,7 +209,8 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
         if (now_ns >= deadline_ns) {
             return SL_LOCK_BUSY;
         }
-        uint64_t until_ns = deadline_ns - now_ns < SLICE_NS ? deadline_ns : now_ns + SLICE_NS;
+        uint64_t pause_ns = is_served && left_ns != 0 ? left_ns : SLICE_NS;
+        uint64_t until_ns = deadline_ns - now_ns < pause_ns ? deadline_ns : now_ns + pause_ns;
         is_stuck = wait_for_change(page, seen, lock->ticket, until_ns) && until_ns != deadline_ns &&
                    load(&page->changes) == seen && load(&page->serving) == serving;
     }
@@ -243,7 +259,7 @@ int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout
     }
     if (!lock->has_ticket) {
         if (load(&page->next) == load(&page->serving) ||
-            (lock->turn == load(&page->turn) && clock_ns() < lock->turn_end_ns)) {
+            (lock->turn == load(&page->turn) && turn_left_ns(page, clock_ns()) != 0)) {
             int status = take(page, lock);
             if (status != SL_LOCK_BUSY) {
                 return status;
@@ -254,7 +270,7 @@ int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout
     return take_in_turn(page, lock, clock_ns() + timeout_ms * MILLISECOND_NS);
 }
 
-int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size)
+int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
 {
     lock_page *page = page_of(bytes, size);
     if (page == NULL) {
@@ -266,13 +282,22 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size)
         }
         return SL_LOCK_OWNED;
     }
+    bool is_over = !goes_on || turn_left_ns(page, clock_ns()) == 0;
+    if (is_over) {
+        set_turn_end(page, 0);
+    }
     if (pthread_mutex_unlock(&page->mutex) != 0) { /* another thread's */
         return SL_LOCK_INVALID;
     }
     lock->is_held = 0;
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* who draws a ticket then tries the mutex: one of us sees the other */
-    if (load(&page->next) != load(&page->serving)) {
+    if (load(&page->next) == load(&page->serving)) {
+        return SL_LOCK_OWNED;
+    }
+    if (is_over) {
         wake_first(page);
+    } else { /* it wakes at the end of the turn; the others see that something moves */
+        (void)__atomic_add_fetch(&page->changes, 1, __ATOMIC_SEQ_CST);
     }
     return SL_LOCK_OWNED;
 }
@@ -283,7 +308,7 @@ int sl_lock_abandon(sl_lock *lock, uint8_t *bytes, size_t size)
     if (page != NULL && lock->is_held) {
         store(&page->is_abandoned, 1);
     }
-    return sl_lock_release(lock, bytes, size);
+    return sl_lock_release(lock, bytes, size, 0);
 }
 
 int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
@@ -321,7 +346,11 @@ int sl_lock_acquire(sl_lock *lock, uint8_t *bytes, size_t size, uint32_t timeout
     return sl_lock_try(lock, bytes, size);
 }
 
-int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
+int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
+{
+    (void)goes_on;
+    return sl_lock_try(lock, bytes, size);
+}
 
 int sl_lock_abandon(sl_lock *lock, uint8_t *bytes, size_t size) { return sl_lock_try(lock, bytes, size); }
 

@@ -68,13 +68,13 @@ INTERVAL_MIN_MS = 1
 INTERVAL_MAX_MS = 60_000
 """How long a commit of an `interval` store may wait for its flush; below a millisecond `commit` costs less."""
 
-JOURNAL_SIZE_BYTES_MAX = 8 * 1024 * 1024
-"""A journal this long ends an epoch: reading it again after a crash takes a fraction of a second."""
+JOURNAL_SIZE_BYTES_MAX = 1024 * 1024
+"""A journal this long ends an epoch: some hundred commits; so the file beside a store stays small."""
 
 JOURNALED_RECORDS_MAX = 2560
 """So many records in the journal end an epoch, too: of small ones, each takes 80 to 140 us to be put back."""
 
-JOURNALED_SIZE_BYTES_MAX = 1024 * 1024
+JOURNALED_SIZE_BYTES_MAX = 512 * 1024
 """A larger commit is flushed where it lies instead of being written twice."""
 
 HELD_PAGES_MAX = 144
@@ -95,6 +95,9 @@ fraction of a flush."""
 
 REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024
 """Records that one transaction of retention rewrites: large ones a few, or one, at a time."""
+
+HELD_PAGES_BOUND = 4096
+"""So many pages taken since the steady snapshot (16 MB), and a commit waits until the next one is steady."""
 
 READERS_MAX = 1022
 """Concurrent read transactions over all processes: one page table of 64-byte slots, 64 KiB."""

@@ -47,16 +47,15 @@ STAIRS = [
 A file belongs to the innermost of them that it is in."""
 
 CIRCLING = {
-    "log.engine": "log.care.retention log.care.vacuum",
     "storage.environment": """
         storage.commit.commit storage.commit.interrupts storage.commit.keeper storage.commit.requests
         storage.commit.transaction
         storage.file.compaction storage.file.freed storage.file.headroom storage.file.reading storage.file.residency
         storage.file.statistics
-        storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session
+        storage.journal.checkpointing storage.journal.flushing storage.journal.held storage.journal.recovery
+        storage.journal.session
         storage.registry storage.wake
     """,
-    "storage.file.opening": "storage.file.upgrading",
 }
 """Circles to be opened with the new commit path: by one of its files, the others."""
 
@@ -66,12 +65,13 @@ CLIMBING = {
         storage.commit.commit storage.commit.keeper storage.commit.transaction
         storage.file.compaction storage.file.discarding storage.file.freed storage.file.headroom storage.file.pages
         storage.file.reading storage.file.residency storage.file.statistics
-        storage.journal.checkpointing storage.journal.held storage.journal.recovery storage.journal.session
+        storage.journal.checkpointing storage.journal.flushing storage.journal.held storage.journal.recovery
+        storage.journal.session
     """,
-    "storage.commit.transaction": "storage.file.headroom storage.journal.checkpointing storage.journal.recovery",
+    "storage.commit.transaction": """
+        storage.file.headroom storage.journal.checkpointing storage.journal.flushing storage.journal.recovery
+    """,
     "storage.journal.journal": "storage.file.neighbours",
-    "log.care.replay": "log.engine",
-    "log.care.retention": "log.engine",
     # Care by its subject, but part of the log: policies are rows of its index, loans are records.
     "log.care.policies": "log.kinds.policies log.kinds.threads log.operations log.view",
     "log.care.loans": "log.operations",

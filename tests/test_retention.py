@@ -319,15 +319,15 @@ def test_retention_that_is_cut_short_leaves_whole_versions(
     thread.commit({"files": reducers.Overwrite({})})
     fill(thread, 5)
     states = {c.version: c.state.to_python() for c in thread.history()}
-    write_raw = store._engine.write_raw
+    care = store._engine.care
     count = itertools.count()
 
     def cut(work: Any) -> Any:
         if next(count) == cut_at:
             raise CutError
-        return write_raw(work)
+        return care(work)
 
-    monkeypatch.setattr(store._engine, "write_raw", cut)
+    monkeypatch.setattr(store._engine, "care", cut)
     with contextlib.suppress(CutError):
         store.retain(keep_last=3)
     monkeypatch.undo()
@@ -388,7 +388,7 @@ def test_others_commit_between_the_transactions_of_a_retention(
     """None waits for all of it: as often as retention lets the lock go, a commit may come."""
     fill(store.thread("t", schema=SCHEMA), 640)
     other = store.thread("other", schema=SCHEMA)
-    write_raw = store._engine.write_raw
+    care = store._engine.care
     seen: list[int] = []
 
     def commit_first(work: Any) -> Any:
@@ -396,9 +396,9 @@ def test_others_commit_between_the_transactions_of_a_retention(
         commits.start()
         commits.join()
         seen.append(other.version)
-        return write_raw(work)
+        return care(work)
 
-    monkeypatch.setattr(store._engine, "write_raw", commit_first)
+    monkeypatch.setattr(store._engine, "care", commit_first)
     assert store.retain(keep_last=1, threads="t").expired_versions == 639
     assert seen == list(range(len(seen)))
     assert len(seen) >= 20  # ten that expire, ten that vacuum

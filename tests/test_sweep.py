@@ -197,14 +197,14 @@ def test_sweep_that_is_cut_short_is_finished_by_the_next(
             thread.commit({"notes": {key: value}})
     for name in "ab":
         store.delete_thread(name)
-    write_raw, count = store._engine.write_raw, itertools.count()
+    care, count = store._engine.care, itertools.count()
 
     def cut(work: Any) -> Any:
         if next(count) == cut_at:
             raise InterruptedError
-        return write_raw(work)
+        return care(work)
 
-    monkeypatch.setattr(store._engine, "write_raw", cut)
+    monkeypatch.setattr(store._engine, "care", cut)
     with pytest.raises(InterruptedError):
         store.compact()
     monkeypatch.undo()

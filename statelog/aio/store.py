@@ -130,7 +130,9 @@ class Store:
         loop = asyncio.get_running_loop()
         heard_at_s = loop.time()
         while True:
-            async for record in stream(self._runner, partial(self._store.log, after)):
+            async for record in stream(
+                self._runner, partial(self._store.log, after, follow=follow, timeout_s=0 if follow else None)
+            ):
                 yield record
                 after = record.lsn
                 heard_at_s = loop.time()

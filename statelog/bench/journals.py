@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.storage.journal.journal import RECORDS_AT, Groups, journal_path, read_slots
+from statelog.storage.journal.journal import HALVES_AT, Groups, journal_path, read_slots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,14 @@ def look_into(path: Path) -> Journaled:
     """Return what a recovery of the store at `path` would replay."""
     descriptor = os.open(journal_path(path), os.O_RDONLY)
     try:
-        groups = Groups.of_slot(descriptor, read_slots(descriptor)[0])
-        first = groups.place.lsn
-        count = sum(1 for _group in groups)
-        return Journaled(count, groups.place.lsn - first, groups.place.at - RECORDS_AT)
+        slot = read_slots(descriptor)[0]
+        count = size_bytes = 0
+        lsn = slot.lsn
+        for epoch in (slot.epoch, slot.epoch + 1):
+            groups = Groups(descriptor, slot.session, epoch, lsn)
+            count += sum(1 for _group in groups)
+            size_bytes += groups.at - HALVES_AT[epoch & 1]
+            lsn = groups.lsn
+        return Journaled(count, lsn - slot.lsn, size_bytes)
     finally:
         os.close(descriptor)

@@ -16,6 +16,7 @@ from statelog.bench.committers import joined
 from statelog.bench.committing import MESSAGE_BYTES, Job
 from statelog.bench.measure import Samples, percentile
 from statelog.bench.result import Check, Result, Side, at_least, at_most
+from statelog.bench.stores import opened
 from statelog.bench.workload import Bench, Workload
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ _LONGEST_MAX = 0.1
 _SHARE_MIN = 0.7
 _PAUSED_MAX = 1.2
 _INTERVAL_RATE_MIN = 0.4
+_BEYOND_MB_MAX = 32.0
+_OPENINGS = 40
+_OPENING_MAX = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,9 @@ class _Found:
     """All processes together."""
     least_share: float = 1.0
     """Of the commits of a process, to what a fair share was; 1 is fair."""
+
+    beyond_mb: float = 0.0
+    """Of the file, when all were done: what is not in use."""
 
     def add(self, processes: Sequence[Samples]) -> None:
         """Add a round, of each process its times."""
@@ -92,6 +99,9 @@ def _measure(bench: Bench) -> Result:
             rate = our_side.per_second / their_side.per_second
             notes.append(_told(case, rate, ours, theirs))
             checks += _checks(case, rate, ours, theirs)
+        opening = _measure_opening(bench, processes[:2])
+    checks += opening.checks
+    sides += opening.sides
     return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
 
 
@@ -112,6 +122,8 @@ def _checks(case: _Case, rate: float, ours: _Found, theirs: _Found) -> Iterator[
         yield at_least(f"{case}: commits a second, {of}", rate, _RATE_MIN)
         yield at_most(f"{case}: longest wait, {of}", _ratio(ours, theirs, 100), _LONGEST_MAX)
         yield at_least(f"{case}: least share of a process, of a fair one", ours.least_share, _SHARE_MIN)
+    if not case.pause_s and case.count == max(_COUNTS):
+        yield at_most(f"{case}: file, beyond what is in it", ours.beyond_mb, _BEYOND_MB_MAX, "MB")
 
 
 def _told(case: _Case, rate: float, ours: _Found, theirs: _Found) -> str:
@@ -175,9 +187,40 @@ def _compare(bench: Bench, case: _Case, processes: Sequence[_Process]) -> tuple[
             _make(path, is_peer=is_peer)
             job = Job(str(path), case.durability, is_peer, duration_s, case.pause_s)
             found[is_peer].add(_run(job, processes))
+            if not is_peer:
+                found[is_peer].beyond_mb = max(found[is_peer].beyond_mb, _beyond_mb(path))
             for file in bench.directory.iterdir():
                 file.unlink()
     return found[False], found[True]
+
+
+def _beyond_mb(path: Path) -> float:
+    with opened(path) as store:
+        found = store.engine.environment.statistics()
+    return (found.file_size_bytes - found.pages_used * found.page_size_bytes) / 1e6
+
+
+def _measure_opening(bench: Bench, processes: Sequence[_Process]) -> Result:
+    """Measure the opening of a store that others write to."""
+    path = bench.directory / "agent.state"
+    _make(path, is_peer=False)
+    alone, beside = Samples(), Samples()
+    alone.take(lambda: statelog.open(path).close(), _OPENINGS)
+    job = Job(str(path), "commit", is_peer=False, duration_s=max(_DURATION_S * bench.scale, 0.1), pause_s=0.0)
+    _ask(processes, json.dumps(asdict(job)))
+    for process in processes:
+        process.say("go")
+    beside.take(lambda: statelog.open(path).close(), _OPENINGS)
+    for process in processes:
+        process.hear()
+    _ask(processes, "close")
+    sides = alone.side("opening a store, alone"), beside.side("opening a store, two others write to it")
+    ratio = sides[1].p50_us / sides[0].p50_us
+    return Result(
+        checks=(at_most("opening a store that two others write to: median, of alone", ratio, _OPENING_MAX),),
+        sides=sides,
+        notes=(),
+    )
 
 
 def _make(path: Path, *, is_peer: bool) -> None:

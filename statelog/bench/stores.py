@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from statelog.log.engine import Engine
     from statelog.storage.options import Durability
 
 
@@ -26,6 +27,6 @@ class Opened(Store):
 @contextmanager
 def opened(path: Path, *, durability: Durability = "commit", flush: bool = True) -> Iterator[Opened]:
     """Open a store as `statelog.open` does, or, for measuring and for building in haste, without flushes."""
-    store = Opened(Engine.open(path, durability=durability, flush=flush))
+    store = Opened(open_engine(path, durability=durability, flush=flush))
     with store:
         yield store

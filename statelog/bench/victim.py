@@ -32,7 +32,7 @@ def fill(path: str, size_bytes: int) -> None:
 
     Pages may be held without end here: else an epoch ended long before the journal of a small store is full.
     """
-    vars(held).update(INTERVAL_HELD_PAGES_MAX=1 << 30)
+    vars(held).update(INTERVAL_HELD_PAGES_MAX=1 << 30, HELD_PAGES_BOUND=1 << 31)
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("victim")
         step = last = 0

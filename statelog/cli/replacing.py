@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING
 from statelog.errors import UsageError
 from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_directory
 from statelog.storage.file.disk import flush_file
+from statelog.storage.journal.control import control_path
 from statelog.storage.journal.journal import journal_path
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _NAME_LENGTH_MAX = 50
 
 
 def refuse_files_of(store: Path, target: Path) -> None:
-    """Refuse to write over a store, its lock file or its journal. Nothing is opened.
+    """Refuse to write over a store, its lock file, its journal or its control page. Nothing is opened.
 
     Raises:
         UsageError: `target` is one of them, by whichever name.
@@ -36,7 +37,7 @@ def refuse_files_of(store: Path, target: Path) -> None:
     """
     real = Path(os.path.realpath(store))
     resolved = os.path.realpath(target)
-    for own in (real, real.with_name(f"{real.name}-lock"), journal_path(real)):
+    for own in (real, real.with_name(f"{real.name}-lock"), journal_path(real), control_path(real)):
         if resolved == str(own) or _is_same(own, target):
             message = f"{target} is a file of the store {store} itself: write to another"
             raise UsageError(message, path=str(target))

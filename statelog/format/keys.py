@@ -25,9 +25,12 @@ def encode_thread_id_key(thread_id: str) -> bytes:
     return b"t" + thread_id.encode()
 
 
+THREAD_PREFIX = b"T"
+
+
 def encode_thread_key(thread: int) -> bytes:
     """Thread LSN -> what is known of the thread."""
-    return b"T" + _U64.pack(thread)
+    return THREAD_PREFIX + _U64.pack(thread)
 
 
 def encode_branch_name_key(thread: int, name: str) -> bytes:
@@ -178,10 +181,6 @@ def encode_debt_prefix(thread: int) -> bytes:
 def decode_debt_lender(key: bytes) -> int:
     """Return the lender in an `L` key."""
     return int(_EVENT.unpack(key)[2])
-
-
-THREAD_PREFIXES = (b"T", b"b", b"B", b"v", b"i", b"g", b"e", b"r")
-"""Beginnings of keys that go on with a thread's LSN."""
 
 
 def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:

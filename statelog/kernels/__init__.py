@@ -13,7 +13,6 @@ record that holds it: locators with LSN 0 leave these functions with ``home_lsn`
 
 from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
 from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
-from statelog.kernels.disk import start_writing
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
 from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
 from statelog.kernels.identity import (
@@ -196,7 +195,6 @@ __all__ = [
     "record_open",
     "record_rows",
     "root_read",
-    "start_writing",
     "step",
     "step_list",
     "step_prints",

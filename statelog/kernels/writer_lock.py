@@ -26,7 +26,7 @@ _initialise: Callable[[Any, int], int] = lib.sl_lock_initialise
 _check: Callable[[Any, int], int] = lib.sl_lock_check
 _acquire: Callable[[Any, Any, int, int], int] = lib.sl_lock_acquire
 _try: Callable[[Any, Any, int], int] = lib.sl_lock_try
-_release: Callable[[Any, Any, int], int] = lib.sl_lock_release
+_release: Callable[[Any, Any, int, bool], int] = lib.sl_lock_release
 _abandon: Callable[[Any, Any, int], int] = lib.sl_lock_abandon
 _repaired: Callable[[Any, Any, int], int] = lib.sl_lock_repaired
 
@@ -72,13 +72,16 @@ class WriterPage:
         """Own the lock if it is free, before those who wait; return a ``LOCK_*`` status."""
         return _try(self._lock, self._page, self._size)
 
-    def release(self) -> None:
+    def release(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - a keyword would cost as much as the call
         """Give back the lock, or the place in the queue, or nothing if there is neither.
+
+        Args:
+            goes_on: keep the turn, if it is not over: the lock is wanted again at once.
 
         Raises:
             UsageError: another thread owns it.
         """
-        if _release(self._lock, self._page, self._size) != LOCK_OWNED:
+        if _release(self._lock, self._page, self._size, goes_on) != LOCK_OWNED:
             message = "the writer lock is released by another thread than the one that acquired it"
             raise UsageError(message)
 

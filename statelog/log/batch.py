@@ -9,6 +9,7 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
@@ -28,7 +29,7 @@ from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.prints import Prints
 from statelog.log.times import now_us
-from statelog.log.view import View, ordered
+from statelog.log.view import ThreadRow, View, ordered
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ class LogEnd(NamedTuple):
     lsn: int
     chain: bytes
     time_us: int
-    """Of that record. In `Memory` also no earlier than any version of a thread of which a head is remembered."""
 
+
+_TAIL = struct.Struct(">20sQ")
+"""Chain digest and time of the last record."""
 
 NOTHING_HELD = b""
 
@@ -70,7 +73,7 @@ class Head(NamedTuple):
     event: CheckpointEvent
     digest: bytes
     page: bytes | None = None
-    """The version page it stands on, if this process has just written it."""
+    """The version page it stands on, None if that is not known. As long as the index has it, this is the head."""
     held: bytes = NOTHING_HELD
     """What the next step begins with, as the last one has left it: only `kernels.step` looks into it."""
 
@@ -102,6 +105,13 @@ class Staged(NamedTuple):
     """If it is there, it holds the body."""
 
 
+def find_log_end(transaction: WriteTransaction) -> LogEnd:
+    """Return what the last commit has left word of, whichever process made it; else read the last record."""
+    lsn = transaction.last_lsn()
+    tail = transaction.last_tail(lsn)
+    return LogEnd(lsn, *_TAIL.unpack(tail)) if tail else read_log_end(transaction)
+
+
 def read_log_end(transaction: Transaction) -> LogEnd:
     """Read the last record."""
     lsn = transaction.last_lsn()
@@ -116,27 +126,25 @@ def read_log_end(transaction: Transaction) -> LogEnd:
 
 
 class Memory:
-    """What a process remembers of its last commit: right until others commit, and then where `following` says so."""
+    """What a process remembers of its last commit: right until others commit. What is right for ever outlives that."""
 
-    __slots__ = (
-        "end", "greatest_ids", "heads", "identities", "jumps", "one_branch", "open_threads", "prints", "unruled",
-    )  # fmt: skip
+    __slots__ = ("end", "former", "greatest_ids", "heads", "identities", "jumps", "prints", "rows", "times_us")
 
     def __init__(self, end: LogEnd) -> None:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
         """Of branches, by thread and branch."""
+        self.former: dict[tuple[int, int], Head] = {}
+        """What were heads before others have committed: each still is one if the index has its page."""
+        self.rows: dict[int, ThreadRow] = {}
+        """Of threads."""
+        self.times_us: dict[int, int] = {}
+        """Of the last version of threads."""
         self.jumps: dict[tuple[int, int, int], Jump] = {}
         """Of recent checkpoints, by thread, branch and version; but for those of threads of one branch whose version is
         their depth."""
-        self.open_threads: set[int] = set()
-        """Threads without a schema."""
-        self.unruled: set[int] = set()
-        """Threads known to have no retention policy; changed by who holds `write_lock`."""
         self.greatest_ids: dict[int, bytes] = {}
         """The greatest id that callers gave checkpoints of a thread, or a greater one: of threads it was asked of."""
-        self.one_branch: dict[int, bool] = {}
-        """Whether a thread has one branch alone."""
         self.identities: dict[bytes, bytes] = {}
         """As `tree.sequence.Identities` fills it; right for ever, as the next."""
         self.prints = Prints()
@@ -145,31 +153,37 @@ class Memory:
     def copy(self) -> Memory:
         """Return what can be changed by itself; of keyed lists the copy knows nothing yet."""
         copied = Memory(self.end)
-        copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
-        copied.open_threads, copied.unruled = self.open_threads.copy(), self.unruled.copy()
-        copied.greatest_ids, copied.one_branch = self.greatest_ids.copy(), self.one_branch.copy()
-        copied.identities = self.identities
+        copied.heads, copied.former, copied.jumps = self.heads.copy(), self.former.copy(), self.jumps.copy()
+        copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
+        copied.greatest_ids, copied.identities = self.greatest_ids.copy(), self.identities
         return copied
+
+    def after_others(self, end: LogEnd) -> Memory:
+        """Return what is still of use when others have committed since, up to the end of the log."""
+        left = Memory(end)
+        left.former, left.identities, left.prints = self.former, self.identities, self.prints
+        if len(left.former) > HEADS_MAX:
+            left.former.clear()
+        left.former.update(self.heads)
+        return left
 
     def take_over(self, batch: Batch) -> None:
         """Go on from what a batch has staged."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
-            heads.clear()
-            self.unruled.clear()
-            self.one_branch.clear()
-            self.jumps.clear()
-            self.greatest_ids.clear()
+            for each in (heads, self.former, self.jumps, self.rows, self.times_us, self.greatest_ids):
+                each.clear()
+        for key in batch.index:
+            if key[:1] == keys.THREAD_PREFIX:
+                self.rows.pop(keys.decode_lsn(key[1:]), None)
         if staged:
-            lsn, _chain, latest_us = self.end
-            for each in staged:
-                latest_us = max(latest_us, each[1])
-            self.end = _new(LogEnd, (lsn + len(staged), batch.chain, latest_us))
+            self.end = _new(LogEnd, (self.end[0] + len(staged), batch.chain, staged[-1][1]))
+        self.times_us.update(batch.times_us)
         heads.update(batch.new_heads)
         for place, head in batch.new_heads.items():
             event = head[0]
             # Elsewhere nobody asks: see `writer`.
-            if event.version != event.depth or not self.one_branch.get(event.thread):
+            if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
                 self.jumps[*place, event.version] = (event.jump_branch, event.jump_version, event.jump_depth)
 
 
@@ -194,8 +208,8 @@ class Batch:
         """Changes of it, by key; None where something goes."""
         self.memory = memory
         self.new_heads: dict[tuple[int, int], Head] = {}
-        self._times_us: dict[int, int] = {}
-        """Of the last version of threads, staged or, as far as it was asked for, not."""
+        self.times_us: dict[int, int] = {}
+        """Of the last version of threads, staged."""
 
     @property
     def view(self) -> View:
@@ -293,8 +307,30 @@ class Batch:
         found = self.new_heads.get(place) or self.memory.heads.get(place)
         if found is not None:
             return found
-        read = self.view.head_checkpoint(thread, branch)
-        return None if read is None else Head(*read)
+        found = self._former_head(place)
+        if found is None:
+            read = self.view.head_checkpoint(thread, branch)
+            return None if read is None else Head(*read)
+        self.memory.heads[place] = found
+        return found
+
+    def _former_head(self, place: tuple[int, int]) -> Head | None:
+        """Return what was a branch's head before others have committed, if it is one still."""
+        former = self.memory.former.get(place)
+        if former is None or former.page is None or not (former.event.version + 1) % VERSIONS_PER_PAGE:
+            return None  # a full page tells nothing of the next
+        key = keys.encode_page_key(*place, former.event.version)
+        return former if self.get_index(key) == former.page else None
+
+    def find_thread(self, thread: int) -> ThreadRow | None:
+        """Return a thread's row, None if it is not there: deleted."""
+        row = self.memory.rows.get(thread)
+        is_staged = self.index and keys.encode_thread_key(thread) in self.index
+        if row is None or is_staged:
+            row = self.view.find_thread(thread)
+            if not is_staged and row is not None:
+                self.memory.rows[thread] = row
+        return row
 
     def jump(self, thread: int, branch: int, version: int) -> Jump | None:
         """Return where a version jumps to, of recent ones from memory; None if it has expired."""
@@ -316,10 +352,8 @@ class Batch:
 
     def has_one_branch(self, thread: int) -> bool:
         """Whether a thread has one branch alone."""
-        known = self.memory.one_branch.get(thread)
-        if known is None:
-            known = self.memory.one_branch[thread] = self.view.thread(thread).branch_count == 1
-        return known
+        row = self.find_thread(thread)
+        return row is not None and row.branch_count == 1
 
     def has_id(self, thread: int, id: str) -> bool:
         """Whether a checkpoint of the thread has that id."""
@@ -347,13 +381,16 @@ class Batch:
 
     def next_time_us(self, thread: int, branch: int) -> int:
         """Return the time that the next version of a branch will bear: what the clock says, where L2 allows it."""
-        clock_us = now_us()
-        last_us = self._times_us.get(thread)
+        last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
         if last_us is None:
-            if clock_us > self._end.time_us and (thread, branch) in self.memory.heads:
-                return clock_us
-            last_us = self._times_us[thread] = View(self._transaction).last_time_us(thread)
-        return max(clock_us, last_us + 1)
+            last_us = self.memory.times_us[thread] = self._last_time_us(thread, branch)
+        return max(now_us(), last_us + 1)
+
+    def _last_time_us(self, thread: int, branch: int) -> int:
+        head = self.memory.heads.get((thread, branch))
+        if head is not None and self.has_one_branch(thread):
+            return head.event.time_us
+        return View(self._transaction).last_time_us(thread)
 
     def append(self, type_: int, time_us: int, body: bytes, nodes: Nodes = NO_NODES) -> None:
         """Stage a record."""
@@ -370,12 +407,11 @@ class Batch:
     def set_head(self, thread: int, branch: int, head: Head) -> None:
         """Remember the head of a branch as staged."""
         self.new_heads[thread, branch] = head
-        self._times_us[thread] = max(head.event.time_us, self._times_us.get(thread, 0))
+        self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
 
     def forget_threads(self) -> None:
         """Let nothing be remembered of threads."""
         self.changes_threads = True
-        self.memory.open_threads.clear()
 
     # --- applying --------------------------------------------------------------
 
@@ -416,6 +452,8 @@ class Batch:
             records = [sealed(rest)]
         else:
             records = [self._record(index) for index in range(len(staged))]
+        if staged:
+            transaction.tail = _TAIL.pack(self.chain, staged[-1].time_us)
         transaction.put(self._end.lsn + 1, records, self.index)
 
     def remember_nodes(self) -> None:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from os import getpid
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
-from statelog.log.batch import Batch, Head, Memory, read_log_end
-from statelog.log.care.replay import Replay
-from statelog.log.following import follow_others
+from statelog.log.batch import Batch, Memory, find_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
-from statelog.storage.environment import Environment
-from statelog.storage.file.locks import call_if_free
+from statelog.storage.commit.transaction import COMMITTED
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.log.care.retention import Collector
     from statelog.log.events import Digested
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.environment import Environment
     from statelog.tree.node import Node
 
 T = TypeVar("T")
@@ -34,7 +28,7 @@ class _Last:
     """The last write transaction of this process, and what is remembered of it.
 
     It holds inside the same transaction, and in the next, as long as nobody else has changed anything: neither another
-    process, nor in that same transaction another engine on the file. Else it may be brought up to date (`following`).
+    process, nor in that same transaction another engine on the file.
     """
 
     __slots__ = ("changes", "memory", "transaction")
@@ -49,6 +43,29 @@ class _Last:
         last = self.transaction
         return self.changes == last.changes and (last is transaction or transaction.follows(last))
 
+    def is_kept(self, transaction: WriteTransaction) -> bool:
+        """Whether what it has made is there, or may have been changed since."""
+        return self.transaction is transaction or self.transaction.stage is COMMITTED
+
+
+class Staging(NamedTuple):
+    """What is staged over a short read, numbered as the next records of the log.
+
+    Attributes:
+        batch: what is staged.
+        snapshot_id: the commit that was read.
+        result: what `work` has returned.
+    """
+
+    batch: Batch
+    snapshot_id: int
+    result: Any
+
+    def is_next_in(self, transaction: WriteTransaction) -> bool:
+        """Whether nothing was committed since, nor anything put by this transaction."""
+        is_next = not transaction.changes and transaction.number == self.snapshot_id + 1
+        return is_next and self.batch.memory.end.lsn == transaction.last_lsn()
+
 
 class Engine:
     """Reads and writes of one environment. Safe to use from several OS threads."""
@@ -57,18 +74,12 @@ class Engine:
         self.environment = environment
         self.cache = NodeCache()
         self._committer = environment.committer
-        self._committer.entries.add(Engine._learn_policy.__code__)
         self.last: _Last | None = None
-        """For `_run` alone."""
+        """For `commit` and `care` alone."""
         self._large: dict[tuple[int, int], Digested] = {}
         self.is_closed = False
-        self.collectors: dict[int, Collector] = {}
-        """Retention at work in this process, by thread."""
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], **options: Any) -> Engine:
-        """Open a file; options and errors are those of `Environment.open`."""
-        return cls(Environment.open(path, replay=Replay(), **options))
+        self.collectors: dict[int, Any] = {}
+        """What retention remembers of threads; `care.retention` makes it."""
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -100,27 +111,43 @@ class Engine:
 
         return read
 
-    def write(self, work: Callable[[Batch], T], *, may_use_reserve: bool = False) -> T:
-        """Run `work` on a batch, commit what it staged, and return its result once it is durable.
+    def commit(
+        self,
+        work: Callable[[Batch], T],
+        *,
+        staged: Staging | None = None,
+        is_flushed: bool = True,
+        may_use_reserve: bool = False,
+    ) -> T:
+        """Run `work` on a batch, commit what it staged, and return its result once it is durable. DESIGN.md section 6.
 
-        With `may_use_reserve` also in a store that is full, for what helps it out of that.
-
-        `work` may run on another OS thread, and more than once; all it does to the world is
-        to stage. What it raises, the caller gets, and nothing is written.
+        Args:
+            work: all it does to the world is to stage. It may run on another OS thread, beside the works of others, and
+                more than once. What it raises, the caller gets, and nothing is written.
+            staged: what `work` would stage, over a moment of the store: if nobody has committed since, it is committed
+                as it is.
+            is_flushed: False leaves the flush to the next commit that is, or to time, as with `interval`.
+            may_use_reserve: also in a store that is full, for what helps it out of that.
         """
+
+        def run(transaction: WriteTransaction) -> T:
+            result: T
+            if staged is not None and staged.is_next_in(transaction):
+                batch, memory, result = staged.batch, staged.batch.memory, staged.result
+            else:
+                memory = self._memory_in(transaction)  # heads as LMDB has them
+                batch = Batch(transaction, self.cache, memory)
+                result = work(batch)  # what is refused has staged nothing
+            self.last = None
+            batch.apply(transaction)
+            memory.take_over(batch)
+            self.last = _Last(memory, transaction)
+            transaction.callbacks += (batch.remember_nodes,)
+            return result
+
         if self.is_closed:
             self._check_open()
-        run = partial(self._run, work)
-        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
-
-    def commit(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
-        """Commit a checkpoint as `write` does, and return it.
-
-        Without `is_flushed` it is durable with the next commit that is, or as soon as with `interval`.
-        """
-        if self.is_closed:
-            self._check_open()
-        return self._committer.submit(partial(self._run, work), is_flushed=is_flushed)
+        return self._submit(run, is_flushed=is_flushed, may_use_reserve=may_use_reserve)
 
     def memory_of(self, snapshot_id: int | None) -> Memory | None:
         """Return a copy of what is remembered of a commit of the store; None if it is not this process's last one."""
@@ -131,53 +158,6 @@ class Engine:
         is_whole = self.last is last and last.transaction is transaction  # nobody has committed meanwhile
         return copied if is_whole else None
 
-    def write_staged(self, staged: Batch | None, snapshot_id: int | None, work: Callable[[Batch], T]) -> T | None:
-        """Commit what a batch has staged already; if others have committed since, run `work` instead, as `write` does.
-
-        Args:
-            staged: over a short read, and numbered as the next records of the log.
-            snapshot_id: the commit that was read; None if `work` is to run in any case.
-            work: stages the same.
-
-        Returns:
-            The result of `work`, None where it was not run.
-
-        """
-        self._check_open()
-
-        def run(transaction: WriteTransaction) -> T | None:
-            is_next = snapshot_id is not None and not transaction.changes and transaction.number == snapshot_id + 1
-            if staged is None or not is_next or staged.memory.end.lsn != transaction.last_lsn():
-                return self._run(work, transaction)
-            self.last = None
-            staged.apply(transaction)
-            staged.memory.take_over(staged)
-            self.last = _Last(staged.memory, transaction)
-            transaction.callbacks += (staged.remember_nodes,)
-            return None
-
-        return self._committer.submit(run)
-
-    def is_unruled(self, thread: int) -> bool:
-        """Tell whether a thread is known to have no retention policy, as of this process's last commit."""
-        last = self.last
-        return last is not None and thread in last.memory.unruled
-
-    def learn_policy(self, thread: int) -> None:
-        """Remember that a thread has no retention policy, if so; not while somebody commits."""
-        call_if_free(self.environment.write_lock, partial(self._learn_policy, thread))
-
-    def _learn_policy(self, thread: int) -> None:
-        committer, caller = self._committer, get_ident()
-        try:
-            committer.inside.add(caller)  # what interrupts it must not commit: who leads may wait for the lock
-            with self.read() as view:
-                is_unruled = view.is_alive(thread) and not view.thread(thread).policy
-            if is_unruled and self.last is not None:
-                self.last.memory.unruled.add(thread)
-        finally:
-            committer.inside.discard(caller)
-
     def flush(self) -> None:
         """Make everything committed so far durable. Raises StorageError."""
         self._check_open()
@@ -185,62 +165,50 @@ class Engine:
             raise self.environment.forked_error()
         self.environment.flush_journal()
 
-    def write_raw(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
-        """Run `work` on a write transaction and commit it: for the care of the store, or records made elsewhere."""
-        self._check_open()
+    def care(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
+        """Run `work` on a write transaction and commit it: what rewrites records, or takes them from elsewhere.
+
+        It ends in an advance, and nothing is remembered of it.
+        """
 
         def run(transaction: WriteTransaction) -> T:
             self.last = None
             transaction.is_steady = True
             return work(transaction)
 
-        return self._submit_with_reserve(run) if may_use_reserve else self._committer.submit(run)
+        self._check_open()
+        return self._submit(run, may_use_reserve=may_use_reserve)
 
-    def _submit_with_reserve(self, run: Callable[[WriteTransaction], T]) -> T:
-        """Commit; in a full store, from the reserve of its quota or of its file."""
+    def _submit(
+        self, run: Callable[[WriteTransaction], T], *, is_flushed: bool = True, may_use_reserve: bool = False
+    ) -> T:
+        """Commit; where that is allowed in a full store, from the reserve of its quota or of its file."""
         try:
-            return self._committer.submit(run)
+            return self._committer.submit(run, is_flushed=is_flushed)
         except StoreFullError:
-            headroom = self.environment.headroom
-            with headroom.reserve():
-                while True:
-                    try:
-                        result = self._committer.submit(run)
-                    except StoreFullError:
-                        if not headroom.halve():
-                            raise
-                        self._committer.ripen()
-                    else:
-                        self._committer.ripen()
-                        return result
+            if not may_use_reserve:
+                raise
+        headroom = self.environment.headroom
+        with headroom.reserve():
+            while True:
+                try:
+                    result = self._committer.submit(run, is_flushed=is_flushed)
+                except StoreFullError:
+                    if not headroom.halve():
+                        raise
+                    self._committer.ripen()
+                else:
+                    self._committer.ripen()
+                    return result
 
-    def _run(self, work: Callable[[Batch], T], transaction: WriteTransaction) -> T:
+    def _memory_in(self, transaction: WriteTransaction) -> Memory:
+        """Return what is remembered of the store as a transaction finds it."""
         last = self.last
-        if last is None or not last.holds_in(transaction):
-            last = self._behind_others(last, transaction)
-        memory = last.memory
-        batch = Batch(transaction, self.cache, memory)
-        result = work(batch)
-        self.last = None
-        batch.apply(transaction)
-        memory.take_over(batch)
-        last.transaction, last.changes = transaction, transaction.changes
-        self.last = last
-        transaction.callbacks += (batch.remember_nodes,)
-        return result
-
-    def _behind_others(self, last: _Last | None, transaction: WriteTransaction) -> _Last:
-        """Return what is remembered as others have left it, in this transaction."""
-        self.last = None  # until it is up to date
-        is_known = (
-            last is not None
-            and last.changes == last.transaction.changes
-            and follow_others(last.memory, last.transaction, transaction)
-        )
-        memory = last.memory if is_known and last is not None else Memory(read_log_end(transaction))
-        last = _Last(memory, transaction)
-        self.last = last if is_known else None
-        return last
+        if last is None or not last.is_kept(transaction):
+            return Memory(find_log_end(transaction))
+        if last.holds_in(transaction):
+            return last.memory
+        return last.memory.after_others(find_log_end(transaction))
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -71,7 +71,6 @@ def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
 
 def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
     """Stage a thread's retention policy; empty for none."""
-    batch.memory.unruled.discard(thread)
     stage_event(batch, PolicyEvent(thread, policy))
 
 
@@ -276,7 +275,6 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
         message = f"thread {thread_id!r} has a branch {name!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=name)
     number = batch.view.thread(thread).branch_count
-    batch.memory.one_branch.pop(thread, None)
     stage_event(batch, ForkEvent(thread, number, name, base[0], base[1]))
     return number
 

@@ -66,9 +66,9 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
     end: int | None = None
     chain = b""
     while True:
-        seen = engine.environment.last_transaction_id()
+        flushed = engine.environment.flushed_lsn() if follow else 0
         with engine.read() as view:
-            last = view.transaction.last_lsn()
+            last = flushed or view.transaction.last_lsn()
             if not follow:  # what is committed while the caller works is not run after
                 end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)
@@ -82,10 +82,8 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
             continue
         if not follow:
             return
-        if (
-            not engine.environment.wake.wait(seen, _WAIT_S if timeout_s is None else timeout_s)
-            and timeout_s is not None
-        ):
+        is_more = engine.environment.wake.wait(after, _WAIT_S if timeout_s is None else timeout_s)
+        if not is_more and timeout_s is not None:
             return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _LARGE_SIZE_BYTES_MIN = 64 * 1024
+_ROWS_MAX = 256
 _EVENTS_MAX = 256
 """Checkpoints of large records in memory."""
 
@@ -77,10 +79,15 @@ class View:
 
     def thread(self, lsn: int) -> ThreadRow:
         """Return a thread's row. Raises CorruptionError if the index has none."""
-        payload = self.transaction.get_index(keys.encode_thread_key(lsn))
-        if payload is None:
+        row = self.find_thread(lsn)
+        if row is None:
             raise missing("thread", lsn)
-        return decode_thread(lsn, payload)
+        return row
+
+    def find_thread(self, lsn: int) -> ThreadRow | None:
+        """Return a thread's row, None if the index has none: it was deleted."""
+        payload = self.transaction.get_index(keys.encode_thread_key(lsn))
+        return None if payload is None else decode_thread(lsn, payload)
 
     def is_alive(self, thread: int) -> bool:
         """Whether a thread is there, not deleted."""
@@ -338,8 +345,9 @@ def missing(what: str, number: int) -> CorruptionError:
     return CorruptionError(message, lsn=number)
 
 
+@lru_cache(_ROWS_MAX)
 def decode_thread(lsn: int, payload: bytes) -> ThreadRow:
-    """Return a thread's row from its payload."""
+    """Return a thread's row from its payload; nobody changes it."""
     thread_id, specs, branch_count, policy = _fields(payload, 4)
     return ThreadRow(lsn, thread_id, specs, branch_count, policy)
 

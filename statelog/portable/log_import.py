@@ -190,7 +190,7 @@ class LogImporter:
             last = batch[-1]
             return LogEnd(last.record.lsn, last.chain, last.record.time_us)
 
-        self._end = self._engine.write_raw(work, may_use_reserve=False)
+        self._end = self._engine.care(work, may_use_reserve=False)
         self._added += len(batch)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:

@@ -35,7 +35,7 @@ from statelog.format.record import (
 )
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.log.events import Event, ForkEvent, LoanEvent, ThreadEvent
 from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_in
 from statelog.portable.bodies import read_event
@@ -57,6 +57,7 @@ from statelog.storage.file.residency import MappedPages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from statelog.log.engine import Engine
     from statelog.storage.commit.transaction import WriteTransaction
 
     Progress = Callable[[int, int], None]
@@ -155,7 +156,7 @@ def _write(
     report = SalvageReport(str(damaged), str(new), plan.last, end_is_known=finder.committed_last is not None)
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
     try:
-        engine = Engine.open(temporary, max_size_bytes=max_size_bytes)
+        engine = open_engine(temporary, max_size_bytes=max_size_bytes)
         try:
             _Writer(engine, finder, chosen, plan, report).run(progress)
         finally:
@@ -198,7 +199,7 @@ class _Writer:
         stop = max([*self._chosen, *self._plan.stand_ins], default=0)
         lsn = 1
         while lsn <= stop:
-            lsn = self._engine.write_raw(partial(self._write_some, start=lsn, stop=stop), may_use_reserve=False)
+            lsn = self._engine.care(partial(self._write_some, start=lsn, stop=stop), may_use_reserve=False)
             if progress is not None:
                 progress(lsn - 1, stop)
         self._report.finish(self._chosen, self._plan)

@@ -260,7 +260,7 @@ class ThreadImporter:
             self._last_lsn = writing.flush(transaction)
             return writing
 
-        writing = self._engine.write_raw(work, may_use_reserve=False)
+        writing = self._engine.care(work, may_use_reserve=False)
         for number, lsn in writing.threads.items():
             self._threads[number].lsn = lsn
         self._settle(writing.places, writing.events)

@@ -24,6 +24,7 @@ from statelog.errors import (
     ReadOnlyError,
     StatelogError,
     StorageError,
+    StoreLockedError,
     UsageError,
 )
 from statelog.storage import registry
@@ -35,24 +36,29 @@ from statelog.storage.file.failures import error_code, translate_lmdb
 from statelog.storage.file.flushing import make_name_durable
 from statelog.storage.file.headroom import Headroom
 from statelog.storage.file.locks import FileLocks, is_owned
-from statelog.storage.file.opening import Handles, open_handles
+from statelog.storage.file.opening import open_handles
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.recovery import UnrecoveredError, put_records, recover, waits_for_recovery
-from statelog.storage.options import Options
+from statelog.storage.journal.control import flushed_to
+from statelog.storage.journal.recovery import (
+    UnrecoveredError,
+    check_before_recovery,
+    put_records,
+    recover,
+    waits_for_recovery,
+)
+from statelog.storage.options import Options, check_path
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
+    from statelog.storage.file.handles import Handles
     from statelog.storage.file.statistics import EnvironmentStatistics
     from statelog.storage.journal.recovery import Replay
 
-_DRAIN_TIMEOUT_S = 5.0
-"""Reads are short by contract; one that outlives this is held by whoever waits for it."""
-
-_FORK_TIMEOUT_S = 0.25
-"""How long a fork waits for transactions to end: some commits, and no person notices."""
-
+_DRAIN_TIMEOUT_S = 5.0  # reads are short by contract; one that outlives this is held by whoever waits for it
+_FORK_TIMEOUT_S = 0.25  # how long a fork waits for transactions to end: some commits, and no person notices
+_CHECK_TIMEOUT_S = 0.1  # how long a look for dead readers waits for others' commits: there will be another
 _BEGIN_ATTEMPTS = 3
 
 
@@ -111,7 +117,14 @@ class Environment:
         self.header: dict[str, Any] = {}
         self.store_id = b""
         with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
-            recover(self, replay)
+            if not options.read_only:
+                check_before_recovery(path, descriptor)
+                self.steady.open_control(is_first=not self.locks.is_open_for_writing())
+            try:
+                recover(self, replay)
+            except BaseException:
+                self.steady.close_control(is_last=not self.locks.is_open_for_writing())
+                raise
         self.committer = Committer(self)
         self.wake = Wake(self)
 
@@ -144,7 +157,7 @@ class Environment:
             StorageError: whatever else the operating system refuses. Facts: path.
         """
         given = Options(**options).check()
-        _check_path(path)
+        check_path(path)
 
         def make(real: Path, descriptor: int) -> Environment:
             while True:
@@ -189,14 +202,27 @@ class Environment:
         with self.read() as transaction:
             return transaction.id
 
+    def flushed_lsn(self) -> int:
+        """Return the last record that is on the disk, of whichever process: no loss of power takes it back."""
+        with self.read() as transaction:
+            last = transaction.last_lsn()
+        return min(last, flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to())
+
     def statistics(self) -> EnvironmentStatistics:
         """Return sizes, pages per table, free pages and readers, all of one moment."""
         return collect_statistics(self)
 
     def check_readers(self) -> int:
-        """Free the reader slots of dead processes, whose snapshots pin pages; return how many."""
-        cleared: int = self.handles.raw.reader_check()
-        return cleared
+        """Free the reader slots of dead processes, whose snapshots pin pages; return how many.
+
+        Raises:
+            StoreLockedError: another process writes, so that a pin may be needed by the time it is freed.
+        """
+        with self.write_lock, self.locks.writing(min(self.lock_timeout_s, _CHECK_TIMEOUT_S)):
+            if not self.steady.may_check_readers():
+                return 0
+            cleared: int = self.handles.raw.reader_check()
+            return cleared
 
     def make_steady(self) -> None:
         """Flush all that was committed where it lies, whatever the durability: the journal is empty then.
@@ -207,8 +233,8 @@ class Environment:
         """
         with self.write_lock:
             transaction = WriteTransaction(self)
-            transaction.begin()
             try:
+                transaction.begin()
                 if self.steady.is_unsteady:
                     self.steady.advance()
             except lmdb.Error as error:
@@ -217,8 +243,9 @@ class Environment:
                 transaction.abort()
 
     def flush_journal(self) -> None:
-        """Make durable what was committed without a flush. Raises StorageError: it cannot be done. Facts: path."""
+        """Make durable what was committed without a flush, and tell the data file. Raises StorageError. Facts: path."""
         self.steady.flush()
+        self.steady.note_flushed()
 
     def close(self) -> None:
         """Give back one `open`; the last one closes the file.
@@ -237,7 +264,7 @@ class Environment:
         with self.gate:
             self._check_open()
             self._shut_gate(_DRAIN_TIMEOUT_S)
-            self.steady.pin.give_back()
+            self._let_go_of_pins()
             if self.handles is not None:
                 self.handles.raw.close()
             self.handles = None  # type: ignore[assignment]  # gated until it is set again
@@ -324,7 +351,8 @@ class Environment:
             if is_alone:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
                     self.steady.retire()
-        self.steady.leave()
+            self.steady.leave()
+            self.steady.close_control(is_last=is_alone)
 
     def rest_for_fork(self) -> None:
         """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""
@@ -336,7 +364,7 @@ class Environment:
         try:
             with contextlib.suppress(StatelogError):
                 self._shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
-                self.steady.pin.give_back()  # else the child, closing its copy, would free the parent's slot
+                self._let_go_of_pins(_FORK_TIMEOUT_S)  # else the child, closing its copy, would free the parent's slot
                 self._is_at_rest = True
         finally:
             self.write_lock.release()
@@ -386,11 +414,17 @@ class Environment:
             if self.handles is None:
                 return
             try:
-                self.steady.pin.give_back()
+                self._let_go_of_pins()
                 self.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes)
             finally:
                 self._set_shut(is_shut=False)
+
+    def _let_go_of_pins(self, timeout_s: float | None = None) -> None:
+        """Hold no pin, before LMDB ends every read transaction. Raises StoreLockedError: another process writes."""
+        if self.steady.pins:
+            with self.locks.writing(self.lock_timeout_s if timeout_s is None else timeout_s):
+                self.steady.let_go()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -419,7 +453,8 @@ class Environment:
             if isinstance(error, lmdb.MapResizedError):
                 self._remap(0)  # as the process has it that made the file grow beyond ours
             elif isinstance(error, lmdb.ReadersFullError):
-                self.check_readers()
+                with contextlib.suppress(StoreLockedError):
+                    self.check_readers()
             elif isinstance(error, lmdb.PanicError):
                 self.reopen()
             elif error_code(error) != 0:  # 0: closed by a reopen in between; the gate tells
@@ -458,17 +493,5 @@ class Environment:
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
+        self.steady.look_for_pins()
         self._set_shut(is_shut=False)
-
-
-def _check_path(path: object) -> None:
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        message = f"a path is a text or an os.PathLike of one, not {path!r}"
-        raise UsageError(message, argument="path", value=path)
-    try:
-        name = os.fsencode(path)
-    except UnicodeEncodeError:
-        name = b""
-    if not name or b"\0" in name:
-        message = f"{os.fspath(path)!r} can be no file's name"
-        raise UsageError(message, argument="path", value=path)

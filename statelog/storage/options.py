@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal, NamedTuple, TypeAlias
 
 from statelog.errors import UsageError
@@ -61,3 +62,17 @@ class Options(NamedTuple):
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_path(path: object) -> None:
+    """Raise UsageError for what can be no file's path."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        message = f"a path is a text or an os.PathLike of one, not {path!r}"
+        raise UsageError(message, argument="path", value=path)
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        name = b""
+    if not name or b"\0" in name:
+        message = f"{os.fspath(path)!r} can be no file's name"
+        raise UsageError(message, argument="path", value=path)

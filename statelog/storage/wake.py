@@ -76,21 +76,21 @@ class Wake:
         if word is not None:
             kernels.wake_notify(word)
 
-    def wait(self, seen_transaction_id: int, timeout_s: float) -> bool:
-        """Wait until there is a commit after `seen_transaction_id`; False when the time is up.
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until a record above an LSN is on the disk; False when the time is up.
 
         Raises:
             ClosedError, ForkedError: the environment is not usable.
         """
-        last_transaction_id = self._environment.last_transaction_id
+        flushed_lsn = self._environment.flushed_lsn
         deadline = time.monotonic() + timeout_s
         pause_s = _POLL_S_MIN
-        if last_transaction_id() > seen_transaction_id:
+        if flushed_lsn() > after:
             return True
         word = self._word or self._map(create=True)
         while True:
             sequence = 0 if word is None else kernels.wake_read(word)
-            if last_transaction_id() > seen_transaction_id:
+            if flushed_lsn() > after:
                 return True
             left_s = deadline - time.monotonic()
             if left_s <= 0:

@@ -83,7 +83,7 @@ class Located:
         """Return (thread, branch), the thread created and its schema recorded if need be."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
             assert self._lsn is not None
-            if self._schema.is_open and self._lsn not in batch.memory.open_threads:
+            if self._schema.is_open:
                 self._check_still_open(batch)
             return self._lsn, self._branch_number
         # Nothing is remembered here: the batch may come to nothing, or be run again.
@@ -104,12 +104,10 @@ class Located:
     def _check_still_open(self, batch: Batch) -> None:
         """Refuse to go past reducers that the thread was given since this object was made."""
         assert self._lsn is not None
-        if batch.view.is_alive(self._lsn):
-            specs = batch.view.thread(self._lsn).specs
-            if specs:
-                message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
-                raise SchemaError(message, thread=self._id, stored=specs, given={})
-            batch.memory.open_threads.add(self._lsn)
+        row = batch.find_thread(self._lsn)
+        if row is not None and (specs := row.specs):
+            message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
+            raise SchemaError(message, thread=self._id, stored=dict(specs), given={})
 
     def _learn(self) -> None:
         """Remember what a write has created."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.storage.journal.recovery import abandon_journal, count_beyond
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def recover(path: str | os.PathLike[str], *, without_journal: bool = False) -> R
     """
     abandoned = abandon_journal(Path(path)) if without_journal else None
     aside = abandoned.aside if abandoned is not None else None
-    engine = Engine.open(path, create=False)
+    engine = open_engine(path, create=False)
     try:
         with engine.read() as view:
             last_lsn = view.transaction.last_lsn()

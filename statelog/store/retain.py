@@ -111,7 +111,7 @@ def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> Ret
 
 def _store(engine: Engine, work: Callable[[Batch], None]) -> None:
     """Commit a policy; also in a store that is full, which it helps out of that."""
-    engine.write(work, may_use_reserve=True)
+    engine.commit(work, may_use_reserve=True)
 
 
 def _set_policy(batch: Batch, *, thread: int, fields: dict[str, object]) -> None:
@@ -142,7 +142,7 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
         writer.delete_thread(batch, found, thread_id)
         return found, versions, lenders
 
-    deleted, versions, lenders = engine.write(work, may_use_reserve=True)
+    deleted, versions, lenders = engine.commit(work, may_use_reserve=True)
     engine.collectors.pop(deleted, None)
     report = erase_records(engine, deleted)
     for lender in lenders:  # what a deleted thread has left goes with the last of its copies

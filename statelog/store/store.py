@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
+from statelog.log.care.replay import open_engine
 from statelog.log.care.retention import apply_policy
-from statelog.log.engine import Engine
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
+    from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImportReport
@@ -169,7 +170,8 @@ class Store:
 
         Args:
             after: only records above this LSN.
-            follow: at the end, wait for more instead of stopping.
+            follow: at the end, wait for more instead of stopping. Then only records that are on the disk are yielded:
+                no loss of power takes back what was acted upon.
             timeout_s: with `follow`: stop after so long without a record.
 
         No transaction is held while the caller works.
@@ -181,13 +183,12 @@ class Store:
         return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until there is a record above `after`, by whichever process; False when the time is up."""
+        """Wait until a record above `after`, by whichever process, is on the disk; False when the time is up."""
         check_lsn(after)
         check_timeout(timeout_s)
-        seen = self._engine.environment.last_transaction_id()
-        if self.last_lsn > after:
-            return True
-        return self._engine.environment.wake.wait(seen, timeout_s)
+        with self.read():  # it is open, and in this process
+            pass
+        return self._engine.environment.wake.wait(after, timeout_s)
 
     @property
     def last_lsn(self) -> int:
@@ -383,7 +384,7 @@ class Store:
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""
-        return self._engine.write(work)
+        return self._engine.commit(work)
 
 
 def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
@@ -391,7 +392,7 @@ def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:
     for branch in view.branches(row.lsn):
         versions += view.head_version(row.lsn, branch.number) - branch.base_version
     created = to_datetime(view.record(row.lsn).time_us)
-    return ThreadInfo(row.id, created, row.branch_count, versions, row.specs, row.policy)
+    return ThreadInfo(row.id, created, row.branch_count, versions, dict(row.specs), dict(row.policy))
 
 
 def open(
@@ -431,7 +432,7 @@ def open(
 
     """
     options: dict[str, Any] = {} if lock_timeout_s is None else {"lock_timeout_s": lock_timeout_s}
-    engine = Engine.open(
+    engine = open_engine(
         path,
         read_only=read_only,
         create=create,

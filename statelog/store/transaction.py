@@ -15,6 +15,7 @@ from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
 from statelog.log.batch import Batch, Head, LogEnd, Memory, read_log_end
 from statelog.log.care.retention import apply_policy
+from statelog.log.engine import Staging
 from statelog.log.nodes import NodeCache
 from statelog.store.copies import copy_thread
 from statelog.store.session import Provisional, abandoned_error
@@ -203,7 +204,10 @@ class Transaction:
         def work(batch: Batch) -> list[Any]:
             return [operation(batch) for operation, _outcome in self._operations]
 
-        results = self._engine.write_staged(self._staged, self._staged_over, work)
+        staged = None
+        if self._staged is not None and self._staged_over is not None:
+            staged = Staging(self._staged, self._staged_over, None)
+        results = self._engine.commit(work, staged=staged)
         if self._is_durable:
             self._engine.flush()
         for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import statelog
 from statelog.errors import StoreNotFoundError
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.testing.killing_roles import SCHEMA, pair_of, thread_of, write_of
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _replace(killing: _Killing, processes: list[_Process], place: int) -> None:
 def _count_readers(path: Path) -> tuple[int, int]:
     """Return how many reader slots are in use, and how many ever were at one time; 0 while there is no store."""
     try:
-        environment = Engine.open(path, read_only=True).environment
+        environment = open_engine(path, read_only=True).environment
     except StoreNotFoundError:
         return 0, 0
     try:

@@ -29,7 +29,7 @@ def test_processes_at_once_make_one_rate():
     [
         (_Case(1, "commit", 0.0), 0),
         (_Case(2, "commit", 0.0), 3),
-        (_Case(8, "commit", 0.0), 3),
+        (_Case(8, "commit", 0.0), 4),
         (_Case(2, "commit", 0.01), 0),
         (_Case(4, "commit", 0.01), 2),
         (_Case(1, "interval", 0.0), 1),

@@ -101,13 +101,13 @@ def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
 
 
 _HOLD_WRITER_LOCK = """
-import os, sys
-from pathlib import Path
-from statelog.storage.file.locks import FileLocks
-locks = FileLocks(os.open(sys.argv[1], os.O_RDWR), Path(sys.argv[1]))
+import sys
+from statelog.storage import Environment
+locks = Environment.open(sys.argv[1]).locks
 locks.acquire_writer(10)
 print("held", flush=True)
 sys.stdin.read()
+locks.release_writer()
 """
 
 

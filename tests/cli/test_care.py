@@ -33,7 +33,7 @@ def forget(path, prefix):
             for key, _payload in list(transaction.scan_index(prefix)):
                 transaction.delete_index(key)
 
-        store._engine.write_raw(work)
+        store._engine.care(work)
 
 
 def test_statistics_are_shown(run, state):

@@ -9,11 +9,13 @@ import pytest
 import statelog
 from statelog.errors import CorruptionError
 from statelog.portable.salvage import salvage
-from statelog.storage.journal.journal import RECORDS_AT, decode_slot, encode_group, journal_path
+from statelog.storage.journal.journal import HALVES_AT, decode_slot, encode_group, journal_path
 from statelog.testing import Child, Commit
 
 COMMITS = 6
 HISTORY = tuple(Commit("a", ({"findings": [f"finding {n} " * 30], "total": n},)) for n in range(COMMITS))
+GROUPS_AT = HALVES_AT[1]
+"""Where the groups of a session's first epoch begin."""
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def killed(path):
         with Child(path, HISTORY, durability=durability, fault=f"commit.after_delivery:{COMMITS}") as child:
             assert child.wait()
         journal = journal_path(path).read_bytes()
-        at, starts = RECORDS_AT, []
+        at, starts = GROUPS_AT, []
         while size := int.from_bytes(journal[at + 8 : at + 12]):
             starts.append(at)
             at += 40 + size
@@ -100,20 +102,44 @@ def test_both_slots_damaged_is_an_error(path, killed):
         statelog.open(path)
 
 
-def test_a_damaged_newer_slot_is_an_error_and_not_a_way_back(path, tmp_path):
-    """The groups behind the one before it have made room for those behind the newer one."""
+@pytest.fixture
+def advanced(path, tmp_path):
+    """A copy of a store in use, of the second epoch, whose newer slot is damaged; and the slots it had."""
     with statelog.open(path) as store:
         with Child(path, HISTORY[:3]) as child:
             assert child.wait() is False
         store.thread("b").commit({"n": 1})
-        killed = tmp_path / "killed.state"
+        copy = tmp_path / "copy.state"
         journal = journal_path(path).read_bytes()
-        killed.write_bytes(path.read_bytes())
-    journal_path(killed).write_bytes(journal)
+        copy.write_bytes(path.read_bytes())
+    journal_path(copy).write_bytes(journal)
     assert sorted(epochs(journal)) == [1, 2]
-    damage(killed, 4096 * epochs(journal).index(2) + 50)
-    with pytest.raises(CorruptionError, match="slot"):
-        statelog.open(killed)
+    damage(copy, 4096 * epochs(journal).index(2) + 50)
+    return copy, [decode_slot(journal[at : at + 4096]) for at in (0, 4096)]
+
+
+def test_a_damaged_newer_slot_is_an_error_and_not_a_way_back(advanced):
+    """Pages of the snapshot before it have been used again."""
+    copy, _slots = advanced
+    refused(copy, r"of an earlier moment \(epoch 1; the file is at 2\), or damaged")
+
+
+def test_a_damaged_newer_slot_is_told_by_groups_of_the_epoch_behind_it(advanced):
+    """They have taken the place of those behind the slot before."""
+    copy, (newer, _older) = advanced
+    forget_reach(copy)
+    group = encode_group(newer.session, newer.epoch + 1, newer.lsn + 2, [b"record"], flushed=newer.lsn + 1)
+    with journal_path(copy).open("r+b") as file:
+        file.seek(HALVES_AT[(newer.epoch + 1) & 1])
+        file.write(group)
+    refused(copy, "a slot of its journal is damaged")
+
+
+def forget_reach(path):
+    """Have the data file say nothing of what its journal had on the disk."""
+    with path.open("r+b") as file:
+        file.seek(4096 - 32)
+        file.write(bytes(32))
 
 
 def refused(path, match):
@@ -153,7 +179,7 @@ def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
         assert store.verify().ok
 
 
-@pytest.mark.parametrize("size_bytes", [0, 5000, 8192, 8193, 60_000])
+@pytest.mark.parametrize("size_bytes", [0, 5000, 8192, 8193, GROUPS_AT, GROUPS_AT + 1, GROUPS_AT + 60_000])
 def test_a_journal_cut_off_is_told(path, killed, size_bytes):
     journal, _starts = killed()
     journal_path(path).write_bytes(journal[:size_bytes])
@@ -177,14 +203,14 @@ def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
     """No later group says that it was flushed."""
     command = [sys.executable, "-c", FLUSHED, str(path), durability]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    damage(path, RECORDS_AT + 108)
+    damage(path, GROUPS_AT + 108)
     refused(path, "damaged")
-    damage(path, RECORDS_AT + 108)
+    damage(path, GROUPS_AT + 108)
     with statelog.open(path) as store:
         assert store.thread("t").state["n"] == 99
 
 
-@pytest.mark.parametrize("cut", [8192, 20_000, 60_000])
+@pytest.mark.parametrize("cut", [8192, GROUPS_AT, GROUPS_AT + 12_000, GROUPS_AT + 52_000])
 def test_of_a_journal_cut_off_salvage_saves_what_the_file_has(path, tmp_path, cut):
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "600", "5", str(tmp_path / "unused")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -222,9 +248,7 @@ def test_without_what_the_file_says_of_it_a_cut_would_not_be_noticed(path, kille
     """Negative control."""
     journal, _starts = killed()
     journal_path(path).write_bytes(journal[:8192])
-    with path.open("r+b") as file:
-        file.seek(4096 - 32)
-        file.write(bytes(32))
+    forget_reach(path)
     assert versions(path) < COMMITS
 
 
@@ -246,7 +270,7 @@ def test_groups_that_do_not_continue_the_log_are_told(path, killed):
     record = journal[starts[1] + 44 : starts[1] + 44 + size]
     group = encode_group(slot.session, slot.epoch, slot.lsn + 1, [record], flushed=slot.lsn)
     data = bytearray(journal)
-    data[RECORDS_AT : RECORDS_AT + len(group) + 100] = group + bytes(100)
+    data[GROUPS_AT : GROUPS_AT + len(group) + 100] = group + bytes(100)
     journal_path(path).write_bytes(data)
     refused(path, "does not continue the log|damaged")
 
@@ -260,7 +284,7 @@ def test_any_flipped_bit_is_told_or_does_no_harm(path, killed):
     store = path.read_bytes()
     lock = path.with_name(f"{path.name}-lock")
     ends = {COMMITS: 0, COMMITS - 1: 0, "error": 0}
-    for at in [*range(0, 260, 9), *range(4096, 4096 + 260, 9), *range(RECORDS_AT, starts[-1], 61)]:
+    for at in [*range(0, 260, 9), *range(4096, 4096 + 260, 9), *range(GROUPS_AT, starts[-1], 61)]:
         path.write_bytes(store)
         lock.unlink(missing_ok=True)
         journal_path(path).write_bytes(journal)

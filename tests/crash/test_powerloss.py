@@ -23,8 +23,9 @@ pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
 QUICK = ("creation", "commit", "interval reopened", "refused commits")
 """What is looked at by the fast path; the soak looks at all there are."""
-RECORDED = (*QUICK, "interval", "epochs", "epochs of two processes")
-SOAK_IMAGES = 20_000
+ADVANCING = ("epochs", "advances under way", "advances under way in two processes", "pin holder killed")
+RECORDED = (*QUICK, "interval", *ADVANCING)
+SOAK_IMAGES = 100_000
 QUICK_CONTROLS = (
     "journal never flushed",
     "one flush of the journal dropped",
@@ -39,7 +40,11 @@ MORE_CONTROLS = (
     "slot written before the flush",
     "reach written before the slot",
     "no pin",
-    "slot of a killed process not flushed",
+    "half reused while it is needed",
+    "old pin dropped before the new slot is flushed",
+    "acknowledged before the flush",
+    "flushed-up-to ahead of the flush",
+    "reader check before the sync",
     "epoch not asked for",
     "nothing ever flushed",
     "creation without data flush",
@@ -121,14 +126,14 @@ def test_a_clean_close_is_a_cut_like_any_other(recordings):
     assert [mark[:8] for mark in marks] == [b"stlguse1", bytes(8)]
 
 
-@pytest.mark.parametrize("name", ["epochs", "epochs of two processes"])
+@pytest.mark.parametrize("name", ADVANCING)
 def test_the_epoch_changes_again_and_again(recordings, name):
     slots = [
         event
         for event in recordings[name].trace.events
-        if isinstance(event, Write) and event.offset in (0, 4096) and event.data.startswith(b"stlgjrn1")
+        if isinstance(event, Write) and event.offset in (0, 4096) and event.data.startswith(b"stlgjrn2")
     ]
-    assert len(slots) >= 4
+    assert len(slots) >= 3
 
 
 def test_a_recording_tells_what_was_acknowledged_when(recordings):
@@ -184,9 +189,9 @@ def test_users_may_bring_their_own_workload():
 
 
 @pytest.mark.soak
-def test_twenty_thousand_images_of_everything_a_store_does(show, soak_scale):
+def test_images_of_everything_a_store_does(show, soak_scale):
     images = int(SOAK_IMAGES * soak_scale)
-    report = check_power_loss(images=images, directory=log_directory())
+    report = check_power_loss(images=images, share=min(soak_scale, 1.0), directory=log_directory())
     show(report)
     assert report.bad == []
     assert report.ok

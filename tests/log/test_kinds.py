@@ -63,7 +63,7 @@ def test_several_kinds_are_one_commit(store, owner):
         stage_note(batch, owner, "a", 2)
         stage_event(batch, Removal(owner, "b"))
 
-    store._engine.write(work)
+    store._engine.commit(work)
     records = list(store.log(after=before))
     assert [record.type for record in records] == ["note", "tag", "note", "removal"]
     assert [record.continues for record in records] == [True, True, True, False]
@@ -79,14 +79,14 @@ def test_what_is_refused_has_staged_nothing(store, owner):
         raise ConflictError("no")
 
     with pytest.raises(ConflictError):
-        store._engine.write(work)
+        store._engine.commit(work)
     assert store.last_lsn == before
     assert read(store, owner, "a") is None
 
 
 def test_index_that_lacks_a_note_is_a_problem(store, owner):
     write(store, owner, "a", 1)
-    store._engine.write_raw(lambda transaction: transaction.delete_index(note_key(owner, "a")))
+    store._engine.care(lambda transaction: transaction.delete_index(note_key(owner, "a")))
     assert [problem.invariant for problem in store.verify().problems] == ["L4"]
     store.rebuild_index()
     assert read(store, owner, "a") == (1, None)
@@ -94,7 +94,7 @@ def test_index_that_lacks_a_note_is_a_problem(store, owner):
 
 def test_a_root_that_is_not_there_is_a_problem(path):
     with statelog.open(path) as store:
-        lsn = store._engine.write(lambda batch: stage_event(batch, Note(0, "a", b"\x00", 0, bytes(20), 1, 0, [])))
+        lsn = store._engine.commit(lambda batch: stage_event(batch, Note(0, "a", b"\x00", 0, bytes(20), 1, 0, [])))
         assert {problem.invariant for problem in store.verify().problems} == {"T5"}
         assert lsn == 1
 
@@ -198,7 +198,7 @@ def test_wherever_redaction_is_cut_short_nothing_removed_comes_back(store, owner
         def work(transaction, lsn=lsn):
             return rewrite(transaction, [Rewritable(lsn, owner)], EveryNode())
 
-        store._engine.write_raw(work)
+        store._engine.care(work)
         check_whole(store)
         assert read(store, owner, "a") is None
     assert redact_released(store._engine, owner).freed_bytes == 0

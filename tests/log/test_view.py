@@ -97,10 +97,10 @@ def test_an_index_that_lies_is_damage_not_another_version(store):
         key = keys.encode_page_key(1, 0, 0)
         page = view.transaction.get_index(key)
     swapped = page[:8] + page[24:40] + page[8:24] + page[40:]
-    store._engine.write_raw(lambda transaction: transaction.put_index(key, swapped))
+    store._engine.care(lambda transaction: transaction.put_index(key, swapped))
     with pytest.raises(CorruptionError):
         thread.at(0)
-    store._engine.write_raw(lambda transaction: transaction.put_index(key, page))
+    store._engine.care(lambda transaction: transaction.put_index(key, page))
     assert thread.at(0).state == {"n": 0}
 
 

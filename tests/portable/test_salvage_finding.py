@@ -87,7 +87,7 @@ def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
         forged, _chain = encode_record(
             1, lsn=1 << 50, time_us=1 << 50, previous_chain=bytes(20), body=cbor.encode(["u", {}])
         )
-        store._engine.write_raw(lambda transaction: transaction.put_log(1 << 50, forged))
+        store._engine.care(lambda transaction: transaction.put_log(1 << 50, forged))
     report, store = rescue(path.read_bytes())
     assert store.last_lsn == 2
     assert report.recovered == 2

@@ -22,8 +22,9 @@ from corruption_pages import PAGE_SIZE_BYTES, PageMap
 
 from statelog.testing.history import Commit, Fork, Rollback, Tag
 from statelog.testing.powerloss.recorder import log_directory
+from statelog.testing.powerloss.steps import Retain, Step
 from statelog.testing.powerloss.workers import Died, WorkerPool, worker_count
-from statelog.testing.powerloss.workloads import SCHEMA, Retain, Session, Step
+from statelog.testing.powerloss.workloads import SCHEMA, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

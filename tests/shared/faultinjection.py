@@ -20,14 +20,10 @@ from faultinjection_case import Case, CaseResult, Ending
 from statelog.testing.history import Commit, Fork, Rollback, Together
 from statelog.testing.powerloss.recorder import log_directory, read_files
 from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog
+from statelog.testing.powerloss.steps import Compact, DeleteThread, Flush, Reopen, Retain
 from statelog.testing.powerloss.workers import Died, Worker, WorkerPool, worker_count
 from statelog.testing.powerloss.workloads import (
     STORE_NAME,
-    Compact,
-    DeleteThread,
-    Flush,
-    Reopen,
-    Retain,
     Session,
     Workload,
     export_of,

@@ -27,8 +27,9 @@ from statelog.testing.powerloss.examine import Examiner, Task, own_log
 from statelog.testing.powerloss.oracle import AFTER, Expectation, Lane, remove_all, without_threads
 from statelog.testing.powerloss.recorder import Recording, log_directory
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, mark
+from statelog.testing.powerloss.steps import GRADUAL, MAINTENANCE, gradual_steps
 from statelog.testing.powerloss.trace import Mark, read_trace
-from statelog.testing.powerloss.workloads import GRADUAL, MAINTENANCE, STORE_NAME, Session, gradual_steps, thread_ids
+from statelog.testing.powerloss.workloads import STORE_NAME, Session, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
     from statelog.testing.powerloss.contents import Contents
     from statelog.testing.powerloss.shim import Call, Fault
-    from statelog.testing.powerloss.workloads import Step, Workload
+    from statelog.testing.powerloss.steps import Step
+    from statelog.testing.powerloss.workloads import Workload
 
 _MINE = frozenset({AFTER})
 

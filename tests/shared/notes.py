@@ -123,11 +123,11 @@ def stage_note(batch, owner, key, small, value=None):
 
 
 def write(store, owner, key, small, value=None):
-    return store._engine.write(lambda batch: stage_note(batch, owner, key, small, value))
+    return store._engine.commit(lambda batch: stage_note(batch, owner, key, small, value))
 
 
 def remove_note(store, owner, key):
-    return store._engine.write(lambda batch: stage_event(batch, Removal(owner, key)))
+    return store._engine.commit(lambda batch: stage_event(batch, Removal(owner, key)))
 
 
 def read(store, owner, key):

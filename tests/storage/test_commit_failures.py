@@ -183,17 +183,20 @@ def test_a_commit_that_wrote_no_record_is_unknown_after_an_error(environment, co
         assert transaction.get_index(b"k") == b"v"
 
 
-def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(committer, append, path, tmp_path):
-    def move_away():
-        path.rename(tmp_path / "away")
+def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(environment, committer, append, monkeypatch):
+    def refuse():
+        raise StorageError("the disk is away")
+
+    def go_away():
+        monkeypatch.setattr(environment, "open_handles", refuse)
         raise DISK_ERROR("the disk went away")
 
-    faults.arm("commit.after_lmdb_commit", action=move_away)
+    faults.arm("commit.after_lmdb_commit", action=go_away)
     with pytest.raises(CommitOutcomeUnknownError):
         committer.submit(append)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="is away"):
         committer.submit(append)
-    (tmp_path / "away").rename(path)
+    monkeypatch.undo()
     assert committer.submit(append) == 2
 
 

@@ -8,55 +8,10 @@ import statelog
 from statelog.errors import UsageError
 from statelog.storage.commit import commit
 from statelog.storage.commit.requests import Request
-from statelog.storage.file.locks import call_if_free
 
 
 class Interrupt(BaseException):
     pass
-
-
-class Counted:
-    """A lock that may be taken again by who has it; an interrupt comes right after it was taken, if asked for."""
-
-    def __init__(self, held, interrupted):
-        self.held, self.interrupted = held, interrupted
-
-    def _is_owned(self):
-        return self.held > 0
-
-    def acquire(self, blocking):
-        assert not blocking
-        self.held += 1
-        if self.interrupted:
-            raise Interrupt
-        return True
-
-    def release(self):
-        self.held -= 1
-
-
-@pytest.mark.parametrize("held", [0, 1, 2])
-@pytest.mark.parametrize("interrupted", [False, True])
-@pytest.mark.parametrize("error", [None, ValueError])
-def test_a_lock_is_held_afterwards_as_often_as_before(held, interrupted, error):
-    lock, seen = Counted(held, interrupted), []
-
-    def work():
-        seen.append(lock.held)
-        if error is not None:
-            raise error
-
-    if interrupted and not held:
-        with pytest.raises(Interrupt):
-            call_if_free(lock, work)
-        assert not seen
-    elif error is not None:
-        with pytest.raises(error):
-            call_if_free(lock, work)
-    else:
-        call_if_free(lock, work)
-    assert lock.held == held
-    assert seen == ([] if interrupted and not held else [max(held, 1)])
 
 
 @pytest.fixture

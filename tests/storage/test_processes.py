@@ -146,5 +146,7 @@ def test_the_reader_table_does_not_grow_with_reads(environment, append):
 def test_a_store_can_be_removed_once_closed(open_environment, path):
     open_environment().close()
     path.unlink()
-    assert open_environment().last_transaction_id() == 1
+    environment = open_environment()
+    assert environment.last_transaction_id() == 1
+    environment.close()
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["agent.state", "agent.state-lock"]

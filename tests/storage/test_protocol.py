@@ -9,7 +9,7 @@ import pytest
 from statelog.errors import JournalMissingError, StorageError
 from statelog.storage import faults
 from statelog.storage.commit import keeper
-from statelog.storage.journal.journal import RECORDS_AT, journal_path, read_slots
+from statelog.storage.journal.journal import HALVES_AT, journal_path, read_slots
 
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
 
@@ -17,6 +17,8 @@ COMMIT_AND_STAY = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26, durability=sys.argv[2])
 for _ in range(int(sys.argv[3])):
     say(environment.committer.submit(append))
+if sys.argv[4:]:
+    environment.make_steady()
 sys.stdin.readline()
 environment.close()
 """
@@ -32,21 +34,22 @@ def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_
     """J3: the slot's writer was killed before it flushed it; what is acknowledged lies in the last epoch."""
     monkeypatch.setattr(keeper, "IDLE_S", 60)  # at rest it would not go on in any
     environment.committer.submit(append)
-    child = start_child(COMMIT_AND_STAY, "commit", 1, fault="steady.before_slot_flush:1:kill")
+    child = start_child(COMMIT_AND_STAY, "commit", 1, "advance", fault="steady.before_slot_flush:1:kill")
     child.communicate(timeout=30)
     assert child.returncode == -9
-    flushed = []
+    steady = environment.steady
+    half, epoch = HALVES_AT[steady.control.steady & 1], steady.control.epoch
+    first, flushed = os.pread(steady._descriptor, 16, half), []
     fdatasync = os.fdatasync
-    first = os.pread(environment.steady._descriptor, 16, RECORDS_AT)
 
     def record(descriptor):
-        flushed.append(os.pread(descriptor, 16, RECORDS_AT))
         fdatasync(descriptor)
+        flushed.append(os.pread(steady._descriptor, 16, half) == first)
 
     monkeypatch.setattr(os, "fdatasync", record)
-    assert environment.committer.submit(append) == 2
-    assert flushed[0] == first
-    assert first not in flushed[1:]
+    assert environment.committer.submit(append) == 3
+    assert flushed[:2] == [True, True]  # the data file, and the slot
+    assert steady.control.done > epoch
 
 
 def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_environment, append, monkeypatch):
@@ -167,9 +170,11 @@ def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
     assert not journal_path(path).exists()
 
 
-@pytest.mark.parametrize("point", ["journal.before_append", "journal.after_append", "journal.after_flush"])
-def test_an_interrupted_commit_does_not_come_back(run_child, open_environment, check_whole, point):
-    """Its group is in the journal, and LMDB never committed it; then the process is killed."""
+@pytest.mark.parametrize(("point", "kept"), [("before_append", 1), ("after_append", 1), ("after_flush", 2)])
+def test_what_an_interrupted_commit_has_done_is_what_a_kill_leaves(
+    run_child, open_environment, check_whole, point, kept
+):
+    """Before LMDB has committed it, its group may be in the journal: it does not come back."""
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
     say(environment.committer.submit(append))
@@ -184,9 +189,9 @@ def test_an_interrupted_commit_does_not_come_back(run_child, open_environment, c
             say("interrupted", transaction.last_lsn())
     os.kill(os.getpid(), signal.SIGKILL)
     """
-    status, said = run_child(script, point)
-    assert (status, said) == (-9, ["1", "interrupted 1"])
-    assert check_whole(open_environment()) == 1
+    status, said = run_child(script, f"journal.{point}")
+    assert (status, said) == (-9, ["1", f"interrupted {kept}"])
+    assert check_whole(open_environment()) == kept
 
 
 def test_the_place_in_the_journal_is_found_again_after_an_interrupt(run_child, open_environment, check_whole):

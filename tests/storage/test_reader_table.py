@@ -12,7 +12,7 @@ def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, rea
     script = """
     environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
     environment.committer.submit(append)
-    environment.steady.pin.give_back()
+    environment.steady.let_go()
     with environment.read() as ended:
         raw = ended._raw if sys.argv[2] == "True" else None
     if os.fork() == 0:
@@ -97,7 +97,7 @@ def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
 
 def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(environment, append):
     environment.committer.submit(append)
-    environment.steady.pin.give_back()
+    environment.steady.let_go()
     with environment.read() as transaction:
         assert "no active" not in environment.handles.raw.readers()
     assert "no active" in environment.handles.raw.readers()

@@ -27,7 +27,7 @@ store = statelog.open(sys.argv[1])
 thread = store.thread("t")
 for number in range(10):
     thread.commit({"x": number})
-    while store._engine.environment.steady.pin.is_held:
+    while store._engine.environment.steady.pins:
         time.sleep(0.001)
 thread.commit({"x": "after a rest"})
 os.kill(os.getpid(), signal.SIGKILL)
@@ -80,10 +80,10 @@ def thread(store):
 def rest(environment):
     keeper.IDLE_S = 0.05
     deadline = time.monotonic() + 20
-    while (environment.steady.pin.is_held or environment.keeper.is_at_work) and time.monotonic() < deadline:
+    while (environment.steady.pins or environment.keeper.is_at_work) and time.monotonic() < deadline:
         time.sleep(0.005)
     keeper.IDLE_S = 60
-    assert not environment.steady.pin.is_held
+    assert not environment.steady.pins
     assert not environment.steady.is_unsteady
 
 
@@ -95,12 +95,12 @@ def keepers():
 def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(store, environment, thread, is_flushed):
     for number in range(3):
         rest(environment)
-        epoch = environment.steady._epoch
+        epoch = environment.steady.control.epoch
         thread.commit({"x": number}, durable=None if is_flushed else False)
-        assert environment.steady.pin.is_held
+        assert environment.steady.pins
         assert environment.steady.is_unsteady
-        assert environment.steady.pin.count == 1
-        assert environment.steady._epoch == epoch, "an advance, which flushes three times"
+        assert len(environment.steady.pins) == 1
+        assert environment.steady.control.epoch == epoch, "an advance, which flushes three times"
         assert environment.keeper.flushes is not is_flushed
         assert not (is_flushed and environment.steady.is_dirty)
     assert store.thread("t").state["x"] == number
@@ -108,52 +108,40 @@ def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(
 
 def test_a_commit_of_many_threads_after_a_rest_needs_no_advance_either(store, environment, thread):
     rest(environment)
-    epoch = environment.steady._epoch
+    epoch = environment.steady.control.epoch
     with store.transaction() as together:
         together.thread("t").commit({"x": "t"})
         together.thread("new").commit({"x": "new"})
-    assert environment.steady._epoch == epoch
+    assert environment.steady.control.epoch == epoch
     assert thread.state["x"] == "t"
 
 
 def test_what_another_process_has_written_meanwhile_is_in_a_steady_snapshot_first(store, environment, thread, path):
     rest(environment)
-    epoch = environment.steady._epoch
+    epoch = environment.steady.control.epoch
     subprocess.run([sys.executable, "-c", COMMIT, path], check=True)
     thread.commit({"x": "after another"})
-    assert environment.steady._epoch > epoch
-    assert environment.steady.pin.count == 1
+    assert environment.steady.control.epoch > epoch
+    assert len(environment.steady.pins) == 1
     assert (thread.state["x"], store.thread("other").state["y"]) == ("after another", 1)
 
 
 def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(environment, thread):
     rest(environment)
-    epoch = environment.steady._epoch
-    environment.steady.pin._rested -= 1
-    assert not environment.steady.is_due()
+    epoch = environment.steady.control.epoch
+    environment.steady.control.steady_number -= 1
     thread.commit({"x": "after another"})
-    assert environment.steady._epoch == epoch + 1
-    assert environment.steady.pin.count == 1
-
-
-def test_a_pin_that_was_given_back_for_another_reason_is_not_taken_again(environment, thread):
-    rest(environment)
-    environment.steady.pin.give_back()
-    assert environment.steady.is_due()
-    epoch = environment.steady._epoch
-    thread.commit({"x": 1})
-    assert environment.steady._epoch == epoch + 1
+    assert environment.steady.control.epoch == epoch + 1
+    assert len(environment.steady.pins) == 1
 
 
 def test_who_rests_twice_may_still_take_the_pin_again(environment, thread):
     rest(environment)
-    with environment.write_lock:
-        environment.locks.acquire_writer(0.0)
+    with environment.write_lock, environment.locks.writing(0.0):
         environment.steady.rest()
-        environment.locks.release_writer()
-    epoch = environment.steady._epoch
+    epoch = environment.steady.control.epoch
     thread.commit({"x": 1})
-    assert environment.steady._epoch == epoch
+    assert environment.steady.control.epoch == epoch
 
 
 def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
@@ -167,6 +155,19 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
     with statelog.open(path) as store:
         assert store.thread("t").state["x"] == before
         assert store.verify().ok
+
+
+def test_who_commits_again_and_again_does_not_rest(environment, thread, monkeypatch):
+    monkeypatch.setattr(keeper, "IDLE_S", 0.2)
+    rests = []
+    monkeypatch.setattr(type(environment.steady), "rest", lambda _self: rests.append(time.monotonic()))
+    ends_at_s = time.monotonic() + 1
+    while time.monotonic() < ends_at_s:
+        thread.commit({"x": 1})
+        time.sleep(0.005)
+    assert rests == []
+    time.sleep(0.5)
+    assert rests
 
 
 def test_a_process_killed_after_a_rest_loses_nothing(path):
@@ -209,51 +210,6 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
     while keepers() and time.monotonic() < deadline:
         time.sleep(0.005)
     assert not keepers()
-
-
-def pause():
-    """Wait until the keeper has done what it does in a pause."""
-    time.sleep(0.05)
-
-
-def test_an_epoch_that_is_half_over_ends_in_a_pause(environment, thread):
-    steady = environment.steady
-    pause()
-    ended = 0
-    for number in range(300):
-        epoch, was_half_taken = steady._epoch, steady.held.is_half_taken
-        for _ in range(8):
-            thread.commit({"x": number})
-        pause()
-        deadline = time.monotonic() + 5
-        while steady.held.is_half_taken and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert not steady.held.is_half_taken
-        assert not was_half_taken
-        ended += steady._epoch > epoch
-        if ended == 2:
-            break
-    assert ended == 2
-
-
-@pytest.mark.parametrize("obstacle", ["nothing", "a shut gate", "another writer", "an unknown end"])
-def test_an_epoch_ends_in_a_pause_where_nobody_is_in_the_way(environment, thread, monkeypatch, obstacle):
-    thread.commit({"x": "before"})
-    pause()
-    steady, ahead = environment.steady, []
-    monkeypatch.setattr(type(steady.held), "is_half_taken", True)
-    monkeypatch.setattr(type(steady), "advance", lambda _self: ahead.append(1))
-    if obstacle == "a shut gate":
-        monkeypatch.setattr(environment, "is_shut", True)
-    elif obstacle == "another writer":
-        monkeypatch.setattr(type(environment.locks), "try_writer", lambda _self: False)
-    elif obstacle == "an unknown end":
-        monkeypatch.setattr(type(steady), "is_at_hand", lambda _self: False)
-    with environment.write_lock:
-        ahead.clear()
-        environment.keeper._advance_ahead()
-        assert ahead == [1] * (obstacle == "nothing")
-    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("point", ["steady.before_sync", "steady.after_sync", "steady.after_slot", "steady.after_pin"])

@@ -20,12 +20,12 @@ def either_way(request, monkeypatch):
 
 
 def make_word(environment):
-    assert not environment.wake.wait(environment.last_transaction_id(), 0)
+    assert not environment.wake.wait(environment.flushed_lsn(), 0)
 
 
 @pytest.mark.usefixtures("either_way")
 def test_wait_returns_at_once_when_there_was_a_commit(environment, append):
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     environment.committer.submit(append)
     assert environment.wake.wait(seen, 0)
 
@@ -33,21 +33,21 @@ def test_wait_returns_at_once_when_there_was_a_commit(environment, append):
 @pytest.mark.usefixtures("either_way")
 def test_wait_ends_when_the_time_is_up(environment):
     before = time.monotonic()
-    assert not environment.wake.wait(environment.last_transaction_id(), 0.12)
+    assert not environment.wake.wait(environment.flushed_lsn(), 0.12)
     assert 0.1 <= time.monotonic() - before < 5
 
 
 @pytest.mark.usefixtures("either_way")
 def test_a_commit_of_another_thread_wakes(environment, append):
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     threading.Timer(0.1, environment.committer.submit, (append,)).start()
     assert environment.wake.wait(seen, 30)
-    assert environment.last_transaction_id() == seen + 1
+    assert environment.flushed_lsn() == seen + 1
 
 
 @pytest.mark.usefixtures("either_way")
 def test_a_commit_of_another_process_wakes(environment, start_child):
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     child = start_child(COMMIT_ONE)
     assert environment.wake.wait(seen, 30)
     assert child.communicate()[0] == "1\n"
@@ -63,7 +63,7 @@ def test_every_commit_of_another_process_is_waited_for_in_turn(environment, star
             sys.stdin.readline()
         """
     )
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     for _ in range(50):
         assert environment.wake.wait(seen, 30)
         seen += 1
@@ -76,7 +76,7 @@ def test_every_commit_of_another_process_is_waited_for_in_turn(environment, star
 def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
     """Were the wake-up lost, this would wait out the slice."""
     monkeypatch.setattr(wake, "_SLICE_S", 60)
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     threading.Timer(0.1, environment.committer.submit, (append,)).start()
     before = time.monotonic()
     assert environment.wake.wait(seen, 60)
@@ -86,7 +86,7 @@ def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
 def test_a_word_that_does_not_reach_costs_a_slice_at_most(environment, start_child, monkeypatch, tmp_path):
     """Another container has another /dev/shm."""
     monkeypatch.setattr(wake, "WAKE_DIRECTORY", tmp_path)
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     start_child(COMMIT_ONE)
     assert environment.wake.wait(seen, 30)
 
@@ -161,13 +161,13 @@ def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child,
             say(environment.wake._word is not None)
         """
     )
-    seen = environment.last_transaction_id()
+    seen = environment.flushed_lsn()
     assert environment.wake.wait(seen, 30)
     time.sleep(2 * wake._SLICE_S)
     monkeypatch.setattr(wake, "_SLICE_S", 60)
     threading.Timer(0.1, lambda: (child.stdin.write("commit\n"), child.stdin.flush())).start()
     before = time.monotonic()
-    assert environment.wake.wait(environment.last_transaction_id(), 60)
+    assert environment.wake.wait(environment.flushed_lsn(), 60)
     assert time.monotonic() - before < 30
     assert child.stdout.readline() == "True\n"
     assert child.communicate(timeout=30) == ("", "")
@@ -187,7 +187,7 @@ def test_closing_ends_the_wait_of_another_thread(open_environment):
 
     def wait():
         try:
-            environment.wake.wait(environment.last_transaction_id(), 30)
+            environment.wake.wait(environment.flushed_lsn(), 30)
         except ClosedError as error:
             raised.append(error)
 

@@ -137,7 +137,7 @@ def test_a_version_whose_record_is_missing_is_damage(path):
             key, payload = next(transaction.scan_index(b"v"))
             transaction.put_index(key, payload[:8] + (999).to_bytes(8) + payload[16:])
 
-        store._engine.write_raw(work)
+        store._engine.care(work)
         with pytest.raises(CorruptionError, match="record 999 is missing"):
             store.statistics()
 

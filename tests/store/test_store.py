@@ -310,7 +310,7 @@ def test_a_lost_or_damaged_index_is_rebuilt_from_the_log(store):
         transaction.put_index(list(before)[1], b"nonsense")
         transaction.put_index(b"v" + bytes(16), b"nobody's")
 
-    store._engine.write_raw(damage)
+    store._engine.care(damage)
     assert {problem.invariant for problem in store.verify().problems} == {"L4"}
     store.rebuild_index()
     assert dump_index(store) == before
@@ -324,13 +324,13 @@ def test_a_damaged_record_stops_a_rebuild_and_leaves_the_index(store):
     with store.read() as view:
         record = bytearray(view.transaction.get_log(5))
     record[-1] ^= 1
-    store._engine.write_raw(lambda transaction: transaction.replace_log(5, bytes(record)))
+    store._engine.care(lambda transaction: transaction.replace_log(5, bytes(record)))
     with pytest.raises(CorruptionError) as caught:
         store.rebuild_index()
     assert caught.value.lsn == 5
     assert dump_index(store) == before
     record[-1] ^= 1
-    store._engine.write_raw(lambda transaction: transaction.replace_log(5, bytes(record)))
+    store._engine.care(lambda transaction: transaction.replace_log(5, bytes(record)))
 
 
 # --- large values are stored once ---------------------------------------------------------

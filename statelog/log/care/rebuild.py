@@ -94,4 +94,4 @@ def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = 
             transaction.put_index(key, payload)
         return transaction.last_lsn()
 
-    return engine.write_raw(work)
+    return engine.care(work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
 from statelog.format.record import (
@@ -16,11 +16,14 @@ from statelog.format.record import (
     record_contents_digest,
 )
 from statelog.log.batch import LogEnd, read_log_end
+from statelog.log.engine import Engine
 from statelog.log.index import node_facts
 from statelog.log.kinds.table import apply_record, decode_event
 from statelog.log.view import View
+from statelog.storage.environment import Environment
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
 
     from statelog.storage.commit.transaction import WriteTransaction
@@ -42,6 +45,11 @@ class _Applied:
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield what is there now: what is found may be changed on the way."""
         return iter(list(self._transaction.scan_index(prefix, start=start, reverse=reverse)))
+
+
+def open_engine(path: str | os.PathLike[str], **options: Any) -> Engine:
+    """Open a file; options and errors are those of `Environment.open`."""
+    return Engine(Environment.open(path, replay=Replay(), **options))
 
 
 class Replay:

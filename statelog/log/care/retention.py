@@ -198,7 +198,7 @@ class Collector:
             _expire(transaction, self._thread, gone, marks if is_done else EveryNode())
             return is_done
 
-        return any(self._engine.write_raw(work) for _ in range(_POLICY_TRANSACTIONS))
+        return any(self._engine.care(work) for _ in range(_POLICY_TRANSACTIONS))
 
     def expire_all(self) -> RetentionReport:
         """Expire every version that the policy does not keep, and vacuum its record, the last one first.
@@ -229,7 +229,7 @@ class Collector:
                 still = list(self._still_to_go(view, gone[begin:end]))
                 return end, _expire(transaction, self._thread, still, marks)
 
-            at, step = self._engine.write_raw(work)
+            at, step = self._engine.care(work)
             report.add(step)
         return report
 
@@ -280,7 +280,7 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
     many as there are such records, so that each commit bears the cost of one or two. When that is follows from the
     version and the file alone: processes may come and go.
     """
-    if (version + 1) % POLICY_STEP_VERSIONS or engine.is_unruled(thread):
+    if (version + 1) % POLICY_STEP_VERSIONS:
         return
     with engine.read() as view:
         fields = view.thread(thread).policy if view.is_alive(thread) else {}
@@ -288,7 +288,6 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
         is_due = is_due and not (version + 1) % _sweep_period(len(redacted_records(view, thread)))
     collector = engine.collectors.pop(thread, None)
     if not fields:
-        engine.learn_policy(thread)
         return
     policy = Policy(**fields)
     if collector is None or collector.policy != policy:

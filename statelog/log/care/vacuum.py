@@ -120,7 +120,7 @@ def write_in_portions(
             count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
             return count, write(transaction, records[at : at + count])
 
-        count, report = engine.write_raw(work)
+        count, report = engine.care(work)
         mapped.read(count * _TOUCHED_SIZE_BYTES)
         at += count
         yield count, report

@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
-from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
+from statelog.errors import (
+    CommitOutcomeUnknownError,
+    StatelogError,
+    StoreLockedError,
+    StoreReplacedError,
+    UsageError,
+)
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.interrupts import is_failure
 from statelog.storage.commit.requests import NONE, Request, wake_all
@@ -70,7 +76,6 @@ class Committer:
         self._checked = 0
         self._environment = environment
         self.mutex = threading.Lock()
-        self.entries = {Committer.submit.__code__}  # of the ways in; each has the committer among its names
         self.inside: set[int] = set()
         """Threads in `submit`. What they run there (works, finalizers, signal handlers) would wait for themselves."""
         self.leader: Request | None = None
@@ -83,6 +88,7 @@ class Committer:
         """Queue length at which the leader wants to be woken; 0 when it does not wait."""
         self.expected = 1
         self._delivered_at_s = 0.0
+        self._last: WriteTransaction | None = None
         self._flush_s = 0.0
         """How long groups of several take, of late."""
 
@@ -114,8 +120,8 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if is_owned(environment.write_lock, environment.gate):
-            message = "a commit cannot be made by what interrupts who has the store alone, to compact it or to begin"
+        if is_owned(environment.write_lock, environment.gate, environment.steady.flushing):  # the leader waits for them
+            message = "a commit cannot be made by what interrupts who has the store alone, or flushes it"
             raise UsageError(message, path=str(environment.path))
         request = Request(work, is_flushed=is_flushed)
         try:
@@ -146,7 +152,7 @@ class Committer:
     def _is_within(self) -> bool:
         """Tell whether `submit` was called from within itself: its mark stays where an interrupt comes as it ends."""
         frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to the callers
-        while frame is not None and not (frame.f_code in self.entries and self in frame.f_locals.values()):
+        while frame is not None and not (frame.f_code is Committer.submit.__code__ and frame.f_locals["self"] is self):
             frame = frame.f_back
         return frame is not None
 
@@ -169,7 +175,11 @@ class Committer:
                 self._assemble(group)
             started_s = perf_counter()
             with self._environment.write_lock:
-                self._execute(group)
+                try:
+                    self._execute(group)
+                finally:
+                    self._environment.locks.release_writer()  # again: an interrupt may have come before
+            self._flush(group)
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0
                 self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
@@ -178,6 +188,24 @@ class Committer:
                 point("commit.before_delivery")
         finally:
             self.pass_on(request, group)
+
+    def _flush(self, group: list[Request]) -> None:
+        """Make durable what a group has committed, while the next may write already; and tell who waits for it."""
+        environment, transaction = self._environment, self._last
+        if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
+            return
+        try:
+            if environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group):
+                environment.steady.flush()
+            else:
+                environment.steady.check_file()
+        except BaseException as error:
+            with environment.write_lock:
+                self._settle_by_looking(transaction, group, error)
+            if not is_failure(transaction, error):
+                raise
+        transaction.appended.clear()  # who remembers the transaction need not keep its records
+        environment.wake.notify()
 
     def _assemble(self, group: list[Request]) -> None:
         """Gather the queue into `group`.
@@ -216,7 +244,7 @@ class Committer:
         if self.groups - self._checked < _READER_CHECK_COMMITS:
             return
         self._checked = self.groups
-        with contextlib.suppress(lmdb.Error):  # the commit is done, whatever the reader table says
+        with contextlib.suppress(lmdb.Error, StoreLockedError):  # the commit is done, whatever the reader table says
             self._environment.check_readers()
 
     def pass_on(self, request: Request, group: list[Request]) -> None:
@@ -273,7 +301,7 @@ class Committer:
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
-        transaction = WriteTransaction(self._environment)
+        self._last = transaction = WriteTransaction(self._environment)
         if transaction.is_flushed and not group[0].is_flushed:
             transaction.is_flushed = any(request.is_flushed for request in group)
         try:
@@ -297,10 +325,6 @@ class Committer:
             self.after_failure(transaction, group, error, attempts)
             if not is_failure(transaction, error):
                 raise
-        else:
-            transaction.appended.clear()  # who remembers the transaction need not keep its records
-        if transaction.changes:
-            self._environment.wake.notify()
 
     @staticmethod
     def _run(request: Request, transaction: WriteTransaction) -> None:

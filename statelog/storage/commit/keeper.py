@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from statelog.errors import StatelogError
-from statelog.kernels import start_writing
-from statelog.storage.file.locks import call_if_free
 
 if TYPE_CHECKING:
     from statelog.storage.environment import Environment
@@ -27,7 +25,7 @@ _WAIT_S = 60.0
 """So long a thread with nothing to do is there: to begin another takes a commit as long as all the rest of it."""
 
 _SETTLE_S = 0.02
-"""So often it looks; and so long without a commit, and an epoch that is half over ends."""
+"""So often it looks."""
 
 
 class Keeper:
@@ -45,16 +43,22 @@ class Keeper:
         self._alarm = threading.Event()
         """Of that thread; another's has ended."""
         self.commits = 0
-        """Counted by who commits, and holds `write_lock`."""
 
     def looks_after(self, *, is_flushed: bool) -> bool:
-        """Have what is committed looked after; tell whether it is. The caller holds `write_lock`."""
+        """Count a commit, and have it looked after; tell whether it is. The caller holds `write_lock`."""
+        self.commits += 1
         if not (is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
         if not self.is_at_work:
             self._start()
         return self.is_at_work
+
+    def complete_soon(self) -> None:
+        """Have an advance completed that has begun; the caller holds `write_lock`."""
+        if not self.is_at_work:
+            self._start()
+        self._alarm.set()
 
     def _start(self) -> None:
         self.is_at_work = True
@@ -104,38 +108,24 @@ class Keeper:
             interval_s = min(environment.interval_s, IDLE_S)
             left_s = flushed_s + interval_s - time.monotonic()
             if alarm.wait(max(min(left_s, _SETTLE_S), 0.0) if self.flushes else _SETTLE_S):  # to end, or to look sooner
+                if self._alarm is not alarm:
+                    return
                 alarm.clear()
-                continue
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # who writes next meets it, too
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
                     flushed_s = now_s
-                    environment.steady.flush()
-                if self.flushes and seen != self.commits:  # the next advance waits for less
-                    start_writing(environment.locks.descriptor)
+                    if environment.steady.is_dirty:
+                        environment.steady.flush()
+                        environment.wake.notify()
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
-                elif now_s - busy_s >= _SETTLE_S:
-                    call_if_free(environment.write_lock, self._advance_ahead)
+                environment.steady.complete_if_begun()
                 environment.steady.note_flushed()
                 environment.steady.look_for_journal()
-                call_if_free(environment.write_lock, environment.steady.unpin_if_outrun)
+                environment.steady.let_go_of_old()
                 if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
                     return
-
-    def _advance_ahead(self) -> None:
-        """Advance while nobody commits, if the next commits would have to soon."""
-        environment = self._environment
-        steady = environment.steady
-        with environment.gate:  # LMDB's map stays where it is
-            if environment.is_shut or not steady.pin.is_held:
-                return
-            if steady.held.is_half_taken and environment.locks.try_writer():
-                try:
-                    if steady.is_at_hand():
-                        steady.advance()
-                finally:
-                    environment.locks.release_writer()
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:
         """Make the store steady if it is idle; tell whether there is nothing left to look after."""
@@ -145,11 +135,9 @@ class Keeper:
                 return True
             if seen != self.commits:
                 return False
-            environment.locks.acquire_writer(0.0)
-            try:
-                environment.steady.rest()
-            finally:
-                environment.locks.release_writer()
+            with environment.locks.writing(environment.lock_timeout_s):
+                if not environment.steady.rest():
+                    return False
             self.is_at_work = False
             self.flushes = self._is_interval
             return True

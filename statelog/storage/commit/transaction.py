@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from statelog.storage.environment import Environment
 
-_OTHERS_MAX = 256
-"""After more transactions of others nothing is known of the store."""
-
 _NO_CHANGES: Mapping[bytes, bytes | None] = MappingProxyType({})
 
 
@@ -60,10 +57,12 @@ class WriteTransaction(ReadTransaction):
     _raw: Any = None
     _leaf = NO_PAGE
     callbacks: tuple[Callable[[], None], ...] = ()
-    """Called once this has committed, before the next write transaction begins: not after a commit of unknown outcome.
-    None may raise."""
+    """Called once this has committed, before the next write transaction of this process begins: not after a commit of
+    unknown outcome. None may raise."""
     stage = Stage.NEW
     changes = first_lsn = size_bytes = number = 0
+    tail = b""
+    """What the log says of the last record that is appended, in a few bytes, for `last_tail` of whoever writes next."""
     is_steady = False
     """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
 
@@ -108,7 +107,9 @@ class WriteTransaction(ReadTransaction):
                 self._raw = raw = environment.begin_write_again(self, error)
                 handles = environment.handles
             environment.writer_thread = get_ident()
+            environment.locks.note_repaired()  # not before: LMDB's own lock has had a dead owner, too
         except BaseException:
+            environment.active_transactions.add(self)  # `begin_write_again` may have taken it out
             self._end()
             raise
         self.number = raw.id()
@@ -122,7 +123,7 @@ class WriteTransaction(ReadTransaction):
         if self in environment.active_transactions and not environment.is_forked:
             environment.writer_thread = 0
             if not environment.closed:
-                environment.locks.release_writer()
+                environment.locks.release_writer(self.stage is COMMITTED and not self.is_flushed)
             environment.active_transactions.discard(self)
 
     def commit(self) -> None:
@@ -135,10 +136,15 @@ class WriteTransaction(ReadTransaction):
         self.stage = _COMMITTING
         environment.steady.commit(self, self._raw)
         self.stage = COMMITTED
+        self._end()
         callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
         for callback in callbacks:
             callback()
-        self._end()
+
+    def last_tail(self, lsn: int) -> bytes:
+        """Return the `tail` of the commit that this one goes on from, if its last record is this one; or nothing."""
+        control = self._environment.steady.control
+        return b"" if control is None or self.changes else control.tail(lsn)
 
     def follows(self, last: WriteTransaction) -> bool:
         """Whether nothing was changed, by any process, between another transaction of this process and here.
@@ -154,32 +160,6 @@ class WriteTransaction(ReadTransaction):
     def is_commit(self, number: int | None) -> bool:
         """Whether it is the store's commit of that number."""
         return self.stage is COMMITTED and self.changes > 0 and self.number == number
-
-    def appended_since(self, last: WriteTransaction, lsn: int) -> list[bytes] | None:
-        """Return the records that others' transactions have appended between another of this process and here.
-
-        None if they may have done anything else, or nobody can tell: then nothing holds that was known before. Each
-        transaction that does nothing else has one group in the journal.
-
-        Args:
-            last: the other one.
-            lsn: its last record.
-        """
-        if self.changes or last.stage is not COMMITTED or not last.number:
-            return None
-        steady = self._environment.steady
-        number = self.number - 1 - last.number + (0 if last.changes else 1)
-        if not 0 < number <= _OTHERS_MAX:
-            return None
-        behind = steady.records_behind(lsn, number)
-        if behind is None or self.last_lsn() != behind[1].lsn:
-            return None
-        records, place = behind
-        found = self.get_log(place.lsn)
-        if found is None or bytes(found) != records[-1]:  # whose chain digest covers all before it
-            return None
-        steady.go_on_at(place)
-        return records
 
     @property
     def may_be_committed(self) -> bool:

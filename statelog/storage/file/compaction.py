@@ -366,11 +366,11 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
     """Put the new file in the old one's place, on the disk and under the environment.
 
-    Forks, openings and transactions of this process wait meanwhile. Whatever happens, the
+    Forks, openings, transactions and flushes of this process wait meanwhile. Whatever happens, the
     environment ends on the file that has the store's name.
     """
     locks = FileLocks(descriptor, environment.path)
-    with registry._lock, environment.gate:  # noqa: SLF001 - of this room: order as in a fork
+    with registry._lock, environment.gate, environment.steady.flushing:  # noqa: SLF001 - of this room: order as in a fork
         environment._check_open()  # noqa: SLF001
         environment._shut_gate(_DRAIN_TIMEOUT_S)  # noqa: SLF001
         locks.acquire_presence(0)  # before anybody else can know the file
@@ -395,6 +395,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
 def _adopt(environment: Environment, locks: FileLocks) -> None:
     """Make the new file the one that the environment, and the registry, know."""
     old = environment.locks.descriptor
+    locks.writer = environment.locks.writer
     environment.locks = locks
     environment.is_name_durable = False
     with contextlib.suppress(OSError):

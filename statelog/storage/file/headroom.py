@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.storage.environment import Environment
-    from statelog.storage.file.opening import Handles
+    from statelog.storage.file.handles import Handles
 
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2

@@ -26,13 +26,13 @@ from statelog.storage.file.failures import is_of_system
 from statelog.storage.file.place import Place, former_error
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from statelog.storage.file.writer_lock import WriterLock
+
 _PRESENCE_AT = 2**62
-_WRITER_AT = 2**62 + 1
-_WAITING_AT = 2**62 + 2
+_ADVANCING_AT = 2**62 + 5
 _OPENING_AT = 2**62 + 3
 _WRITABLE_AT = 2**62 + 4
 _FLOCK = struct.Struct("hhqqi")
@@ -40,10 +40,6 @@ _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
 _BUSY_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
 _MISSING_ERRNOS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
-_TURN_S = 0.005
-_YIELD_S = 0.001
-"""Who writes without end looks once a turn whether others wait, and stands back for that long, some polls of theirs."""
-
 _CLOSING_TIMEOUT_S = 1.0
 """How long who closes a store waits for those who are just opening it."""
 
@@ -63,11 +59,9 @@ _OPENING_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _OPENING_AT)
 _OPENING_FREE = _range_lock(fcntl.F_UNLCK, _OPENING_AT)
 _WRITABLE_SHARED = _range_lock(fcntl.F_RDLCK, _WRITABLE_AT)
 _WRITABLE_EXCLUSIVE = _range_lock(fcntl.F_WRLCK, _WRITABLE_AT)
-_WRITER_TAKEN = _range_lock(fcntl.F_WRLCK, _WRITER_AT)
-_WRITER_FREE = _range_lock(fcntl.F_UNLCK, _WRITER_AT)
-_WAITING_SHARED = _range_lock(fcntl.F_RDLCK, _WAITING_AT)
-_WAITING_ANY = _range_lock(fcntl.F_WRLCK, _WAITING_AT)
-_WAITING_FREE = _range_lock(fcntl.F_UNLCK, _WAITING_AT)
+_WRITABLE_FREE = _range_lock(fcntl.F_UNLCK, _WRITABLE_AT)
+_ADVANCING_TAKEN = _range_lock(fcntl.F_WRLCK, _ADVANCING_AT)
+_ADVANCING_FREE = _range_lock(fcntl.F_UNLCK, _ADVANCING_AT)
 _LMDB_ANY = _range_lock(fcntl.F_WRLCK, 0)
 """In LMDB's lock file: whoever has it open holds its first byte."""
 
@@ -86,15 +80,15 @@ class FileLocks:
         file: tells whether the path still leads to it.
     """
 
-    __slots__ = ("_path", "descriptor", "file", "look_at_s", "supported")
+    __slots__ = ("_path", "descriptor", "file", "supported", "writer")
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.supported = _SET_LOCK >= 0
         self._path = path
         self.file = Place(descriptor, path)
-        self.look_at_s = 0.0
-        """When to look again for another process that waits."""
+        self.writer: WriterLock | None = None
+        """The writer lock, where the store is open for writing."""
 
     def acquire_presence(self, timeout_s: float) -> None:
         """Say that this process has the store open.
@@ -147,7 +141,8 @@ class FileLocks:
         try:
             yield is_alone
         finally:
-            if self.supported:
+            if self.supported:  # no longer to be reckoned with, before the next one asks whether it is alone
+                fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITABLE_FREE)
                 fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
 
     def is_open_for_writing(self) -> bool:
@@ -184,33 +179,51 @@ class FileLocks:
         Raises:
             StoreLockedError: another writes, and did not end within the time. Facts: path, timeout_s.
         """
-        if not self.supported:
-            return
-        if self.is_awaited():
-            time.sleep(_YIELD_S)
-        try:
-            fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_TAKEN)
-        except OSError as error:
-            _raise_foreign(error)
-            self._await_writer(timeout_s)
+        if self.writer is not None:
+            self.writer.acquire(timeout_s)
 
-    def try_writer(self) -> bool:
-        """Become the one process that writes, if none does."""
-        return self._try(_WRITER_TAKEN)
+    def note_repaired(self) -> None:
+        """Say that what a writer has left that died was repaired; the caller is the one process that writes."""
+        if self.writer is not None and self.writer.needs_repair:
+            self.writer.mark_repaired()
 
-    def _await_writer(self, timeout_s: float) -> None:
-        if self._try(_WRITER_TAKEN):
+    def release_writer(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterLock`
+        """Let the next process write; or the next but some commits of this one, see `WriterLock.release`."""
+        if self.writer is not None:
+            self.writer.release(goes_on)
+
+    @contextlib.contextmanager
+    def writing(self, timeout_s: float) -> Iterator[None]:
+        """Be the one process that writes while the `with` block runs. Raises StoreLockedError, as `acquire_writer`."""
+        if self.writer is None or self.writer.is_held:
+            yield
             return
-        self._try(_WAITING_SHARED)
         try:
-            self._acquire(_WRITER_TAKEN, timeout_s)
+            self.acquire_writer(timeout_s)
+            yield
         finally:
-            self._try(_WAITING_FREE)
+            try:
+                self.release_writer()
+            except BaseException:  # an interrupt, as it began
+                self.release_writer()
+                raise
 
-    def release_writer(self) -> None:
-        """Let the next process write."""
-        if self.supported:
-            fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITER_FREE)
+    @contextlib.contextmanager
+    def advancing(self, timeout_s: float, *, is_awaited: bool) -> Iterator[bool]:
+        """Be the one process that completes an advance while the `with` block runs; tell whether it is.
+
+        Raises:
+            StoreLockedError: another is at it, which is awaited, and does not end. Facts: path, timeout_s.
+        """
+        if is_awaited:
+            self._acquire(_ADVANCING_TAKEN, timeout_s)
+        elif not self._try(_ADVANCING_TAKEN):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._try(_ADVANCING_FREE)
 
     def _acquire(self, lock: bytes, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -230,14 +243,6 @@ class FileLocks:
             _raise_foreign(error)
             return False
         return True
-
-    def is_awaited(self) -> bool:
-        """Tell whether another process waits to write, or to open the store; asked often, it looks once a turn."""
-        now_s = time.monotonic()
-        if now_s < self.look_at_s:
-            return False
-        self.look_at_s = now_s + _TURN_S
-        return _is_held(self.descriptor, _WAITING_ANY)
 
     def _try(self, lock: bytes) -> bool:
         """Take a lock if it is free; where there are no such locks, it is."""
@@ -283,18 +288,3 @@ def _raise_foreign(error: OSError) -> None:
 def is_owned(*locks: Any) -> bool:
     """Tell whether this thread has one of some locks that it may take again, as `threading.Condition` asks it."""
     return any(lock._is_owned() for lock in locks)  # noqa: SLF001
-
-
-def call_if_free(lock: threading.RLock, work: Callable[[], None]) -> None:
-    """Call `work` with a lock that can be had at once; it is let go wherever an interrupt comes."""
-    if is_owned(lock):
-        work()
-        return
-    is_taken = False
-    try:
-        is_taken = lock.acquire(blocking=False)
-        if is_taken:
-            work()
-    finally:
-        if is_taken or is_owned(lock):  # not before it is released
-            lock.release()

@@ -1,4 +1,4 @@
-"""What lies beside a data file under names that belong to it: its journal, and LMDB's lock file.
+"""What lies beside a data file under names that belong to it: its journal, its control page, and LMDB's lock file.
 
 Whatever else somebody keeps there is neither read, written over nor removed.
 """
@@ -44,19 +44,23 @@ def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
         FormatError: what lies there is no file. Facts: path, journal.
         AccessError, StoreFullError, StorageError: the system refuses. Facts: path, of the journal.
     """
-    journal = journal_path(path)
+    return open_own(path, journal_path(path), store=store)
+
+
+def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> int:
+    """Open a file of the store at `path`, as `open_journal`, which names the errors. Fact journal: `own`."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = open_file(journal, flags) if store is None else open_side_file(journal, flags, store)
+        descriptor = open_file(own, flags) if store is None else open_side_file(own, flags, store)
     except FileNotFoundError:
         raise
     except OSError as error:
         if error.errno in _NO_FILE_ERRNOS:
-            raise in_the_way_error(path, journal, "is not a regular file") from None
-        raise translate_os(error, path=journal) from error
+            raise in_the_way_error(path, own, "is not a regular file") from None
+        raise translate_os(error, path=own) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise in_the_way_error(path, journal, "is not a regular file")
+        raise in_the_way_error(path, own, "is not a regular file")
     return descriptor
 
 
@@ -79,6 +83,15 @@ def missing_error(path: Path) -> JournalMissingError:
         " be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
     )
     return _of_both(JournalMissingError, path, what)
+
+
+def older_error(path: Path) -> FormatError:
+    """Return the error of a store that an older release has open, or has left unclosed."""
+    message = (
+        f"{path} was not closed by an older release of statelog, or is open in one: open it with that release, which"
+        " reads its journal, and close it; then this one opens it"
+    )
+    return FormatError(message, path=str(path), journal=str(journal_path(path)))
 
 
 def removed_error(path: Path) -> JournalMissingError:
@@ -141,15 +154,12 @@ def prepare_lock_file(path: Path, locks: FileLocks) -> None:
     except OSError:  # LMDB meets it, too, and says what it needs
         return
     try:
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0) if is_file else b""
         locks.check_lock_file(descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise in_the_way_error(path, lock_file, "is not a regular file")
+        refuse_store(path, lock_file, descriptor)
     finally:
         os.close(descriptor)
-    if not is_file:
-        raise in_the_way_error(path, lock_file, "is not a regular file")
-    if start[_META_MAGIC_AT:] == _MAGIC and not start.startswith(_MAGIC):
-        raise in_the_way_error(path, lock_file, "is a store")
 
 
 def remove_journal(path: Path) -> None:
@@ -164,9 +174,19 @@ def remove_journal(path: Path) -> None:
 def set_aside(path: Path) -> Path | None:
     """Give the journal of the store at `path` another name, where nobody looks for it; None if there is none."""
     journal = journal_path(path)
-    if not os.path.lexists(journal):
-        return None
-    names = (f"{journal.name}-aside{number or ''}" for number in range(_ASIDE_MAX))
-    aside = next(path.with_name(name) for name in names if not os.path.lexists(path.with_name(name)))
-    journal.rename(aside)
+    return rename_aside(journal) if os.path.lexists(journal) else None
+
+
+def rename_aside(own: Path) -> Path:
+    """Give a file another name, where nobody looks for it. Raises OSError."""
+    names = (f"{own.name}-aside{number or ''}" for number in range(_ASIDE_MAX))
+    aside = next(own.with_name(name) for name in names if not os.path.lexists(own.with_name(name)))
+    own.rename(aside)
     return aside
+
+
+def refuse_store(path: Path, own: Path, descriptor: int) -> None:
+    """Raise FormatError if what bears the name of a store's own file is a store itself. Facts: path, journal."""
+    start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0)
+    if start[_META_MAGIC_AT:] == _MAGIC and not start.startswith(_MAGIC):
+        raise in_the_way_error(path, own, "is a store")

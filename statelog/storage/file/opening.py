@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
@@ -15,13 +16,13 @@ from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
 from statelog.storage.file.failures import translate_lmdb
+from statelog.storage.file.handles import Handles
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import prepare_lock_file
 from statelog.storage.file.place import replaced_error
 from statelog.storage.file.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from statelog.storage.file.locks import FileLocks
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
 _SPARE_READS = 0
 """Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
 parent's reader table by a forked child that exits, after which the parent cannot read."""
-
-
-class Handles(NamedTuple):
-    """What one opening of LMDB gave; replaced as a whole by a reopening."""
-
-    raw: lmdb.Environment
-    begin: Callable[..., lmdb.Transaction]
-    meta: Any
-    log: Any
-    index: Any
-    page_size_bytes: int
 
 
 def open_handles(
@@ -95,14 +85,9 @@ def _open_lmdb(
             max_dbs=TABLES_MAX,
             max_spare_txns=_SPARE_READS,
         )
-        raw.reader_check()
-        if not read_only:  # then LMDB wants a write transaction, even to open what is there
-            locks.acquire_writer(lock_timeout_s)
-        try:
+        # To write, LMDB wants a write transaction even to open what is there.
+        with contextlib.nullcontext() if read_only else locks.writing(lock_timeout_s):
             return _open_tables(raw, path)
-        finally:
-            if not read_only:
-                locks.release_writer()
     except BaseException as error:
         if raw is not None:
             raw.close()

@@ -23,7 +23,8 @@ LOOK_S = 0.02
 class Place:
     """The place of one open data file. What was lost once stays so: another process may have opened what came instead.
 
-    Nobody may look while a compaction changes the file: a commit holds `write_lock`, a read is an active transaction.
+    Nobody may look while a compaction changes the file: commits hold `Steady.flushing`, reads are active
+    transactions.
 
     Attributes:
         is_lost: whether the path was seen to lead elsewhere.

@@ -56,11 +56,11 @@ def collect_statistics(environment: Environment) -> EnvironmentStatistics:
             handles = environment.handles
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
-            pins = environment.steady.pin.count
+            pins = len(environment.steady.pins)
             readers = _count_readers(handles.raw.readers()) - 1 - pins
             map_size_bytes = handles.raw.info()["map_size"]
             meta = read_live_meta(environment.locks.descriptor, environment.path)
-            if meta.transaction_id == transaction.id and environment.steady.pin.count == pins:
+            if meta.transaction_id == transaction.id and len(environment.steady.pins) == pins:
                 break
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
     return EnvironmentStatistics(

@@ -1,36 +1,39 @@
 """The journal beside a store: what was committed since the steady snapshot. FORMAT.md section 8.
 
 Two slots, written in turn, each naming a steady snapshot of the data file (all of whose pages are on the disk, and are
-kept there); behind them, in order, the records of every commit since. A flush of such an append moves no metadata: the
-file is filled with zeros ahead of it.
+kept there); behind them two halves, in which epochs take turns, with the records of every commit since. A flush of such
+an append moves no metadata: the file is filled with zeros ahead of it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-from statelog.limits import JOURNAL_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all, write_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from mmap import mmap
     from pathlib import Path
 
-_MAGIC = b"stlgjrn1"
+_MAGIC = b"stlgjrn2"
+_MAGIC_BEFORE = b"stlgjrn1"
 _PAGE_SIZE_BYTES = 4096
 RECORDS_AT = 2 * _PAGE_SIZE_BYTES
 """Slots stand on a page each; so one that is torn leaves the other whole."""
 
+HALF_SIZE_BYTES = 3 * 1024 * 1024
+"""Part of the format. An epoch longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the one before it is not needed:
+until then there is room for as much again, and for the largest commit."""
+
+HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
+"""Where groups of even and of odd epochs begin."""
+
 _SLOT = struct.Struct(">8s16s16sQQI")
-_EPOCH_AT = 8 + 16 + 16
 
 _GROUP = struct.Struct(">8sIIQQQ")
 _GROUP_REST = struct.Struct(">IIQQQ")
@@ -38,13 +41,6 @@ _GROUP_EPOCH_AT = 8 + 4 + 4
 _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
 _SLOTS_AT = (0, _PAGE_SIZE_BYTES)
-_BROKEN_AT = _PAGE_SIZE_BYTES - 1
-"""Behind the first slot: not zero when a flush has failed, in whichever process. It is for those who run, not for the
-disk: recovery does not ask."""
-
-STATE = struct.Struct(f">{_EPOCH_AT}xQ{_BROKEN_AT - _EPOCH_AT - 8}xB{_EPOCH_AT}xQ")
-"""Epoch of the first slot, whether a flush has failed, epoch of the second slot: of both in memory, and unchecked."""
-
 _READ_SIZE_BYTES = 16 * 1024
 """Groups are read by so much at a time, or one that is larger."""
 
@@ -100,9 +96,9 @@ def read_slots(descriptor: int) -> list[Slot]:
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
 
 
-def find_slot(descriptor: int, epoch: int) -> Slot | None:
-    """Return the slot of an epoch, if it is there still, and whole."""
-    return next((slot for slot in read_slots(descriptor) if slot.epoch == epoch), None)
+def is_of_older_build(descriptor: int) -> bool:
+    """Tell whether a file is a journal as earlier builds wrote it."""
+    return any(os.pread(descriptor, len(_MAGIC), at) == _MAGIC_BEFORE for at in _SLOTS_AT)
 
 
 def is_journal_of(descriptor: int, store_id: bytes) -> bool:
@@ -110,7 +106,7 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
     start = _MAGIC + store_id
     slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at) for at in _SLOTS_AT]
     is_one = [slot.startswith(start) for slot in slots]
-    return all(is_own or not any(slot[:_BROKEN_AT]) for is_own, slot in zip(is_one, slots, strict=True)) and (
+    return all(is_own or not any(slot) for is_own, slot in zip(is_one, slots, strict=True)) and (
         any(is_one) or _is_empty(descriptor, RECORDS_AT)
     )
 
@@ -118,17 +114,10 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
 def _is_empty(descriptor: int, at: int) -> bool:
     """Tell whether nothing but zeros stands behind a place."""
     while data := os.pread(descriptor, _FILLED_SIZE_BYTES_MAX, at):
-        if any(data):
+        if data != bytes(len(data)):
             return False
         at += len(data)
     return True
-
-
-def newest_epoch(slots: bytes | mmap) -> int:
-    """Return the epoch of the newer slot."""
-    even, _is_failed, odd = STATE.unpack_from(slots)
-    newest: int = max(even, odd)
-    return newest
 
 
 def write_slot(descriptor: int, slot: Slot) -> None:
@@ -139,23 +128,20 @@ def write_slot(descriptor: int, slot: Slot) -> None:
     flush_file(descriptor)
 
 
-def is_broken(slots: bytes | mmap) -> bool:
-    """Tell whether a flush has failed: then nobody writes until all have closed the store."""
-    return slots[_BROKEN_AT] != 0
+def fill(descriptor: int, start: int, end: int, filled: int) -> int:
+    """See to it that a half that begins at `start`, and is filled that far, reaches to `end`; return how far it does.
 
+    What lies behind the half is another epoch's, and may be needed.
 
-def write_broken(descriptor: int) -> None:
-    """Tell all who have the journal open that a flush has failed. Raises OSError."""
-    write_all(descriptor, b"\1", _BROKEN_AT)
-
-
-def fill(descriptor: int, end: int, size_bytes: int) -> int:
-    """See to it that a file of that size reaches beyond `end`; return its size then. Raises OSError."""
-    if end <= size_bytes:
-        return size_bytes
-    ahead = min(max(size_bytes, _FILLED_SIZE_BYTES_MIN), _FILLED_SIZE_BYTES_MAX)
-    wanted = -(-max(end, size_bytes + ahead) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
-    write_zeros(descriptor, size_bytes, wanted)
+    Raises:
+        OSError: the system refuses.
+    """
+    if end <= filled:
+        return filled
+    ahead = min(max(filled - start, _FILLED_SIZE_BYTES_MIN), _FILLED_SIZE_BYTES_MAX)
+    wanted = max(end, min(filled + ahead, start + HALF_SIZE_BYTES))
+    wanted = -(-wanted // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES
+    write_zeros(descriptor, filled, wanted)
     return wanted
 
 
@@ -168,15 +154,6 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
     rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
     rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
     return xxh3_64_digest(session + rest) + rest
-
-
-def shorten(descriptor: int, size_bytes: int) -> int:
-    """After an advance, give the room back that one long epoch has taken, and return the journal's size."""
-    if size_bytes > JOURNAL_SIZE_BYTES_MAX:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, JOURNAL_SIZE_BYTES_MAX)
-            return JOURNAL_SIZE_BYTES_MAX
-    return size_bytes
 
 
 class Group(NamedTuple):
@@ -195,41 +172,21 @@ class Group(NamedTuple):
     size_bytes: int
 
 
-class Place(NamedTuple):
-    """Where the next group goes.
-
-    Attributes:
-        epoch: of the groups before it.
-        lsn: the last record so far.
-        at: its offset.
-        lsn_before: the last record before the epoch's first.
-    """
-
-    epoch: int
-    lsn: int
-    at: int
-    lsn_before: int
-
-
 class Groups:
-    """Iterates over the groups of a session's epoch, in order, up to the first that is torn, or is not the next.
+    """Iterates over the groups of an epoch, in order, up to the first that is torn, or is not the next.
 
     Attributes:
-        place: where the next group stands, behind those so far.
+        at: where the next group stands, behind those so far.
+        lsn: the last record so far.
     """
 
-    def __init__(self, descriptor: int, session: bytes, place: Place) -> None:
-        self.place = place
-        self._session = session
+    def __init__(self, descriptor: int, session: bytes, epoch: int, lsn: int) -> None:
+        self.at, self.lsn = HALVES_AT[epoch & 1], lsn
+        self._session, self._epoch = session, epoch
         self._descriptor = descriptor
         self._size_bytes = os.fstat(descriptor).st_size
-        self._data, self._data_at = b"", place.at
+        self._data, self._data_at = b"", self.at
         """What was read, and from where."""
-
-    @classmethod
-    def of_slot(cls, descriptor: int, slot: Slot) -> Groups:
-        """Begin with the first of a slot's epoch."""
-        return cls(descriptor, slot.session, Place(slot.epoch, slot.lsn, RECORDS_AT, slot.lsn))
 
     def __iter__(self) -> Groups:
         """Return itself."""
@@ -237,17 +194,17 @@ class Groups:
 
     def __next__(self) -> Group:
         """Return the next group."""
-        epoch, lsn, at, lsn_before = self.place
-        group = self._read(at)
-        if group is None or group.lsn != lsn + 1:
+        group = self.read(self.at)
+        if group is None or group.lsn != self.lsn + 1:
             raise StopIteration
-        self.place = Place(epoch, lsn + len(group.records), at + group.size_bytes, lsn_before)
+        self.at, self.lsn = self.at + group.size_bytes, self.lsn + len(group.records)
         return group
 
-    def _read(self, at: int) -> Group | None:
+    def read(self, at: int) -> Group | None:
+        """Return the group at a place, not before the one that was read last; None if there is none."""
         if not self._has(at, _GROUP.size) or not self._has(at, self._size_at(at)):
             return None
-        return _decode_group(self._data, at - self._data_at, self._session, self.place.epoch)
+        return _decode_group(self._data, at - self._data_at, self._session, self._epoch)
 
     def _size_at(self, at: int) -> int:
         rest_size: int = _GROUP.unpack_from(self._data, at - self._data_at)[1]
@@ -263,74 +220,30 @@ class Groups:
         return end <= self._data_at + len(self._data)
 
 
-def find_end(descriptor: int, epoch: int, lsn: int) -> Place | None:
-    """Return where the next group of an epoch goes behind record `lsn`.
-
-    None if `lsn` is not the last of a group, nor the one before the first.
-    """
-    slot = find_slot(descriptor, epoch)
-    if lsn < 0 or slot is None:
-        return None
-    groups = Groups.of_slot(descriptor, slot)
-    while groups.place.lsn < lsn and next(groups, None) is not None:
-        pass
-    return groups.place if groups.place.lsn == lsn else None
-
-
-def find_behind(
-    descriptor: int, session: bytes, places: tuple[Place, Place | None], lsn: int, number: int
-) -> tuple[list[bytes], Place] | None:
-    """Return the records of so many groups behind record `lsn`, and where the next goes in the present epoch.
-
-    None if there are not so many.
-
-    Args:
-        descriptor: of the journal.
-        session: of it.
-        places: one in its present epoch, and one in an earlier epoch; behind one of them `lsn` comes last.
-        lsn: that one.
-        number: of groups. Those of the epoch before the present one are read as far as they are there still.
-
-    """
-    now, before = places
-    place = now
-    if lsn != now.lsn and before is not None and before.epoch + 1 == now.epoch:
-        place = before
-    if place.lsn != lsn or lsn < 0:
-        return None
-    records: list[bytes] = []
-    groups = Groups(descriptor, session, place)
-    for epoch in range(place.epoch, now.epoch + 1):
-        if epoch > place.epoch:
-            slot = find_slot(descriptor, epoch)
-            if slot is None or slot.lsn != groups.place.lsn:  # a group was not committed, or more was done
-                return None
-            groups = Groups.of_slot(descriptor, slot)
-        for group in islice(groups, number):
-            records += group.records
-            number -= 1
-    return None if number else (records, groups.place)
-
-
-def find_groups(descriptor: int, session: bytes, epoch: int, at: int) -> Iterator[Group]:
-    """Yield whatever groups of an epoch stand behind `at`, wherever they begin."""
-    data = os.pread(descriptor, max(os.fstat(descriptor).st_size - at, 0), at)
+def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[Group]:
+    """Yield whatever groups of an epoch stand in its half behind `at`, wherever they begin."""
+    start = HALVES_AT[epoch & 1]
+    at, end = max(at, start), start + HALF_SIZE_BYTES
+    while end > at and not os.pread(descriptor, _READ_SIZE_BYTES, end - _READ_SIZE_BYTES).strip(b"\0"):
+        end -= _READ_SIZE_BYTES  # most of a half is zeros
+    data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
     found = data.find(wanted)
+    groups = Groups(descriptor, session, epoch, 0)
     while found >= 0:
-        start = found - _GROUP_EPOCH_AT
-        group = _decode_group(data, start, session, epoch) if start >= 0 else None
+        group = groups.read(at + found - _GROUP_EPOCH_AT) if found >= _GROUP_EPOCH_AT else None
         if group is not None:
             yield group
         found = data.find(wanted, found + 1)
 
 
 def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:
-    """Return, by LSN, whatever whole records of a slot's epoch there are behind its snapshot."""
+    """Return, by LSN, whatever whole records there are behind a slot's snapshot, of its epoch and the next."""
     records: dict[int, bytes] = {}
-    for group in find_groups(descriptor, slot.session, slot.epoch, RECORDS_AT):
-        if group.lsn > slot.lsn:  # of two at one place the later one lies further on
-            records.update(enumerate(group.records, group.lsn))
+    for epoch in (slot.epoch, slot.epoch + 1):
+        for group in find_groups(descriptor, slot.session, epoch):
+            if group.lsn > slot.lsn:  # of two at one place the later one lies further on
+                records.update(enumerate(group.records, group.lsn))
     return records
 
 

@@ -27,17 +27,18 @@ from statelog.storage.file.neighbours import (
     check_leftover,
     misfit_error,
     missing_error,
+    older_error,
     open_journal,
     remove_journal,
     set_aside,
 )
 from statelog.storage.journal.journal import (
-    RECORDS_AT,
     Group,
     Groups,
     Slot,
     find_groups,
     find_records,
+    is_of_older_build,
     journal_path,
     read_slots,
 )
@@ -66,6 +67,16 @@ def is_unclean(path: Path, descriptor: int) -> bool:
     return read_marker(descriptor) is not None or os.path.lexists(journal_path(path))
 
 
+def check_before_recovery(path: Path, descriptor: int) -> None:
+    """Refuse what is no store, before anything is made beside it; what has a journal is recovered before it is judged.
+
+    Raises:
+        FormatError, CorruptionError: as `check_file`. Facts: path.
+    """
+    if not os.path.lexists(journal_path(path)):
+        check_file(descriptor, path)
+
+
 def waits_for_recovery(path: Path, descriptor: int) -> bool:
     """Tell whether a store was not closed, by anybody who is still there."""
     return read_marker(descriptor) is not None and not FileLocks(descriptor, path).is_open_for_writing()
@@ -89,8 +100,11 @@ def recover(environment: Environment, replay: Replay) -> None:
         raise UnrecoveredError
     if environment.read_only or not is_unclean(path, locks.descriptor) or not locks.try_exclusive():
         environment.open_handles()
+        if not is_unclean(path, locks.descriptor):
+            environment.steady.believe_again()
         return
     try:
+        environment.steady.forget_others()
         make_name_durable(path)
         journal = _read_journal(path, locks.descriptor)
         if journal is None:
@@ -98,6 +112,7 @@ def recover(environment: Environment, replay: Replay) -> None:
             _remove_leftover(environment)
         else:
             _recover(environment, journal, replay)
+        environment.steady.believe_again()
     except BaseException as error:
         if environment.handles is not None:
             environment.handles.raw.close()
@@ -206,14 +221,16 @@ def _read_journal(path: Path, data: int) -> _Journal | None:
 def _steady_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     """Return the newest slot.
 
-    If one was torn as it was written, no group of its epoch had been (J3): if there is one, the slot was damaged, and
-    to go back to the one before would lose what was acknowledged since.
+    If one was torn as it was written, no group of the epoch behind it had been (J3): if there is one, the slot was
+    damaged, and to go back to the one before would lose what was acknowledged since.
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
+    if not slots and is_of_older_build(descriptor):
+        raise older_error(path)
     if not slots:
         raise misfit_error(path, "its journal is damaged, or of another time")
     slot = slots[0]
-    if any(find_groups(descriptor, slot.session, slot.epoch + 1, RECORDS_AT)):
+    if any(find_groups(descriptor, slot.session, slot.epoch + 2)):
         raise misfit_error(path, "a slot of its journal is damaged")
     return slot
 
@@ -224,11 +241,16 @@ def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[
     A group that was being written may be torn, and with "interval" any that was not flushed. But one of which the
     reach, or a later one, tells that it had been flushed was acknowledged, and is damaged.
     """
-    groups = Groups.of_slot(descriptor, slot)
-    found = list(groups)
-    behind = find_groups(descriptor, slot.session, slot.epoch, groups.place.at)
-    if groups.place.lsn < flushed or any(group.flushed > groups.place.lsn for group in behind):
-        raise misfit_error(path, f"record {groups.place.lsn + 1} is damaged in its journal, or was cut off")
+    found: list[Group] = []
+    behind: list[Group] = []
+    lsn = slot.lsn
+    for epoch in (slot.epoch, slot.epoch + 1):
+        groups = Groups(descriptor, slot.session, epoch, lsn)
+        found += groups
+        behind += find_groups(descriptor, slot.session, epoch, groups.at)
+        lsn = groups.lsn
+    if lsn < flushed or any(group.flushed > lsn for group in behind):
+        raise misfit_error(path, f"record {lsn + 1} is damaged in its journal, or was cut off")
     return found
 
 

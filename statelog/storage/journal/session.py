@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from statelog.storage.file.disk import flush_file, write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import broken_error, check_leftover, missing_error, open_journal, removed_error
+from statelog.storage.file.neighbours import broken_error, check_leftover, missing_error, older_error, removed_error
 from statelog.storage.file.place import replaced_error
-from statelog.storage.journal.journal import RECORDS_AT, fill, is_broken, journal_path, read_slots
+from statelog.storage.journal.journal import HALVES_AT, RECORDS_AT, fill, is_of_older_build, journal_path, read_slots
 from statelog.storage.journal.marker import clear_marker
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _SESSION_SIZE_BYTES = 16
 
 
-def find_or_begin(environment: Environment, descriptor: int, marked: bytes | None) -> tuple[bytes, int, int]:
-    """Return session and epoch of an open journal, and its size; the epoch is 0 if the session begins.
+def find_or_begin(environment: Environment, descriptor: int, marked: bytes | None) -> tuple[bytes, int]:
+    """Return session and epoch of an open journal; the epoch is 0 if the session begins.
 
     Args:
         environment: whose journal it is.
@@ -38,24 +38,30 @@ def find_or_begin(environment: Environment, descriptor: int, marked: bytes | Non
     if marked is not None:
         newest = next((slot for slot in read_slots(descriptor) if slot.session == marked), None)
         if newest is None:
-            raise missing_error(environment.path)
-        return newest.session, newest.epoch, _fill_head(environment, descriptor)
+            raise older_error(environment.path) if is_of_older_build(descriptor) else missing_error(environment.path)
+        return newest.session, newest.epoch
     check_leftover(environment.path, descriptor, environment.store_id)
     if os.fstat(descriptor).st_size:  # a leftover: it goes when the cleared mark is on the disk for certain
         clear_marker(environment.locks.descriptor)
         flush_file(environment.locks.descriptor)
     os.ftruncate(descriptor, 0)
-    return secrets.token_bytes(_SESSION_SIZE_BYTES), 0, _fill_head(environment, descriptor)
+    _fill_head(environment, descriptor)
+    return secrets.token_bytes(_SESSION_SIZE_BYTES), 0
 
 
-def is_journal_broken(environment: Environment) -> bool:
-    """Tell whether a flush has failed in a process that is gone. Raises FormatError: it is no journal of the store."""
-    descriptor = open_journal(environment.path)
+def fill_first_half(descriptor: int) -> int:
+    """Fill the beginning of a new journal's first half, and return up to where; on a full disk nothing is.
+
+    So the size that the mark tells from the first moment on is one with groups in it: without them it was cut off.
+    """
+    start = HALVES_AT[1]
     try:
-        check_leftover(environment.path, descriptor, environment.store_id)
-        return is_broken(os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0"))
-    finally:
-        os.close(descriptor)
+        return fill(descriptor, start, start + 1, start)
+    except OSError as error:
+        if error.errno not in DISK_FULL_ERRNOS:
+            raise
+    os.ftruncate(descriptor, RECORDS_AT)
+    return start
 
 
 def is_taken_away(environment: Environment, descriptor: int) -> bool:
@@ -77,14 +83,11 @@ def find_error(environment: Environment, *, is_gone: bool) -> StorageError | Jou
     return removed_error(path) if is_gone else broken_error(path)
 
 
-def _fill_head(environment: Environment, descriptor: int) -> int:
-    """Fill the journal's first pages, on a full disk with blocks of the store's own reserve; return its size."""
-    size_bytes = os.fstat(descriptor).st_size
+def _fill_head(environment: Environment, descriptor: int) -> None:
+    """Fill the journal's slots, on a full disk with blocks of the store's own reserve."""
     try:
-        return fill(descriptor, RECORDS_AT + 1, size_bytes)
+        write_zeros(descriptor, 0, RECORDS_AT)
     except OSError as error:
         if error.errno not in DISK_FULL_ERRNOS or not environment.headroom.lend(RECORDS_AT):
             raise
-    os.ftruncate(descriptor, RECORDS_AT)
-    write_zeros(descriptor, size_bytes, RECORDS_AT)
-    return RECORDS_AT
+        write_zeros(descriptor, 0, RECORDS_AT)

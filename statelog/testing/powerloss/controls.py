@@ -5,8 +5,8 @@ Each control is a recording of a process, or of a disk, that forgets a flush. `r
 
 from __future__ import annotations
 
-import os
 import tempfile
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
-from statelog.log.engine import Engine
-from statelog.storage.commit import keeper
+from statelog.log.care.replay import open_engine
+from statelog.storage.file.disk import flush_file
 from statelog.storage.journal import journal, marker, recovery
 from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.held import HeldPages
+from statelog.storage.journal.pin import Pins
 from statelog.store.store import Store
 from statelog.testing.powerloss import openings
 from statelog.testing.powerloss.campaign import examine_recordings
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.trace import Event
 
 
-_LONG_S = 3600.0
+_FLUSH_S = 0.003
+"""So long a flush takes where it is to be seen that somebody did not wait for it."""
 
 _SHARES = {"no pin": 0.25}
 """Of the cuts of some controls: after four cuts in succession this one leaves some 75 bad images."""
@@ -53,93 +54,126 @@ _SHARES = {"no pin": 0.25}
 def open_without_flush(path: Path, **options: Any) -> Store:
     """Open a store that never flushes, and has no journal."""
     options["max_size_bytes"] = options.get("max_size_bytes") or MAX_SIZE_BYTES_DEFAULT
-    return Store(Engine.open(path, flush=False, **options))
+    return Store(open_engine(path, flush=False, **options))
 
 
 class _NoPin:
     def abort(self) -> None:
         """Do nothing: what this stands for is gone."""
 
-    def id(self) -> int:
-        """Return that of no transaction."""
-        return 0
-
 
 def open_without_pin(path: Path, **options: Any) -> Store:
     """Open a store that lets LMDB reuse the pages of the steady snapshot, and does nothing to prevent it."""
-    HeldPages.is_half_taken = False  # type: ignore[assignment, method-assign]  # no snapshot becomes steady in a pause
-    advance = Steady.advance
+    keep = Pins.keep
 
-    def advance_and_let_go(self: Steady) -> None:
-        advance(self)
-        self.pin.give_back()
-        self.pin._transaction = _NoPin()  # type: ignore[assignment]  # noqa: SLF001 - it is to be broken
+    def keep_nothing(self: Pins, transaction: Any, epoch: int) -> None:
+        transaction.abort()
+        keep(self, _NoPin(), epoch)  # type: ignore[arg-type]
 
-    Steady.advance = advance_and_let_go  # type: ignore[method-assign]
+    Pins.keep = keep_nothing  # type: ignore[method-assign]
     return statelog.open(path, **options)
-
-
-class _Unflushed:
-    """An LMDB environment whose flush does nothing."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
-
-    def sync(self, _force: bool) -> None:  # noqa: FBT001 - as LMDB's
-        """Do nothing."""
 
 
 def open_slot_first(path: Path, **options: Any) -> Store:
     """Open a store that writes the slot of a steady snapshot before it flushes the data file."""
     openings.be_small()
-    advance = Steady.advance
+    complete = Steady.complete
 
-    def advance_early(self: Steady) -> None:
-        environment = self._environment
-        handles = environment.handles
-        environment.handles = handles._replace(raw=_Unflushed(handles.raw))  # type: ignore[arg-type]
-        try:
-            advance(self)
-        finally:
-            environment.handles = handles
-        handles.raw.sync(True)  # noqa: FBT003 - LMDB's
+    def complete_early(self: Steady, *, is_awaited: bool = False) -> None:
+        complete(self, is_awaited=is_awaited)
+        flush_file(self._environment.locks.descriptor)
 
-    Steady.advance = advance_early  # type: ignore[method-assign]
+    setattr(Steady, "_flush_data", lambda _self: None)  # noqa: B010 - it is to be broken, and mypy would tell
+    setattr(Steady, "complete", complete_early)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_half_first(path: Path, **options: Any) -> Store:
+    """Open a store that takes a slot for flushed that is not written yet, and so reuses a half that is needed."""
+    openings.be_slow()
+    agree = Steady._agree  # noqa: SLF001
+
+    def agree_early(self: Steady) -> bool:
+        control = self.control
+        if control is not None:
+            control.done = control.epoch
+        return agree(self)
+
+    setattr(Steady, "_agree", agree_early)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_pin_dropped_first(path: Path, **options: Any) -> Store:
+    """Open a store that lets go of the steady snapshot's pin as an advance begins, before its slot is flushed."""
+    openings.be_slow()
+    begin = Steady._begin_advance  # noqa: SLF001
+
+    def begin_and_drop(self: Steady) -> None:
+        begin(self)
+        control = self.control
+        if control is not None:
+            self.pins.drop_before(control.epoch)
+
+    setattr(Steady, "_begin_advance", begin_and_drop)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_acknowledged_first(path: Path, **options: Any) -> Store:
+    """Open a store that acknowledges a commit, and flushes it before the next one."""
+    flush, prepare = Steady.flush, Steady.prepare
+
+    def flush_nothing(self: Steady, lsn: int | None = None) -> None:
+        del self, lsn
+
+    def prepare_and_flush(self: Steady) -> None:
+        flush(self)
+        prepare(self)
+
+    setattr(Steady, "flush", flush_nothing)  # noqa: B010
+    setattr(Steady, "prepare", prepare_and_flush)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_flushed_first(path: Path, **options: Any) -> Store:
+    """Open a store that says how far the journal is flushed as it begins to: other processes believe it."""
+    flush = Steady._flush_journal  # noqa: SLF001
+
+    def flush_late(self: Steady) -> None:
+        control = self.control
+        if control is not None:
+            control.note_flushed(control.written)
+        time.sleep(_FLUSH_S)
+        flush(self)
+
+    setattr(Steady, "_flush_journal", flush_late)  # noqa: B010
+    return statelog.open(path, **options)
+
+
+def open_checking_readers(path: Path, **options: Any) -> Store:
+    """Open a store that has LMDB forget dead processes before each commit, whoever holds the pin."""
+    prepare = Steady.prepare
+
+    def prepare_and_check(self: Steady) -> None:
+        prepare(self)
+        self._environment.handles.raw.reader_check()
+
+    setattr(Steady, "prepare", prepare_and_check)  # noqa: B010
     return statelog.open(path, **options)
 
 
 def open_reach_first(path: Path, **options: Any) -> Store:
     """Open a store that says in the data file how far its journal is before that is on the disk."""
     openings.be_small()
-    advance = Steady.advance
+    begin = Steady._begin_advance  # noqa: SLF001
 
-    def advance_late(self: Steady) -> None:
-        if self._is_marked:
-            reach = self._reach._replace(epoch=self._epoch + 1)
+    def begin_late(self: Steady) -> None:
+        control = self.control
+        if self._is_marked and control is not None:
+            reach = self._reach._replace(epoch=control.epoch + 1)
             marker.write_reach(self._environment.locks.descriptor, self._session, reach)
-        advance(self)
+        begin(self)
 
-    Steady.advance = advance_late  # type: ignore[method-assign]
-    return statelog.open(path, **options)
-
-
-def open_without_following(path: Path, **options: Any) -> Store:
-    """Open a store that goes on in another process's epoch without flushing its slot."""
-    keeper.IDLE_S = _LONG_S  # at rest it goes on in no epoch
-    flushed = os.fdatasync
-    follow = Steady._follow  # noqa: SLF001 - it is to be broken
-
-    def follow_at_once(self: Steady, epoch: int) -> None:
-        setattr(os, "fdatasync", lambda _descriptor: None)  # noqa: B010 - mypy wants the names of its arguments
-        try:
-            follow(self, epoch)
-        finally:
-            os.fdatasync = flushed
-
-    Steady._follow = follow_at_once  # type: ignore[method-assign]  # noqa: SLF001
+    Steady._begin_advance = begin_late  # type: ignore[method-assign]  # noqa: SLF001
     return statelog.open(path, **options)
 
 
@@ -251,8 +285,18 @@ def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str
         "slot written before the flush": lambda: recorded("epochs", f"{__name__}:{open_slot_first.__name__}"),
         "reach written before the slot": lambda: recorded("epochs", f"{__name__}:{open_reach_first.__name__}"),
         "no pin": lambda: recorded("commit", f"{__name__}:{open_without_pin.__name__}", times=3),
-        "slot of a killed process not flushed": lambda: recorded(
-            "killed processes", f"{__name__}:{open_without_following.__name__}"
+        "half reused while it is needed": lambda: recorded(
+            "advances under way", f"{__name__}:{open_half_first.__name__}"
+        ),
+        "old pin dropped before the new slot is flushed": lambda: recorded(
+            "advances under way", f"{__name__}:{open_pin_dropped_first.__name__}"
+        ),
+        "acknowledged before the flush": lambda: recorded("commit", f"{__name__}:{open_acknowledged_first.__name__}"),
+        "flushed-up-to ahead of the flush": lambda: recorded(
+            "three processes", f"{__name__}:{open_flushed_first.__name__}"
+        ),
+        "reader check before the sync": lambda: recorded(
+            "pin holder killed", f"{__name__}:{open_checking_readers.__name__}"
         ),
         "meta pages not restored": lambda: recovering("epochs", restore_nothing),
         "epoch not asked for": lambda: recovering("refused commits", ask_no_epoch),

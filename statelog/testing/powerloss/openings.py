@@ -15,7 +15,7 @@ from statelog.format import cbor, upgrades
 from statelog.format.header import HEADER_KEY
 from statelog.format.seal import seal, unseal
 from statelog.limits import INTERVAL_MAX_MS
-from statelog.log.engine import Engine
+from statelog.log.care.replay import open_engine
 from statelog.portable.salvage import salvage
 from statelog.storage.commit import keeper
 from statelog.storage.journal import checkpointing as steady
@@ -66,6 +66,7 @@ KILLED = "killed"
 """Thread of a process that is killed: what it committed last may be there or not."""
 
 _REST_S = 0.02
+_NEVER_S = 3600.0
 
 
 def open_unhurried(path: Path, **options: Any) -> Store:
@@ -79,11 +80,26 @@ def be_small() -> None:
         (steady, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
         (held, "HELD_PAGES_MAX", 24),
         (held, "INTERVAL_HELD_PAGES_MAX", 24),
-        (keeper, "IDLE_S", _REST_S),
+    )
+    rest_soon()
+
+
+def rest_soon() -> None:
+    """Let this process, a worker, come to rest between two steps, and hold no pin any more."""
+    _set((keeper, "IDLE_S", _REST_S))
+
+
+def be_slow() -> None:
+    """Let this process, a worker, complete no advance before it has to: where no more may be held."""
+    be_small()
+    _set(
+        (keeper, "IDLE_S", _NEVER_S),
+        (steady, "HELD_PAGES_BOUND", 200),
+        (steady.Steady, "complete_if_begun", lambda _self: None),
     )
 
 
-def _set(*values: tuple[ModuleType, str, object]) -> None:
+def _set(*values: tuple[ModuleType | type, str, object]) -> None:
     for module, name, value in values:
         assert hasattr(module, name)
         setattr(module, name, value)
@@ -106,7 +122,7 @@ def run_killed(path: Path, fault: str, durability: str) -> None:
 
 def make_older(path: Path) -> None:
     """Make a store one of a format that never was: the one before the first, with other keys in the index."""
-    environment = Engine.open(path).environment
+    environment = open_engine(path).environment
     handles = environment.handles
     with handles.begin(write=True) as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)

@@ -22,27 +22,17 @@ from statelog.testing.powerloss.contents import read_contents
 from statelog.testing.powerloss.openings import KILLED
 from statelog.testing.powerloss.oracle import Expectation, Lane, Progress, without_threads
 from statelog.testing.powerloss.shim import ShimLog, mark
+from statelog.testing.powerloss.steps import FLUSHED, GRADUAL, DeleteThread, Killed, Refused, gradual_steps
 from statelog.testing.powerloss.trace import Mark, Trace, read_trace
 from statelog.testing.powerloss.workers import Died, Worker, find_function
-from statelog.testing.powerloss.workloads import (
-    FLUSHED,
-    GRADUAL,
-    STORE_NAME,
-    DeleteThread,
-    Killed,
-    Refused,
-    Session,
-    Workload,
-    gradual_steps,
-    thread_ids,
-)
+from statelog.testing.powerloss.workloads import STORE_NAME, Session, Workload, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.store.store import Store
     from statelog.testing.powerloss.contents import Contents
-    from statelog.testing.powerloss.workloads import Step
+    from statelog.testing.powerloss.steps import Step
 
 LOG_DIRECTORY = Path("/dev/shm")  # noqa: S108 - memory; the file in it has a name that nobody can know
 _TIMEOUT_S = 300.0
@@ -165,7 +155,7 @@ def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lan
         model = _model(workload)
         lanes = [_do_lane(session, workload, 0, None, model)]
     elif workload.processes:
-        lanes = _do_in_processes(session, workload, path)
+        lanes = _do_in_processes(session, workload, path, opener)
     else:
         lanes = _do_in_threads(session, workload)
     chain = {each.lsn: each.digest for each in session.store.log()}
@@ -254,7 +244,7 @@ def _do_in_threads(session: Session, workload: Workload) -> list[Lane]:
     return [lane for lane in lanes if lane is not None]
 
 
-def _do_in_processes(session: Session, workload: Workload, path: Path) -> list[Lane]:
+def _do_in_processes(session: Session, workload: Workload, path: Path, opener: str) -> list[Lane]:
     """Do each lane in a process of its own; they are recorded in the same log."""
     lanes = []
     with ExitStack() as stack:
@@ -262,7 +252,9 @@ def _do_in_processes(session: Session, workload: Workload, path: Path) -> list[L
         answers: list[Any] = [None] * len(workers)
 
         def run(number: int) -> None:
-            answers[number] = workers[number].call(f"{__name__}:run_lane", path, workload, number, timeout_s=_TIMEOUT_S)
+            answers[number] = workers[number].call(
+                f"{__name__}:run_lane", path, workload, number, opener, timeout_s=_TIMEOUT_S
+            )
 
         running = [threading.Thread(target=run, args=(number,)) for number in range(len(workers))]
         for each in running:
@@ -276,11 +268,11 @@ def _do_in_processes(session: Session, workload: Workload, path: Path) -> list[L
     return lanes
 
 
-def run_lane(path: Path, workload: Workload, number: int) -> Lane:
+def run_lane(path: Path, workload: Workload, number: int, opener: str) -> Lane:
     """Do one lane in this process."""
     if workload.setup:
         find_function(workload.setup)()
-    session = Session(path, workload.options, workload.schema)
+    session = Session(path, workload.options, workload.schema, find_function(opener))
     lane = _do_lane(session, workload, number, _lane_threads(workload)[number], None)
     session.close()
     return lane

@@ -27,9 +27,22 @@ from statelog.testing.history import (
     perform,
 )
 from statelog.testing.powerloss import openings
+from statelog.testing.powerloss.steps import (
+    Compact,
+    DeleteThread,
+    Flush,
+    Import,
+    Killed,
+    RebuildIndex,
+    Refused,
+    Reopen,
+    Rest,
+    Retain,
+    Step,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from statelog.store.store import Store
 
@@ -40,100 +53,9 @@ Durability = Literal["commit", "interval"]
 MIB = 1 << 20
 
 _SMALL = f"{openings.__name__}:{openings.be_small.__name__}"
+_RESTING = f"{openings.__name__}:{openings.rest_soon.__name__}"
+_SLOW = f"{openings.__name__}:{openings.be_slow.__name__}"
 
-
-@dataclass(frozen=True, slots=True)
-class Reopen:
-    """Close the store, and open it again, perhaps with another quota."""
-
-    max_size_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Retain:
-    """Let old versions go."""
-
-    keep_last: int
-    threads: str = "*"
-    as_policy: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteThread:
-    """Delete a thread."""
-
-    thread: str
-
-
-@dataclass(frozen=True, slots=True)
-class RebuildIndex:
-    """Drop the index and derive it from the log again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compact:
-    """Put the store into a new file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Import:
-    """Take in an export of another store.
-
-    Attributes:
-        stream: the export.
-        threads: that are in it.
-
-    """
-
-    stream: bytes
-    threads: frozenset[str]
-
-    def __repr__(self) -> str:
-        """Return it without the stream."""
-        return f"Import({len(self.stream)} bytes, {sorted(self.threads)})"
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """Make durable what was committed without a flush."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Do nothing for so long that the store comes to rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Killed:
-    """Have another process commit, and be killed at a fault point ("name:count")."""
-
-    fault: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A commit that the journal refuses after it was written there: not flushed, for all that is known."""
-
-    commit: Commit
-
-
-Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Import | Flush | Rest | Killed | Refused
-"""One thing done. All but those of `GRADUAL` are there whole or not at all."""
-
-GRADUAL = (Retain, Import)
-"""Steps in several transactions; cut short, they are done again, and then there whole."""
-
-
-def gradual_steps(steps: Iterable[Step]) -> frozenset[int]:
-    """Return the numbers, from one, of those that may be found half done."""
-    return frozenset(number for number, step in enumerate(steps, 1) if isinstance(step, GRADUAL))
-
-
-FLUSHED = (Flush, Reopen, Compact)
-"""Steps after which all that was committed before is durable, whatever the durability."""
-
-MAINTENANCE = (Retain, DeleteThread, RebuildIndex, Compact, Import)
-"""Steps that come to the same whenever they are done to equal stores."""
 
 SCHEMA: Mapping[str, reducers.Reducer] = {
     "findings": reducers.add,
@@ -385,7 +307,7 @@ def _interval(old: tuple[Step, ...], forks: tuple[Step, ...]) -> Iterator[Worklo
 def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
     """What the journal adds: epochs, growth, rest, large commits, processes that are killed, commits refused."""
     yield Workload("epochs", ((*_commits("a", 14, start=500, size=900), Rollback("b", 3)),), before, setup=_SMALL)
-    lanes = tuple(_commits(f"p{n}", 6, start=20 * n, size=900) for n in range(2))
+    lanes = tuple(_commits(f"p{n}", 12, start=20 * n, size=900) for n in range(2))
     yield Workload("epochs of two processes", lanes, before, processes=True, setup=_SMALL)
     yield Workload("journal growth", (_commits("a", 6, start=520, size=40_000),), before)
     rested: tuple[Step, ...] = (
@@ -404,13 +326,6 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
         step for n in range(3) for step in (Refused(_commit("a", 560 + n)), _commit("a", 570 + n))
     )
     yield Workload("refused commits", (refused,), before)
-    deaths = (
-        *("steady.after_sync:1", "steady.before_slot_flush:1", "steady.after_slot:1", "journal.after_append:2"),
-        *("journal.after_flush:3", "commit.after_lmdb_commit:2", "commit.after_delivery:4"),
-    )
-    killed: tuple[Step, ...] = tuple(
-        step for n, death in enumerate(deaths) for step in (_commit("a", 550 + n), Killed(death))
-    )
     many: tuple[Step, ...] = (
         *_commits("a", 19, start=580),
         Rollback("a", 2),
@@ -422,7 +337,30 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
     flushed: tuple[Step, ...] = (*_commits("a", 12, start=640), Flush(), *_commits("a", 9, start=660), Flush())
     flushed += (*_plain("a", 12, start=680), Flush(), *_plain("b", 6, start=700))
     yield Workload("flushes, interval", (flushed,), before, durability="interval", setup=_SMALL)
-    yield Workload("killed processes", ((Killed("steady.before_mark_flush:1"), *killed),), before)
+    yield from _processes(before)
+
+
+def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
+    """Advances that stay under way, in one process and several; processes that are killed, with the pin or the lock."""
+    lane = _commits("a", 40, start=720, size=900)
+    yield Workload("advances under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
+    lanes = tuple(_commits(f"p{n}", 10, start=20 * n, size=900) for n in range(2))
+    yield Workload("advances under way in two processes", lanes, before, processes=True, setup=_SLOW)
+    lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
+    yield Workload("three processes", lanes, before, processes=True)
+    killed: list[Step] = [Killed("steady.before_mark_flush:1")]
+    # The one dies with the lock; so the next one advances, and dies in the midst of that.
+    for n, point in enumerate(("after_sync", "before_slot_flush", "after_slot", "after_pin")):
+        killed += (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"steady.{point}:1"))
+    others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
+    for n, death in enumerate((*others, "commit.after_delivery:4")):
+        killed += (_commit("a", 560 + n), Killed(death))
+    yield Workload("killed processes", (tuple(killed),), before)
+    # At rest nobody holds the pin: who commits next does, and dies with it. The next ones rely on what it left.
+    pins: list[Step] = []
+    for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
+        pins += (_commit("a", 740 + 20 * n), Rest(), Killed(death), *_commits("a", 14, start=741 + 20 * n))
+    yield Workload("pin holder killed", (tuple(pins),), before, setup=_RESTING)
 
 
 def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:

@@ -54,7 +54,7 @@ def forge(store, lsn, *, record=None, nodes=None, **changes):
 
 def replace(store, lsn, record):
     store._engine.cache.clear()
-    store._engine.write_raw(lambda transaction: transaction.replace_log(lsn, record))
+    store._engine.care(lambda transaction: transaction.replace_log(lsn, record))
 
 
 def broken(store, *, deep=True):
@@ -75,7 +75,7 @@ LSN = 4
 
 def test_l1_a_missing_record_is_seen(store):
     key = keys.encode_lsn(LSN)
-    store._engine.write_raw(lambda transaction: delete_log(transaction, key))
+    store._engine.care(lambda transaction: delete_log(transaction, key))
     problems = store.verify().problems
     assert ("L1", LSN) in {(problem.invariant, problem.lsn) for problem in problems}
 
@@ -119,7 +119,7 @@ def test_l4_an_index_that_differs_from_the_log_is_seen(store, damage):
             transaction.changes += 1
             transaction._raw.put(key, payload + bytes(8), db=transaction._index)
 
-    store._engine.write_raw(change)
+    store._engine.care(change)
     assert broken(store) == {"L4"}
     assert broken(store, deep=False) == {"L4"}
     store.rebuild_index()
@@ -207,7 +207,7 @@ def test_problems_are_bounded_in_number(store, monkeypatch):
     monkeypatch.setattr("statelog.log.care.verify.PROBLEMS_MAX", 3)
     with store.read() as view:
         found = dict(view.transaction.scan_index(b""))
-    store._engine.write_raw(lambda transaction: [transaction.delete_index(key) for key in found])
+    store._engine.care(lambda transaction: [transaction.delete_index(key) for key in found])
     assert len(store.verify().problems) == 3
 
 

@@ -99,7 +99,7 @@ def test_side_files_have_the_owner_and_mode_of_the_store(foreign):
 def test_wake_file_has_the_owner_and_mode_of_the_store(foreign):
     environment = Environment.open(foreign)
     try:
-        environment.wake.wait(environment.last_transaction_id(), 0.01)
+        environment.wake.wait(environment.flushed_lsn(), 0.01)
         assert owner_and_mode(wake_path(environment.store_id)) == (OWNER, OWNER + 1, 0o660)
     finally:
         environment.close()

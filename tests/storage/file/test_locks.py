@@ -1,6 +1,5 @@
 import fcntl
 import os
-import threading
 import time
 
 import pytest
@@ -28,38 +27,6 @@ def two_locks(tmp_path):
         os.close(descriptor)
 
 
-def test_one_writes_at_a_time(two_locks):
-    one, other = two_locks
-    one.acquire_writer(0)
-    with pytest.raises(StoreLockedError) as caught:
-        other.acquire_writer(0.01)
-    assert caught.value.timeout_s == 0.01
-    one.release_writer()
-    other.acquire_writer(0)
-
-
-def test_who_writes_without_end_stands_back_for_those_who_wait(two_locks):
-    """Each gets its turn, though one takes the lock again as soon as it has released it."""
-    one, other = two_locks
-    turns = []
-
-    def take_turns():
-        for _ in range(20):
-            other.acquire_writer(20)
-            turns.append(time.monotonic())
-            other.release_writer()
-
-    one.acquire_writer(0)
-    thread = threading.Thread(target=take_turns)
-    thread.start()
-    while thread.is_alive():
-        time.sleep(0.0005)
-        one.release_writer()
-        one.acquire_writer(20)
-    thread.join()
-    assert len(turns) == 20
-
-
 def test_many_are_present_and_none_exclusively(two_locks):
     one, other = two_locks
     one.acquire_presence(0)
@@ -77,27 +44,20 @@ def test_exclusive_presence_keeps_others_out_until_it_ends(two_locks):
     other.acquire_presence(0)
 
 
-def test_presence_and_writing_are_independent(two_locks):
-    one, other = two_locks
-    one.acquire_writer(0)
-    other.acquire_presence(0)
-
-
 def test_closing_another_descriptor_of_the_file_keeps_the_locks(two_locks, tmp_path):
     """Plain POSIX locks would be gone."""
     one, other = two_locks
-    one.acquire_writer(0)
+    one.acquire_presence(0)
+    assert one.try_exclusive()
     os.close(os.open(tmp_path / "file", os.O_RDWR))
     with pytest.raises(StoreLockedError):
-        other.acquire_writer(0)
+        other.acquire_presence(0)
 
 
 def test_where_there_are_no_such_locks_a_lock_of_the_file_tells_who_is_alone(two_locks, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
     for locks in two_locks:
         locks.acquire_presence(0)
-        locks.acquire_writer(0)
-        locks.release_writer()
         assert not locks.supported
     one, other = two_locks
     assert not one.try_exclusive()

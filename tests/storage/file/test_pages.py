@@ -7,6 +7,7 @@ from corruption import make_sample
 from corruption_pages import PAGE_SIZE_BYTES, PageMap
 
 import statelog
+from statelog.errors import CorruptionError
 from statelog.storage.file.pages import check_pages
 
 
@@ -69,7 +70,12 @@ def test_a_sound_file_has_no_problem(sample, verify):
 )
 def test_a_flipped_bit_in_what_lmdb_goes_by_is_named(sample, places, verify, place, byte, bit, invariant):
     at = places[place][byte]
-    problems = verify(changed(sample, at, bytes([sample[at] ^ 1 << bit])))
+    try:
+        problems = verify(changed(sample, at, bytes([sample[at] ^ 1 << bit])))
+    except CorruptionError:
+        if place != "live meta page: last page":
+            raise
+        return  # refused at once: a root page is the last one, and lies behind it now
     assert invariant in {number for number, _message in problems}
     assert all(message.startswith("page ") for number, message in problems if number.startswith("E"))
 

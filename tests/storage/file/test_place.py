@@ -150,7 +150,7 @@ def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_environ
     take_away(path)
     pass_look()
     with pytest.raises(StoreReplacedError):
-        environment.wake.wait(environment.last_transaction_id(), 60)
+        environment.wake.wait(environment.flushed_lsn(), 60)
 
 
 @pytest.mark.parametrize("is_idle", [False, True])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from statelog.storage.file import disk
 from statelog.storage.journal import journal
 from statelog.storage.journal.journal import (
+    HALVES_AT,
     RECORDS_AT,
     Groups,
     Slot,
@@ -26,19 +27,20 @@ SLOT = Slot(b"s" * 16, b"n" * 16, 7, 42, b"meta" * 38)
 @pytest.fixture
 def descriptor(tmp_path):
     number = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT)
-    fill(number, RECORDS_AT + 1, 0)
+    fill(number, 0, RECORDS_AT + 1, 0)
     yield number
     os.close(number)
 
 
 def scan(descriptor, epoch, lsn):
-    return Groups.of_slot(descriptor, SLOT._replace(epoch=epoch, lsn=lsn))
+    return Groups(descriptor, SLOT.session, epoch, lsn)
 
 
-def write(descriptor, *groups, epoch=1, lsn=1, at=RECORDS_AT, flushed=0, session=SLOT.session):
+def write(descriptor, *groups, epoch=1, lsn=1, at=None, flushed=0, session=SLOT.session):
+    at = HALVES_AT[epoch & 1] if at is None else at
     for records in groups:
         group = encode_group(session, epoch, lsn, records, flushed=flushed)
-        fill(descriptor, at + len(group), os.fstat(descriptor).st_size)
+        fill(descriptor, 0, at + len(group), os.fstat(descriptor).st_size)
         disk.write_all(descriptor, group, at)
         at, lsn = at + len(group), lsn + len(records)
     return at
@@ -78,15 +80,15 @@ def test_groups_come_back_in_order(tmp_path_factory, groups):
         end = write(number, *groups)
         found = scan(number, 1, 0)
         assert [list(group.records) for group in found] == groups
-        assert (found.place.at, found.place.lsn) == (end, sum(map(len, groups)))
+        assert (found.at, found.lsn) == (end, sum(map(len, groups)))
     finally:
         os.close(number)
 
 
 def test_a_scan_ends_where_an_older_epoch_goes_on(descriptor):
     write(descriptor, [b"old 1" * 20], [b"old 2" * 20], [b"old 3" * 20], epoch=1)
-    write(descriptor, [b"new 1" * 20], epoch=2)
-    assert [group.records for group in scan(descriptor, 2, 0)] == [(b"new 1" * 20,)]
+    write(descriptor, [b"new 1" * 20], epoch=3)
+    assert [group.records for group in scan(descriptor, 3, 0)] == [(b"new 1" * 20,)]
 
 
 def test_a_scan_ends_where_another_session_goes_on(descriptor):
@@ -99,8 +101,9 @@ def test_groups_are_found_wherever_they_begin(descriptor):
     at = write(descriptor, [b"one"], [b"two"], flushed=1)
     write(descriptor, [b"three" * 1000], lsn=3, at=at + 77, flushed=2)
     write(descriptor, [b"older"], lsn=1, at=at + 9000, epoch=5)
+    write(descriptor, [bytes(40_000)], lsn=4, at=at + 12_000, flushed=3)
     found = list(find_groups(descriptor, SLOT.session, 1, RECORDS_AT))
-    assert [(group.lsn, group.flushed) for group in found] == [(1, 1), (2, 1), (3, 2)]
+    assert [(group.lsn, group.flushed) for group in found] == [(1, 1), (2, 1), (3, 2), (4, 3)]
     assert list(find_groups(descriptor, b"o" * 16, 1, RECORDS_AT)) == []
 
 
@@ -146,5 +149,21 @@ def test_any_bytes_are_no_more_than_no_group(tmp_path_factory, data):
 def test_zeros_are_written_ahead(descriptor):
     size = os.fstat(descriptor).st_size
     assert size >= 64 * 1024
-    assert fill(descriptor, size, size) == size
-    assert fill(descriptor, size + 1, size) >= 2 * size
+    assert fill(descriptor, 0, size, size) == size
+    assert fill(descriptor, 0, size + 1, size) >= 2 * size
+
+
+@pytest.mark.parametrize("size", [500_000, 1_048_576, 3_333_333])
+def test_no_zeros_are_written_into_the_other_half(tmp_path, size):
+    """Groups of another epoch may lie there, and be needed."""
+    number = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT)
+    try:
+        os.pwrite(number, b"\1" * 100, HALVES_AT[1])
+        end = filled = HALVES_AT[0]
+        while (end := end + size) <= HALVES_AT[1]:
+            filled = fill(number, HALVES_AT[0], end, filled)
+            assert end <= filled <= HALVES_AT[1]
+        assert fill(number, HALVES_AT[0], HALVES_AT[1], filled) == HALVES_AT[1]
+        assert os.pread(number, 100, HALVES_AT[1]) == b"\1" * 100
+    finally:
+        os.close(number)

@@ -207,8 +207,8 @@ def test_who_waits_in_vain_has_the_next_ones_not_wait(monkeypatch):
 
 
 def test_an_interrupt_at_any_line_of_who_takes_loses_nothing(monkeypatch):
-    monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
     for count in range(1, 1000):
+        monkeypatch.setattr(gathering, "_PATIENCE_S", 10)  # again: the thread is to be met while it waits
         gatherer, commits, took = Gatherer(), Commits(is_slow=False), []
         thread = start_followed(gatherer, commits, 1)
 

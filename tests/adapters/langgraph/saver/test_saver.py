@@ -29,6 +29,7 @@ from statelog.errors import (
     ValueTypeError,
 )
 from statelog.storage.journal import checkpointing as steady
+from statelog.storage.journal import flushing
 
 
 @pytest.fixture
@@ -115,7 +116,8 @@ def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.storage.commit.keeper.IDLE_S", 3600)
     calls = []
     flush_file = steady.flush_file
-    monkeypatch.setattr(steady, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
+    for module in (steady, flushing):
+        monkeypatch.setattr(module, "flush_file", lambda descriptor: (calls.append(descriptor), flush_file(descriptor)))
 
     def flushes(function, *arguments):
         before = len(calls)

@@ -14,6 +14,7 @@ import fcntl
 import math
 import mmap
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_SIZE_BYTES: Final = 4096
+PAGE_MAGIC: Final = 0x736C77726974656C.to_bytes(8, sys.byteorder)
+"""A mutex's page begins with it: native/writer_lock.c."""
+
 _SLICE_MS: Final = 50
 """Longest time in C without a look for signals, such as Ctrl-C."""
 
@@ -64,23 +68,25 @@ class WriterLock:
         path: for messages.
         is_first: make the lock anew. Only a process that knows that no other one uses the file may say so, and it
             has to: a file that outlived a reboot may name an owner that no longer exists.
+        at: where in the file it is, a multiple of `mmap.ALLOCATIONGRANULARITY`.
 
     Raises:
         FormatError: the file is no lock that this build can use. Facts: path.
         StorageError: the file cannot be written or mapped.
     """
 
-    __slots__ = ("_path", "_pid", "_place", "needs_repair")
+    __slots__ = ("_at", "_path", "_pid", "_place", "needs_repair")
 
-    def __init__(self, descriptor: int, path: Path, *, is_first: bool = False) -> None:
+    def __init__(self, descriptor: int, path: Path, *, is_first: bool = False, at: int = 0) -> None:
         self._path = path
+        self._at = at
         self._pid = os.getpid()
         self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
         """Whether, at the last acquisition, an owner had died and nobody had said that it was repaired."""
         try:
             if is_first:
-                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), 0)  # not a hole, which a full disk could not fill
+                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)  # not a hole, which a full disk could not fill
             self._place = self._open(descriptor, is_first=is_first)
         except OSError as error:
             message = f"{path} cannot be used as the writer lock: {error}"
@@ -136,8 +142,12 @@ class WriterLock:
         self._usable_place().mark_repaired()
         self.needs_repair = False
 
-    def release(self) -> None:
+    def release(self, goes_on: bool = False) -> None:  # noqa: FBT001, FBT002 - as in `WriterPage`
         """Let the next process write; nothing happens if the lock is not held.
+
+        Args:
+            goes_on: after some commits of this process, if it makes more at once: each change of process costs as
+                much as a commit. Whoever waits does so for two milliseconds at most.
 
         Raises:
             UsageError: another thread acquired it.
@@ -145,7 +155,7 @@ class WriterLock:
         if self._pid != os.getpid():
             self._place = None
         elif self._place is not None:
-            self._place.release()
+            self._place.release(goes_on)
 
     def close(self) -> None:
         """Release the lock if it is held, and let go of the file."""
@@ -153,12 +163,13 @@ class WriterLock:
         self._place = None
 
     def _open(self, descriptor: int, *, is_first: bool) -> WriterPage | _LockedByte:
-        if os.fstat(descriptor).st_size < FILE_SIZE_BYTES:
+        end = self._at + FILE_SIZE_BYTES
+        if os.fstat(descriptor).st_size < end:
             message = f"{self._path} is too short for a writer lock"
             raise FormatError(message, path=str(self._path))
         if writer_page_size() == 0:
-            return _LockedByte(descriptor)
-        page = WriterPage(mmap.mmap(descriptor, FILE_SIZE_BYTES))
+            return _LockedByte(descriptor, self._at)
+        page = WriterPage(mmap.mmap(descriptor, FILE_SIZE_BYTES, offset=self._at))
         if is_first and not page.initialise():
             message = "the system has no robust mutexes"
             raise OSError(message)
@@ -201,10 +212,11 @@ class WriterLock:
 class _LockedByte:
     """The same, where there are no robust mutexes: a locked byte that says whether its owner released it."""
 
-    __slots__ = ("_descriptor", "is_held")
+    __slots__ = ("_at", "_descriptor", "is_held")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, at: int) -> None:
         self._descriptor = descriptor
+        self._at = at
         self.is_held = False
 
     def acquire(self, timeout_ms: int) -> int:
@@ -217,19 +229,19 @@ class _LockedByte:
 
     def try_acquire(self) -> int:
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._at)
         except (BlockingIOError, PermissionError):
             return LOCK_BUSY
-        was_held, was_abandoned = os.pread(self._descriptor, 2, _HELD_AT)
-        os.pwrite(self._descriptor, bytes([1, was_held | was_abandoned]), _HELD_AT)
+        was_held, was_abandoned = os.pread(self._descriptor, 2, self._at + _HELD_AT)
+        os.pwrite(self._descriptor, bytes([1, was_held | was_abandoned]), self._at + _HELD_AT)
         self.is_held = True
         return LOCK_ABANDONED if was_held | was_abandoned else LOCK_OWNED
 
-    def release(self) -> None:
+    def release(self, goes_on: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - nobody queues for it
         if self.is_held:
-            os.pwrite(self._descriptor, b"\0", _HELD_AT)
+            os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)  # also if an interrupt came before it was noted
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # also if an interrupt came before it was noted
 
     def mark_repaired(self) -> None:
-        os.pwrite(self._descriptor, b"\0", _ABANDONED_AT)
+        os.pwrite(self._descriptor, b"\0", self._at + _ABANDONED_AT)

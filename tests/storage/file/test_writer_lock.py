@@ -8,17 +8,17 @@ import pytest
 
 from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, UsageError
 from statelog.kernels import writer_page_size
-from statelog.storage.commit import writer_lock
-from statelog.storage.commit.writer_lock import FILE_SIZE_BYTES, WriterLock
+from statelog.storage.file import writer_lock
+from statelog.storage.file.writer_lock import FILE_SIZE_BYTES, WriterLock
 
 needs_mutex = pytest.mark.skipif(writer_page_size() == 0, reason="no robust mutexes here")
 QUEUE = struct.Struct("=II")
-QUEUE_AT = 24
+QUEUE_AT = 32
 """Where the page has the next ticket and the one served."""
 
 OPEN = """
-from statelog.storage.commit import writer_lock
-from statelog.storage.commit.writer_lock import WriterLock
+from statelog.storage.file import writer_lock
+from statelog.storage.file.writer_lock import WriterLock
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 path = Path(sys.argv[1])
 if "byte" in sys.argv:
@@ -105,11 +105,15 @@ def share(lock):
         lock.acquire(30)
         ready = int.from_bytes(os.pread(counters, 8, 0), "big")
         total = count(8) if ready == PROCESSES else 0
-        lock.release()
+        if total and os.pread(counters, 8, 24) != os.getpid().to_bytes(8):
+            os.pwrite(counters, os.getpid().to_bytes(8), 24)
+            count(16)
+        lock.release("turns" in sys.argv)
         mine += 0 < total <= TOTAL
     say(mine)
 
 run_together(PROCESSES, share)
+say(int.from_bytes(os.pread(counters, 8, 16), "big"))
 """
 )
 
@@ -240,10 +244,22 @@ def test_without_the_lock_the_same_processes_lose_increments(start_child):
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
-def test_processes_that_write_without_end_share_the_lock_evenly(start_child):
-    shares = said(start_child(SHARE))
+@pytest.mark.parametrize("how", ["one by one", "turns"])
+def test_processes_that_write_without_end_share_the_lock_evenly(start_child, how):
+    *shares, changes = said(start_child(SHARE, how))
     assert (len(shares), sum(shares)) == (8, 8000)
     assert min(shares) >= 0.7 * 8000 / 8
+    assert (changes <= 8000 // 4) == (how == "turns")
+
+
+@needs_mutex
+@pytest.mark.usefixtures("lock")
+def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lock, descriptor):
+    lock.acquire(0)
+    children = [start_child(WAIT), start_child(WAIT)]
+    wait_for_waiters(descriptor, 2)
+    lock.release(goes_on=True)
+    assert [child.communicate(timeout=30)[0] for child in children] == ["waits\nheld\n"] * 2
 
 
 def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(kind, lock, start_child):
@@ -417,15 +433,9 @@ def test_another_thread_cannot_release(lock):
 
 
 @pytest.mark.usefixtures("kind")
-def test_release_without_the_lock_does_nothing(lock):
-    lock.release()
-    assert not lock.acquire(0)
+def test_a_lock_is_released_any_number_of_times_and_refused_once_closed(lock):
     lock.release()
     lock.release()
-
-
-@pytest.mark.usefixtures("kind")
-def test_a_closed_lock_is_refused(lock):
     lock.acquire(0)
     lock.close()
     assert not lock.is_held
