@@ -40,7 +40,7 @@ def crashtest(
 
     Stores of its own are written, with every write recorded, and what the disk may hold when the
     power fails is rebuilt and opened, at each point; eight processes on one file are killed at
-    random. Stores that break their promise on purpose are tried first: a test that does not
+    random. Disks that break their promise on purpose are tried first: a test that does not
     notice finds nothing.
 
     That takes many minutes. With fewer --images the power is cut at a sample of

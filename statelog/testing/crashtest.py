@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGES_DEFAULT = 20_000
+_IMAGES_ALL = 100_000
 SECONDS_DEFAULT = 20.0
 _BAD_SHOWN = 6
 _LINE_LENGTH_MAX = 400
@@ -75,7 +76,7 @@ class CrashTestReport:
         """Return what to show: what, how many, and a remark."""
         rows: list[tuple[str, int, str]] = []
         if self.controls:
-            of = f"of {len(self.controls)} stores that break their promise on purpose"
+            of = f"of {len(self.controls)} disks that break their promise on purpose"
             rows.append(("controls caught", sum(self.controls.values()), of))
         if self.power_loss is not None:
             power = self.power_loss
@@ -101,8 +102,8 @@ def crashtest_steps(
 
     Args:
         report: filled part by part.
-        images: of power cuts, distinct ones. With fewer than IMAGES_DEFAULT the power is cut at as many fewer
-            points, evenly spread. The report tells how many of how many.
+        images: of power cuts, distinct ones. With fewer than 100,000 the power is cut at as many fewer points,
+            evenly spread. The report tells how many of how many.
         seconds: how long processes are killed.
         directory: on the disk to be tried; that of temporary files if left out.
         evidence: where bad images are kept.
@@ -110,7 +111,7 @@ def crashtest_steps(
     """
     where = directory or Path(tempfile.gettempdir())
 
-    share = min(images / IMAGES_DEFAULT, 1.0)
+    share = min(images / _IMAGES_ALL, 1.0)
 
     def controls(progress: Progress) -> None:
         report.controls = run_controls(where, progress=progress)

@@ -83,9 +83,9 @@ def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(capsys, monk
 @pytest.mark.parametrize(
     ("images", "expected"),
     [
-        (200, {"images": 200, "share": 0.01}),
-        (1, {"images": 1, "share": 0.00005}),
-        (20_000, {"images": 20_000, "share": 1.0}),
+        (200, {"images": 200, "share": 0.002}),
+        (1, {"images": 1, "share": 0.00001}),
+        (20_000, {"images": 20_000, "share": 0.2}),
         (10**6, {"images": 10**6, "share": 1.0}),
     ],
 )

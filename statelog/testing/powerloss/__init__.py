@@ -5,7 +5,7 @@
 
 A workload is done in a child process whose writes, flushes and names are recorded (`shim.c`, `recorder.py`); `disk.py`
 tells what a disk may hold at any point of that; `examine.py` builds those images and opens each (`oracle.py`).
-`controls.py` has stores that break their promise, each of which must be found out. It needs a 64-bit Linux, and a C
+`controls.py` has disks that break their promise, each of which must be found out. It needs a 64-bit Linux, and a C
 compiler.
 """
 

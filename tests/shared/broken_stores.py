@@ -1,0 +1,206 @@
+"""Stores, and recoveries, that break their promise on purpose: the power-cut harness has to find each out.
+
+What opens them, or sets a recovery up, is called by name in the processes that are recorded, or look at images.
+"""
+
+import time
+from dataclasses import replace
+
+import statelog
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT
+from statelog.log.care.replay import open_engine
+from statelog.storage.file.disk import flush_file
+from statelog.storage.journal import journal, marker, recovery
+from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.pin import Pins
+from statelog.store.store import Store
+from statelog.testing.powerloss import examine_recordings, openings, record
+from statelog.testing.powerloss.controls import named_workload, renamed
+
+_FLUSH_S = 0.003
+"""So long a flush takes where it is to be seen that somebody did not wait for it."""
+
+_SHARES = {"no pin": 0.25}
+"""Of the cuts of some: after four cuts in succession this one leaves some 75 bad images."""
+
+
+def open_without_flush(path, **options):
+    """Open a store that never flushes, and has no journal."""
+    options["max_size_bytes"] = options.get("max_size_bytes") or MAX_SIZE_BYTES_DEFAULT
+    return Store(open_engine(path, flush=False, **options))
+
+
+class _NoPin:
+    def abort(self):
+        """Do nothing: what this stands for is gone."""
+
+
+def open_without_pin(path, **options):
+    """Open a store that lets LMDB reuse the pages of the steady snapshot, and does nothing to prevent it."""
+    keep = Pins.keep
+
+    def keep_nothing(self, transaction, epoch):
+        transaction.abort()
+        keep(self, _NoPin(), epoch)
+
+    Pins.keep = keep_nothing
+    return statelog.open(path, **options)
+
+
+def open_slot_first(path, **options):
+    """Open a store that writes the slot of a steady snapshot before it flushes the data file."""
+    openings.be_small()
+    complete = Steady.complete
+
+    def complete_early(self, *, is_awaited=False):
+        complete(self, is_awaited=is_awaited)
+        flush_file(self._environment.locks.descriptor)
+
+    Steady._flush_data = lambda _self: None
+    Steady.complete = complete_early
+    return statelog.open(path, **options)
+
+
+def open_half_first(path, **options):
+    """Open a store that takes a slot for flushed that is not written yet, and so reuses a half that is needed."""
+    openings.be_slow()
+    agree = Steady._agree
+
+    def agree_early(self):
+        control = self.control
+        if control is not None:
+            control.done = control.epoch
+        return agree(self)
+
+    Steady._agree = agree_early
+    return statelog.open(path, **options)
+
+
+def open_pin_dropped_first(path, **options):
+    """Open a store that lets go of the steady snapshot's pin as an advance begins, before its slot is flushed."""
+    openings.be_slow()
+    begin = Steady._begin_advance
+
+    def begin_and_drop(self):
+        begin(self)
+        control = self.control
+        if control is not None:
+            self.pins.drop_before(control.epoch)
+
+    Steady._begin_advance = begin_and_drop
+    return statelog.open(path, **options)
+
+
+def open_acknowledged_first(path, **options):
+    """Open a store that acknowledges a commit, and flushes it before the next one."""
+    flush, prepare = Steady.flush, Steady.prepare
+
+    def flush_nothing(self, lsn=None):
+        del self, lsn
+
+    def prepare_and_flush(self):
+        flush(self)
+        prepare(self)
+
+    Steady.flush = flush_nothing
+    Steady.prepare = prepare_and_flush
+    return statelog.open(path, **options)
+
+
+def open_flushed_first(path, **options):
+    """Open a store that says how far the journal is flushed as it begins to: other processes believe it."""
+    flush = Steady._flush_journal
+
+    def flush_late(self):
+        control = self.control
+        if control is not None:
+            control.note_flushed(control.written)
+        time.sleep(_FLUSH_S)
+        flush(self)
+
+    Steady._flush_journal = flush_late
+    return statelog.open(path, **options)
+
+
+def open_checking_readers(path, **options):
+    """Open a store that has LMDB forget dead processes before each commit, whoever holds the pin."""
+    prepare = Steady.prepare
+
+    def prepare_and_check(self):
+        prepare(self)
+        self._environment.handles.raw.reader_check()
+
+    Steady.prepare = prepare_and_check
+    return statelog.open(path, **options)
+
+
+def open_reach_first(path, **options):
+    """Open a store that says in the data file how far its journal is before that is on the disk."""
+    openings.be_small()
+    begin = Steady._begin_advance
+
+    def begin_late(self):
+        control = self.control
+        if self._is_marked and control is not None:
+            reach = self._reach._replace(epoch=control.epoch + 1)
+            marker.write_reach(self._environment.locks.descriptor, self._session, reach)
+        begin(self)
+
+    Steady._begin_advance = begin_late
+    return statelog.open(path, **options)
+
+
+# --- recoveries: set up in the processes that look at images --------------------------
+
+
+def restore_nothing():
+    """Let this process, a worker, recover from whatever meta pages there are."""
+    recovery.restore_meta = lambda _descriptor, _meta: None
+    recovery.put_metas_back = lambda _descriptor, _meta, _before: None
+
+
+def ask_no_epoch():
+    """Let this process, a worker, take groups of any epoch for the present one's."""
+    decode = journal._decode_group
+
+    def decode_any(data, start, session, epoch):
+        del epoch
+        at = start + journal._GROUP_EPOCH_AT
+        return decode(data, start, session, int.from_bytes(data[at : at + 8]))
+
+    journal._decode_group = decode_any
+
+
+# --- recordings -----------------------------------------------------------------------
+
+STORES = {
+    "slot written before the flush": ("epochs", open_slot_first),
+    "reach written before the slot": ("epochs", open_reach_first),
+    "no pin": ("commit", open_without_pin),
+    "half reused while it is needed": ("advances under way", open_half_first),
+    "old pin dropped before the new slot is flushed": ("advances under way", open_pin_dropped_first),
+    "acknowledged before the flush": ("commit", open_acknowledged_first),
+    "flushed-up-to ahead of the flush": ("three processes", open_flushed_first),
+    "reader check before the sync": ("pin holder killed", open_checking_readers),
+    "nothing ever flushed": ("commit", open_without_flush),
+}
+RECOVERIES = {
+    "meta pages not restored": ("epochs", restore_nothing),
+    "epoch not asked for": ("refused commits", ask_no_epoch),
+}
+
+
+def examine_broken(name, directory):
+    """Return whether the harness finds it out. Each by itself: a recovery breaks the process that looks."""
+    if name in STORES:
+        of, opener = STORES[name]
+        workload = named_workload(of)
+        workload = replace(workload, lanes=tuple(lane * (3 if name == "no pin" else 1) for lane in workload.lanes))
+        recording = record(workload, directory, opener=f"{__name__}:{opener.__name__}")
+    else:
+        of, setup = RECOVERIES[name]
+        recording = record(named_workload(of), directory)
+        recording = replace(recording, workload=replace(recording.workload, setup=f"{__name__}:{setup.__name__}"))
+    recording, share = renamed(recording, name), _SHARES.get(name, 1.0)
+    report = examine_recordings([recording], images=1, share=share, thorough=False, until_bad=True)
+    return report.bad_by_workload[name] > 0
