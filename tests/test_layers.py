@@ -31,7 +31,7 @@ FLOORS = [
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 STAIRS = [
-    ["storage.file", "storage.journal", "storage.commit", "storage.environment"],
+    ["storage.file", "storage.journal", "storage.commit", "storage.environment", "storage.compaction"],
     ["log", "log.care"],
     [
         "adapters.kit",
@@ -46,32 +46,7 @@ STAIRS = [
 """Files and rooms within a floor, the lowest first: what is in none of them may import, and be imported, as it likes.
 A file belongs to the innermost of them that it is in."""
 
-CIRCLING = {
-    "storage.environment": """
-        storage.commit.commit storage.commit.interrupts storage.commit.keeper storage.commit.requests
-        storage.commit.transaction
-        storage.file.compaction storage.file.freed storage.file.headroom storage.file.reading storage.file.residency
-        storage.file.statistics
-        storage.journal.checkpointing storage.journal.flushing storage.journal.held storage.journal.recovery
-        storage.journal.session
-        storage.registry storage.wake
-    """,
-}
-"""Circles to be opened with the new commit path: by one of its files, the others."""
-
 CLIMBING = {
-    # To be opened with the new commit path.
-    "storage.environment": """
-        storage.commit.commit storage.commit.keeper storage.commit.transaction
-        storage.file.compaction storage.file.discarding storage.file.freed storage.file.headroom storage.file.pages
-        storage.file.reading storage.file.residency storage.file.statistics
-        storage.journal.checkpointing storage.journal.flushing storage.journal.held storage.journal.recovery
-        storage.journal.session
-    """,
-    "storage.commit.transaction": """
-        storage.file.headroom storage.journal.checkpointing storage.journal.flushing storage.journal.recovery
-    """,
-    "storage.journal.journal": "storage.file.neighbours",
     # Care by its subject, but part of the log: policies are rows of its index, loans are records.
     "log.care.policies": "log.kinds.policies log.kinds.threads log.operations log.view",
     "log.care.loans": "log.operations",
@@ -196,13 +171,8 @@ def test_the_pure_core_opens_no_file():
             assert not {"os", "io", "pathlib", "mmap", "lmdb", "tempfile"} & set(modules_imported(path)), path
 
 
-def test_no_files_import_each_other_but_those_still_to_be_opened():
-    still = [{name, *others.split()} for name, others in CIRCLING.items()]
-    found = circles_in(IMPORTS)
-    new = [sorted(circle) for circle in found if not any(circle <= known for known in still)]
-    assert new == [], "files that import each other, if for their types alone"
-    opened = set().union(*still) - set().union(*found)
-    assert opened == set(), "files that are in no circle any more: take them from CIRCLING"
+def test_no_files_import_each_other_not_even_for_types():
+    assert [sorted(circle) for circle in circles_in(IMPORTS)] == []
 
 
 def test_a_room_imports_from_rooms_below_on_its_floor():

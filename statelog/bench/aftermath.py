@@ -13,7 +13,7 @@ from statelog.bench.journals import look_into
 from statelog.bench.measure import Samples
 from statelog.bench.result import Result, at_most
 from statelog.limits import JOURNAL_SIZE_BYTES_MAX
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.file.neighbours import journal_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from statelog.storage.journal.journal import HALVES_AT, Groups, journal_path, read_slots
+from statelog.storage.file.neighbours import journal_path
+from statelog.storage.journal.journal import HALVES_AT, Groups, read_slots
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING
 from statelog.errors import UsageError
 from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_directory
 from statelog.storage.file.disk import flush_file
+from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal.control import control_path
-from statelog.storage.journal.journal import journal_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.storage.file.descriptors import open_file
-from statelog.storage.journal.journal import find_records, journal_path, read_slots
+from statelog.storage.file.neighbours import journal_path
+from statelog.storage.journal.journal import find_records, read_slots
 from statelog.storage.journal.marker import read_marker, read_reach
 
 if TYPE_CHECKING:

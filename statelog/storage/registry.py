@@ -25,18 +25,18 @@ from statelog.storage.file.place import replaced_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.commit.journaled import JournaledFile
 
 _ATTEMPTS = 10
 
 _lock = threading.RLock()
-_by_path: dict[Path, Environment] = {}
-_by_inode: dict[tuple[int, int], Environment] = {}
+_by_path: dict[Path, JournaledFile] = {}
+_by_inode: dict[tuple[int, int], JournaledFile] = {}
 _unusable: set[tuple[int, int]] = set()
 """Files whose environment was forked in the midst of a transaction: this process can never open them."""
 
 
-def acquire(path: Path, make: Callable[[Path, int], Environment], *, writable: bool, create: bool) -> Environment:
+def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool) -> JournaledFile:
     """Return the environment of the file at `path`, with one more reference.
 
     Args:
@@ -59,7 +59,9 @@ def acquire(path: Path, make: Callable[[Path, int], Environment], *, writable: b
         return environment
 
 
-def _make(real: Path, make: Callable[[Path, int], Environment], *, writable: bool, create: bool) -> Environment | None:
+def _make(
+    real: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool
+) -> JournaledFile | None:
     """Open a file that is not open yet; None if another process put a new file in its place meanwhile."""
     descriptor = _open_file(real, writable=writable, create=create)
     try:
@@ -81,7 +83,7 @@ def _make(real: Path, make: Callable[[Path, int], Environment], *, writable: boo
     return environment
 
 
-def release(environment: Environment) -> None:
+def release(environment: JournaledFile) -> None:
     """Give one reference back; the last one closes the environment."""
     with _lock:
         if environment.references == 0 or environment.process_id != os.getpid():
@@ -93,7 +95,7 @@ def release(environment: Environment) -> None:
         environment.references -= 1
 
 
-def _find(real: Path) -> Environment | None:
+def _find(real: Path) -> JournaledFile | None:
     """Return the open environment of that file, if there is one.
 
     Raises:

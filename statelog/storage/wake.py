@@ -5,7 +5,7 @@ id: not in LMDB's lock file, which LMDB remakes at will and whose plain closing
 would drop its locks. A commit moves the word on and wakes those who sleep on it.
 
 Where the word does not reach (no /dev/shm, another user's, a sandbox or container
-with its own, no futex), the last transaction id is polled: it always reaches.
+with its own, no futex), the last record on the disk is polled: that always reaches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 from statelog.storage.file.descriptors import open_file, open_side_file
 
 if TYPE_CHECKING:
-    from statelog.storage.environment import Environment
+    from collections.abc import Callable
+
+    from statelog.storage.file.opened import OpenFile
 
 try:
     from statelog import kernels
@@ -53,10 +55,11 @@ def remove_wake_file(store_id: bytes) -> None:
 class Wake:
     """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
 
-    __slots__ = ("_environment", "_path", "_word", "look_at_s")
+    __slots__ = ("_environment", "_flushed_lsn", "_path", "_word", "look_at_s")
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: OpenFile, flushed_lsn: Callable[[], int]) -> None:
         self._environment = environment
+        self._flushed_lsn = flushed_lsn
         self._path = ""
         self._word: mmap.mmap | None = None
         self.look_at_s = 0.0
@@ -82,15 +85,14 @@ class Wake:
         Raises:
             ClosedError, ForkedError: the environment is not usable.
         """
-        flushed_lsn = self._environment.flushed_lsn
         deadline = time.monotonic() + timeout_s
         pause_s = _POLL_S_MIN
-        if flushed_lsn() > after:
+        if self._flushed_lsn() > after:
             return True
         word = self._word or self._map(create=True)
         while True:
             sequence = 0 if word is None else kernels.wake_read(word)
-            if flushed_lsn() > after:
+            if self._flushed_lsn() > after:
                 return True
             left_s = deadline - time.monotonic()
             if left_s <= 0:

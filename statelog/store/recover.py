@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statelog.log.care.replay import open_engine
-from statelog.storage.journal.recovery import abandon_journal, count_beyond
+from statelog.storage.commit.recovery import abandon_journal, count_beyond
 
 if TYPE_CHECKING:
     import os

@@ -13,7 +13,7 @@ from statelog.log.care.retention import apply_policy
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
-from statelog.storage.file.discarding import withdraw
+from statelog.storage.discarding import withdraw
 from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
 from statelog.store.copies import copy_thread
 from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads

@@ -10,7 +10,8 @@ import statelog
 from statelog.errors import JournalMissingError
 from statelog.portable.salvage import salvage
 from statelog.storage.file.checks import restore_meta
-from statelog.storage.journal.journal import RECORDS_AT, journal_path, read_slots
+from statelog.storage.file.neighbours import journal_path
+from statelog.storage.journal.journal import RECORDS_AT, read_slots
 
 COMMIT_AND_DIE = """
 import os, signal, sys, statelog

@@ -9,7 +9,8 @@ import pytest
 import statelog
 from statelog.errors import CorruptionError
 from statelog.portable.salvage import salvage
-from statelog.storage.journal.journal import HALVES_AT, decode_slot, encode_group, journal_path
+from statelog.storage.file.neighbours import journal_path
+from statelog.storage.journal.journal import HALVES_AT, decode_slot, encode_group
 from statelog.testing import Child, Commit
 
 COMMITS = 6

@@ -13,7 +13,7 @@ import statelog
 from statelog import reducers
 from statelog.errors import UsageError
 from statelog.storage import Environment, environment
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal.marker import read_marker
 from statelog.testing import (
     FURTHER_COMMIT,

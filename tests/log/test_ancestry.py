@@ -38,7 +38,7 @@ def forge(store, version, **fields):
         previous_chain=record.previous_chain,
         body=cbor.encode(body),
     )
-    store._engine.care(lambda transaction: transaction.replace_log(lsn, made))
+    store._engine.care(lambda transaction: transaction.replace_logs({lsn: made}))
 
 
 def test_a_parent_no_less_deep_is_damage(store):

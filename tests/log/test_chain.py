@@ -46,7 +46,7 @@ def get(store, lsn):
 
 def put(store, lsn, record):
     store._engine.cache.clear()
-    store._engine.care(lambda transaction: transaction.replace_log(lsn, record))
+    store._engine.care(lambda transaction: transaction.replace_logs({lsn: record}))
 
 
 def short_lsns(store):

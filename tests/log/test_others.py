@@ -17,7 +17,7 @@ import statelog
 from statelog.adapters.kit.lineage import Lineage  # noqa: F401 - named in the histories
 from statelog.errors import AlreadyExistsError, StatelogError
 from statelog.log.batch import Batch, Head, read_log_end
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.file.neighbours import journal_path
 
 CHILD = """
 import statelog, sys

@@ -9,8 +9,9 @@ from dataclasses import replace
 import statelog
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care.replay import open_engine
+from statelog.storage.commit import recovery
 from statelog.storage.file.disk import flush_file
-from statelog.storage.journal import journal, marker, recovery
+from statelog.storage.journal import journal, marker
 from statelog.storage.journal.checkpointing import Steady
 from statelog.storage.journal.pin import Pins
 from statelog.store.store import Store

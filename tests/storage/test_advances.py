@@ -12,8 +12,9 @@ import pytest
 from statelog.errors import StorageError, StoreLockedError
 from statelog.storage import faults
 from statelog.storage.commit import keeper
+from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal.control import UNKNOWN, Control
-from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, journal_path
+from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT
 from statelog.storage.journal.marker import read_reach
 from statelog.storage.journal.pin import Pins
 

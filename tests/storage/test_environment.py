@@ -202,7 +202,7 @@ def test_close_is_harmless_when_repeated(open_environment):
 
 
 def test_close_inside_a_read_raises_and_leaves_the_store_usable(environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.environment._DRAIN_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("statelog.storage.commit.journaled._DRAIN_TIMEOUT_S", 0.01)
     with environment.read(), pytest.raises(UsageError, match="still open"):
         environment.close()
     assert environment.committer.submit(append) == 1

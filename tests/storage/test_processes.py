@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from statelog.errors import StoreFullError
-from statelog.storage.file.compaction import compact_file, exclusively
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.compaction import compact_file, exclusively
+from statelog.storage.file.neighbours import journal_path
 
 COMMIT = """
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)

@@ -9,7 +9,8 @@ import pytest
 from statelog.errors import JournalMissingError, StorageError
 from statelog.storage import faults
 from statelog.storage.commit import keeper
-from statelog.storage.journal.journal import HALVES_AT, journal_path, read_slots
+from statelog.storage.file.neighbours import journal_path
+from statelog.storage.journal.journal import HALVES_AT, read_slots
 
 RECOVERY_POINTS = [name for name in faults.POINTS if name.startswith("recovery.")]
 

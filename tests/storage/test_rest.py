@@ -12,7 +12,7 @@ import pytest
 import statelog
 from statelog.errors import JournalMissingError
 from statelog.storage.commit import keeper
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.file.neighbours import journal_path
 
 COMMIT = """
 import statelog, sys

@@ -324,13 +324,13 @@ def test_a_damaged_record_stops_a_rebuild_and_leaves_the_index(store):
     with store.read() as view:
         record = bytearray(view.transaction.get_log(5))
     record[-1] ^= 1
-    store._engine.care(lambda transaction: transaction.replace_log(5, bytes(record)))
+    store._engine.care(lambda transaction: transaction.replace_logs({5: bytes(record)}))
     with pytest.raises(CorruptionError) as caught:
         store.rebuild_index()
     assert caught.value.lsn == 5
     assert dump_index(store) == before
     record[-1] ^= 1
-    store._engine.care(lambda transaction: transaction.replace_log(5, bytes(record)))
+    store._engine.care(lambda transaction: transaction.replace_logs({5: bytes(record)}))
 
 
 # --- large values are stored once ---------------------------------------------------------

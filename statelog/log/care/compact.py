@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.format.record import decode_record
 from statelog.log.care.sweep import sweep_store
-from statelog.storage.file.compaction import compact_file, exclusively
+from statelog.storage.compaction import compact_file, exclusively
 
 if TYPE_CHECKING:
     from collections.abc import Callable

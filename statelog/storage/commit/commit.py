@@ -25,26 +25,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
-from statelog.errors import (
-    CommitOutcomeUnknownError,
-    StatelogError,
-    StoreLockedError,
-    StoreReplacedError,
-    UsageError,
-)
+from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreLockedError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
-from statelog.storage.commit.interrupts import is_failure
 from statelog.storage.commit.requests import NONE, Request, wake_all
-from statelog.storage.commit.transaction import Stage, WriteTransaction
+from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, make_steady
 from statelog.storage.faults import armed, point
-from statelog.storage.file.failures import error_code, full_error, is_full
+from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
 from statelog.storage.file.headroom import NoHeadroomError
 from statelog.storage.file.locks import is_owned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.commit.journaled import JournaledFile
 
 T = TypeVar("T")
 
@@ -61,6 +54,9 @@ _TRANSACTIONS_TO_REUSE = 2
 _MAP_ATTEMPTS = 4
 """How often a transaction is run again: pages were let go, LMDB's map got another end, what was freed is old enough."""
 
+_FAILURES = (StatelogError, MemoryError, NoHeadroomError)
+"""Of a commit, besides the system's and LMDB's."""
+
 
 class Committer:
     """Commits for all threads of this process on one environment.
@@ -70,7 +66,7 @@ class Committer:
         commits: works run in them; `commits / groups` is the mean group size.
     """
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: JournaledFile) -> None:
         self.groups = 0
         self.commits = 0
         self._checked = 0
@@ -92,12 +88,7 @@ class Committer:
         self._flush_s = 0.0
         """How long groups of several take, of late."""
 
-    def submit(
-        self,
-        work: Callable[[WriteTransaction], T],
-        *,
-        is_flushed: bool = True,
-    ) -> T:
+    def submit(self, work: Callable[[WriteTransaction], T], *, is_flushed: bool = True) -> T:
         """Run `work` in a write transaction, and return its result once that is durable.
 
         Args:
@@ -202,7 +193,7 @@ class Committer:
         except BaseException as error:
             with environment.write_lock:
                 self._settle_by_looking(transaction, group, error)
-            if not is_failure(transaction, error):
+            if not _is_failure(transaction, error):
                 raise
         transaction.appended.clear()  # who remembers the transaction need not keep its records
         environment.wake.notify()
@@ -323,7 +314,7 @@ class Committer:
                 request.settled = True
         except BaseException as error:
             self.after_failure(transaction, group, error, attempts)
-            if not is_failure(transaction, error):
+            if not _is_failure(transaction, error):
                 raise
 
     @staticmethod
@@ -352,7 +343,7 @@ class Committer:
             return
         if transaction.may_be_committed:  # no page for the free list: but the journal may have it
             self._settle_by_looking(transaction, group, error)
-        elif not is_failure(transaction, error):
+        elif not _is_failure(transaction, error):
             return
         elif transaction.stage is Stage.NEW or len(group) == 1:
             for request in group:
@@ -364,7 +355,7 @@ class Committer:
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
         """After a transaction found no page, tell whether there may be some now: each time by another way first."""
-        ways = (self._let_go_of_pages, self._environment.headroom.adapt, self._ripen)
+        ways = (self._let_go_of_pages, self._adapt, self._ripen)
         first = tried % len(ways)
         return any(way(error) for way in (*ways[first:], *ways[:first]))
 
@@ -374,9 +365,12 @@ class Committer:
         if not (isinstance(error, lmdb.MapFullError | NoHeadroomError) and environment.steady.is_unsteady):
             return False
         with contextlib.suppress(StatelogError):
-            environment.make_steady()
+            make_steady(environment)
             return True
         return False
+
+    def _adapt(self, error: BaseException) -> bool:
+        return self._environment.headroom.adapt(error, alone(self._environment))
 
     def ripen(self) -> None:
         """Make what the last transaction freed usable for the next one, if that can be done: see `_ripen`."""
@@ -404,8 +398,8 @@ class Committer:
     def _settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit that neither succeeded nor surely failed."""
         is_lost = isinstance(error, StoreReplacedError)  # whatever is in the former file, nobody will find it
-        outcome = False if is_lost else self._look(transaction, reopen=is_failure(transaction, error))
-        if outcome is False and not is_failure(transaction, error):
+        outcome = False if is_lost else self._look(transaction, reopen=_is_failure(transaction, error))
+        if outcome is False and not _is_failure(transaction, error):
             return
         for request in group:
             if outcome is False:
@@ -428,7 +422,7 @@ class Committer:
         try:
             if reopen:
                 environment.reopen()
-            environment.make_steady()
+            make_steady(environment)
             return self._is_in_store(transaction)
         except (StatelogError, lmdb.Error):
             return None
@@ -464,4 +458,11 @@ class Committer:
         if is_full(error) or isinstance(error, NoHeadroomError):
             return True
         is_short = isinstance(error, lmdb.Error) and error_code(error) == errno.EIO
-        return is_short and self._environment.headroom.is_refused_a_page()
+        return is_short and self._environment.headroom.is_refused_a_page(alone(self._environment))
+
+
+def _is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
+    """Tell a failure from an interrupt, which a signal handler raises anywhere. Works may raise what they like."""
+    if not transaction.may_be_committed:
+        return isinstance(error, Exception)
+    return isinstance(error, _FAILURES) or is_of_system(error)

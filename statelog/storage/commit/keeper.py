@@ -16,7 +16,10 @@ import lmdb
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.writing import TableWriter
+    from statelog.storage.journal.checkpointing import Steady
+    from statelog.storage.wake import Wake
 
 IDLE_S = 1.0
 """So long without a commit, and everything is flushed where it lies, and no page is held any more."""
@@ -31,8 +34,10 @@ _SETTLE_S = 0.02
 class Keeper:
     """Looks after an environment that was written to."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: OpenFile, steady: Steady, wake: Wake) -> None:
         self._environment = environment
+        self._steady = steady
+        self._wake = wake
         self._is_interval = environment.options.durability == "interval"
         self.flushes = self._is_interval
         """Whether commits have left flushes to it: then it looks often."""
@@ -44,10 +49,10 @@ class Keeper:
         """Of that thread; another's has ended."""
         self.commits = 0
 
-    def looks_after(self, *, is_flushed: bool) -> bool:
+    def looks_after(self, transaction: TableWriter) -> bool:
         """Count a commit, and have it looked after; tell whether it is. The caller holds `write_lock`."""
         self.commits += 1
-        if not (is_flushed or self.flushes):
+        if not (transaction.is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
         if not self.is_at_work:
@@ -101,7 +106,7 @@ class Keeper:
 
     def _look(self, alarm: threading.Event) -> None:
         """Look after what is committed, until the store is at rest, or this is to end."""
-        environment = self._environment
+        environment, steady = self._environment, self._steady
         seen, busy_s = -1, time.monotonic()
         flushed_s = busy_s
         while self._alarm is alarm:
@@ -115,15 +120,15 @@ class Keeper:
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
                     flushed_s = now_s
-                    if environment.steady.is_dirty:
-                        environment.steady.flush()
-                        environment.wake.notify()
+                    if steady.is_dirty:
+                        steady.flush()
+                        self._wake.notify()
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
-                environment.steady.complete_if_begun()
-                environment.steady.note_flushed()
-                environment.steady.look_for_journal()
-                environment.steady.let_go_of_old()
+                steady.complete_if_begun()
+                steady.note_flushed()
+                steady.look_for_journal()
+                steady.let_go_of_old()
                 if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
                     return
 
@@ -136,7 +141,7 @@ class Keeper:
             if seen != self.commits:
                 return False
             with environment.locks.writing(environment.lock_timeout_s):
-                if not environment.steady.rest():
+                if not self._steady.rest():
                     return False
             self.is_at_work = False
             self.flushes = self._is_interval

@@ -30,12 +30,7 @@ class Request:
     to_wake: list[Any] = NONE
     """Of a leader that has passed on: gates still to be released."""
 
-    def __init__(
-        self,
-        work: Callable[[WriteTransaction], Any],
-        *,
-        is_flushed: bool = True,
-    ) -> None:
+    def __init__(self, work: Callable[[WriteTransaction], Any], *, is_flushed: bool = True) -> None:
         self.work = work
         self.is_flushed = is_flushed
 

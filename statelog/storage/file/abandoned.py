@@ -24,10 +24,7 @@ class Ending(Protocol):
         """End it; harmless when repeated."""
 
 
-Active = TypeVar("Active", bound=Ending)
-
-
-def end_abandoned(active: set[Active]) -> None:
+def end_abandoned(active: set[Ending]) -> None:
     """End the transactions of a set that nothing else refers to."""
     error = sys.exc_info()[1]
     while error is not None:  # while it is handled, what it went through is kept

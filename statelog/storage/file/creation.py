@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from statelog.errors import StoreNotFoundError
+from statelog.errors import StorageError, StoreNotFoundError
 from statelog.format.header import HEADER_KEY, STORE_ID_SIZE_BYTES, encode_header
 from statelog.limits import MAX_SIZE_BYTES_MIN
 from statelog.storage import faults
@@ -27,7 +27,7 @@ from statelog.storage.file.failures import translate_lmdb, translate_os
 from statelog.storage.file.neighbours import check_before_creation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from statelog.errors import StatelogError
@@ -89,13 +89,14 @@ def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
     for entry in path.parent.iterdir():
         if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(suffix):
             with contextlib.suppress(OSError):
-                _remove_leftover(entry)
+                # held by its creator as long as that lives
+                _remove_leftover(entry, lambda descriptor: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
-def _remove_leftover(temporary: Path) -> None:
+def _remove_leftover(temporary: Path, lock: Callable[[int], None]) -> None:
     descriptor = open_file(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by its creator as long as that lives
+        lock(descriptor)
         temporary.unlink()
     finally:
         os.close(descriptor)
@@ -172,6 +173,40 @@ def _rename_unless_taken(temporary: Path, path: Path) -> None:
         os.close(descriptor)
 
 
+def finish_leftovers(path: Path) -> None:
+    """Clear away the temporary file of a compaction of `path` that was cut. One look at the directory if there is none.
+
+    That of one that is going on is left alone.
+
+    Raises:
+        StorageError: it cannot be removed. Facts: path.
+    """
+    temporary = compaction_path(path)
+    if not os.path.lexists(temporary):
+        return
+    try:
+        _remove_leftover(temporary, lock_temporary)
+    except (FileNotFoundError, BlockingIOError):
+        return
+    except OSError as error:
+        raise translate_os(error, path=path) from error
+
+
+def lock_temporary(descriptor: int) -> None:
+    """Hold a temporary file's lock, as its compaction does as long as it fills it. Raises BlockingIOError."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without such locks
+        return
+
+
+def compaction_path(path: Path) -> Path:
+    """Where the new file is made. One name is enough: one process at a time compacts a store."""
+    return path.with_name(f".{path.name}.compacting")
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable, where the file system can."""
     descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -182,3 +217,19 @@ def sync_directory(directory: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def make_name_durable(path: Path) -> None:
+    """Flush the directory of a store, which its creation or compaction may have been killed before doing.
+
+    A name that a power cut takes away, or gives back to the old file, takes along whatever was committed under it.
+
+    Raises:
+        StorageError: the directory cannot be flushed. Facts: path.
+    """
+    try:
+        with contextlib.suppress(PermissionError):  # a directory that lets its names be used, but not be read
+            sync_directory(path.parent)
+    except OSError as error:
+        message = f"{path}: its directory cannot be flushed: {error.strerror}"
+        raise StorageError(message, path=str(path)) from error

@@ -9,11 +9,11 @@ from statelog.kernels import PAGE_FREE, address_of, page_in_use
 from statelog.storage.file.residency import map_start
 
 if TYPE_CHECKING:
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.opened import OpenFile
 
 
 def find_in_use(
-    environment: Environment, lent: memoryview, key: bytes, snapshot_id: int, known: int, *, may_be_own: bool
+    environment: OpenFile, lent: memoryview, key: bytes, snapshot_id: int, known: int, *, may_be_own: bool
 ) -> int:
     """Return the number of a page that the index has led to, negative if it may be a write transaction's own.
 

@@ -28,16 +28,18 @@ from statelog.limits import (
     REWRITTEN_SIZE_BYTES_MAX,
     STEP_PAGES_MAX,
 )
-from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.file.checks import read_live_meta
 from statelog.storage.file.disk import write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, translate_os
+from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.file.statistics import collect_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
-    from statelog.storage.environment import Environment
-    from statelog.storage.file.handles import Handles
+    from statelog.storage.file.opened import Handles, OpenFile
+    from statelog.storage.file.writing import TableWriter
 
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2
@@ -74,7 +76,7 @@ class Headroom:
         "_users",
     )
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: OpenFile) -> None:
         self._environment = environment
         self._disk_size_bytes_max: int | None = None
         """Up to where commits may fill the file because the disk is full; None while it is not."""
@@ -139,7 +141,7 @@ class Headroom:
             # What is in use already stays in use: then nothing grows, and what is freed serves commits.
             self._environment.set_map_size(self.commit_size_bytes_max)
 
-    def provide(self, transaction: WriteTransaction) -> None:
+    def provide(self, transaction: TableWriter) -> None:
         """See to it that the reserve is there after a transaction that is about to be committed.
 
         Raises:
@@ -171,10 +173,11 @@ class Headroom:
         copied = _COMMIT_PAGES + _CHANGE_PAGES * changes
         return min(copied, self._copied_max) + size_bytes // _PAGE_SIZE_BYTES + 1
 
-    def adapt(self, error: BaseException) -> bool:
+    def adapt(self, error: BaseException, alone: AbstractContextManager[None]) -> bool:
         """After a transaction failed with `error`, tell whether it should be tried again, with another end of the map.
 
-        The caller holds `write_lock`, and no transaction.
+        The caller holds `write_lock`, and no transaction. Within `alone` nobody else writes: what is written behind the
+        end of the file must not meet another's pages there.
         """
         environment = self._environment
         was_limited = self.is_disk_full
@@ -183,7 +186,7 @@ class Headroom:
         ):
             return False
         try:
-            with self._alone():
+            with alone:
                 is_full = self._grow() < self._need
                 page_size_bytes, end, size = self._measure()
             if is_full and was_limited:
@@ -206,20 +209,19 @@ class Headroom:
 
     def is_worth_ripening(self) -> bool:
         """Tell whether much was freed of late, or before, and is not yet, or never was, given out again."""
-        environment = self._environment
-        if self._users or environment.last_transaction_id() == self._ripe_id:
+        if self._users or self._last_id() == self._ripe_id:
             return False
-        statistics = environment.statistics()
+        statistics = collect_statistics(self._environment)
         return statistics.pages_free > 2 * reserve_pages(statistics.pages_used + statistics.pages_free)
 
     def note_ripe(self) -> None:
         """Note that everything free can be given out: nothing is gained by trying again before the next commit."""
-        self._ripe_id = self._environment.last_transaction_id()
+        self._ripe_id = self._last_id()
 
-    def is_refused_a_page(self) -> bool:
-        """Tell whether the disk is too full for one page more. The caller holds `write_lock`, and no transaction."""
+    def is_refused_a_page(self, alone: AbstractContextManager[None]) -> bool:
+        """Tell whether the disk is too full for one page more. The caller, and `alone`: as for `adapt`."""
         try:
-            with self._alone():
+            with alone:
                 page_size_bytes, _end, size = self._measure()
                 descriptor = self._environment.locks.descriptor
                 write_zeros(descriptor, size * page_size_bytes, (size + 1) * page_size_bytes)
@@ -229,15 +231,9 @@ class Headroom:
             return False
         return False
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let nobody else write: what is written behind the end of the file must not meet another's pages there."""
-        transaction = WriteTransaction(self._environment)
-        transaction.begin()
-        try:
-            yield
-        finally:
-            transaction.abort()
+    def _last_id(self) -> int:
+        with ReadTransaction(self._environment) as transaction:
+            return transaction.id
 
     def _grow(self) -> int:
         """Make the file longer where it should be, and can be; return how many pages there are beyond the reserve."""
@@ -263,7 +259,7 @@ class Headroom:
         size_bytes = os.fstat(self._environment.locks.descriptor).st_size
         return page_size_bytes, raw.info()["last_pgno"] + 1, size_bytes // page_size_bytes
 
-    def _check_free(self, transaction: WriteTransaction) -> None:
+    def _check_free(self, transaction: TableWriter) -> None:
         """Check that a transaction leaves as many pages free, inside and behind, as the reserve has."""
         _page_size_bytes, end, size = self._measure()
         meta = read_live_meta(self._environment.locks.descriptor, self._environment.path)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 from statelog.errors import CorruptionError, FormatError, JournalMissingError, StorageError
 from statelog.storage.file.descriptors import open_file, open_side_file
 from statelog.storage.file.failures import translate_os
-from statelog.storage.journal.journal import is_journal_of, journal_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +29,11 @@ _MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
 _META_MAGIC_AT = 16
 _NO_FILE_ERRNOS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})
 _ASIDE_MAX = 1000
+
+
+def journal_path(path: Path) -> Path:
+    """Return where the journal of a store lies."""
+    return path.with_name(f"{path.name}-journal")
 
 
 def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
@@ -62,12 +66,6 @@ def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> i
         os.close(descriptor)
         raise in_the_way_error(path, own, "is not a regular file")
     return descriptor
-
-
-def check_leftover(path: Path, descriptor: int, store_id: bytes) -> None:
-    """Raise FormatError if what is open as a store's journal is none of it, nor the beginning of one."""
-    if not is_journal_of(descriptor, store_id):
-        raise in_the_way_error(path, journal_path(path), "is no journal of this store")
 
 
 def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:

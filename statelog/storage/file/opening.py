@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -16,26 +15,23 @@ from statelog.storage.file.checks import check_file
 from statelog.storage.file.creation import INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
 from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
 from statelog.storage.file.failures import translate_lmdb
-from statelog.storage.file.handles import Handles
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import prepare_lock_file
+from statelog.storage.file.opened import Handles, OpenFile
 from statelog.storage.file.place import replaced_error
 from statelog.storage.file.upgrading import is_older, upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from statelog.storage.file.locks import FileLocks
 
 _SPARE_READS = 0
 """Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
 parent's reader table by a forked child that exits, after which the parent cannot read."""
 
 
-def open_handles(
-    locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float
-) -> tuple[Handles, dict[str, Any]]:
-    """Check the file, open LMDB and the tables, and return them with the header.
+def open_handles(file: OpenFile, max_size_bytes: int) -> tuple[Handles, dict[str, Any]]:
+    """Check the file, open LMDB, with a map that ends there, and the tables; return them with the header.
 
     Raises:
         FormatError: not a store, or a newer one. Facts: path.
@@ -45,18 +41,18 @@ def open_handles(
         StoreReplacedError: the file was replaced. Facts: path.
         StorageError: LMDB refuses it. Facts: path.
     """
+    locks, path, read_only = file.locks, file.path, file.read_only
     if not is_same_file(path, locks.descriptor):  # LMDB would make a file where there is none
         raise replaced_error(path)
-    open_lmdb = partial(_open_lmdb, locks, path, read_only=read_only, max_size_bytes=max_size_bytes)
-    handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
+    handles = _open_lmdb(file, max_size_bytes, sync=False)
     try:
         if is_older(handles, read_only=read_only):
             # In a transaction that LMDB itself flushes: there is no journal of another format.
             handles.raw.close()
-            handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=True)
-            upgrade(handles, locks, path, read_only=read_only, lock_timeout_s=lock_timeout_s)
+            handles = _open_lmdb(file, max_size_bytes, sync=True)
+            upgrade(handles, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
             handles.raw.close()
-            handles = open_lmdb(lock_timeout_s=lock_timeout_s, sync=False)
+            handles = _open_lmdb(file, max_size_bytes, sync=False)
         return handles, _read_header(handles, path)
     except BaseException as error:
         handles.raw.close()
@@ -65,9 +61,8 @@ def open_handles(
         raise
 
 
-def _open_lmdb(
-    locks: FileLocks, path: Path, *, read_only: bool, max_size_bytes: int, lock_timeout_s: float, sync: bool
-) -> Handles:
+def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
+    locks, path, read_only = file.locks, file.path, file.read_only
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
     prepare_lock_file(path, locks)
     keep_standard_streams()
@@ -86,7 +81,7 @@ def _open_lmdb(
             max_spare_txns=_SPARE_READS,
         )
         # To write, LMDB wants a write transaction even to open what is there.
-        with contextlib.nullcontext() if read_only else locks.writing(lock_timeout_s):
+        with contextlib.nullcontext() if read_only else locks.writing(file.lock_timeout_s):
             return _open_tables(raw, path)
     except BaseException as error:
         if raw is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.kernels import PageNode
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.opened import OpenFile
     from statelog.storage.file.reading import ReadTransaction
 
 _HEADER_SIZE_BYTES = 16
@@ -291,7 +291,7 @@ class PageWalk:
                 self._add("E4", tree, page, f"{what}: {said}, not {there}")
 
 
-def check_pages(environment: Environment, transaction: ReadTransaction) -> list[PageProblem] | None:
+def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[PageProblem] | None:
     """Look at every page of the snapshot a read transaction holds.
 
     Returns:

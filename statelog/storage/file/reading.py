@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.opened import OpenFile
 
 encode_lsn = Struct(">Q").pack
 
@@ -63,7 +63,7 @@ class ReadTransaction:
     _leaf: int  # number of the leaf page of the index that was looked at last
     _may_own_pages = False
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: OpenFile) -> None:
         self._environment = environment
         self._raw = None
         self._leaf = NO_PAGE
@@ -95,7 +95,7 @@ class ReadTransaction:
             self._raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
             active.discard(self)
-            self._raw = environment.begin_read_again(self, error)
+            self._raw = environment.begin_again(self, error)
             handles = environment.handles
         except BaseException:
             active.discard(self)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.opened import OpenFile
 
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """Read so much, and give back."""
@@ -33,7 +33,7 @@ class MappedPages:
 
     __slots__ = ("_environment", "_others", "_read_bytes")
 
-    def __init__(self, environment: Environment, *others: int) -> None:
+    def __init__(self, environment: OpenFile, *others: int) -> None:
         self._environment = environment
         self._others = others
         self._read_bytes = 0

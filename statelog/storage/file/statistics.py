@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog.storage.file.checks import read_live_meta
+from statelog.storage.file.reading import ReadTransaction
 
 if TYPE_CHECKING:
-    from statelog.storage.environment import Environment
+    from collections.abc import Sized
+
+    from statelog.storage.file.opened import OpenFile
 
 _META_PAGES = 2
 _ATTEMPTS = 5
@@ -49,18 +52,18 @@ class EnvironmentStatistics:
     last_transaction_id: int
 
 
-def collect_statistics(environment: Environment) -> EnvironmentStatistics:
-    """Return the statistics of one commit, the last if commits leave time enough."""
+def collect_statistics(environment: OpenFile, pins: Sized = ()) -> EnvironmentStatistics:
+    """Return the statistics of one commit, the last if commits leave time enough; `pins` count for no readers."""
     for _ in range(_ATTEMPTS):
-        with environment.read() as transaction:
+        with ReadTransaction(environment) as transaction:
             handles = environment.handles
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
-            pins = len(environment.steady.pins)
-            readers = _count_readers(handles.raw.readers()) - 1 - pins
+            pins_held = len(pins)
+            readers = _count_readers(handles.raw.readers()) - 1 - pins_held
             map_size_bytes = handles.raw.info()["map_size"]
             meta = read_live_meta(environment.locks.descriptor, environment.path)
-            if meta.transaction_id == transaction.id and len(environment.steady.pins) == pins:
+            if meta.transaction_id == transaction.id and len(pins) == pins_held:
                 break
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
     return EnvironmentStatistics(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import lmdb
 
-    from statelog.storage.file.handles import Handles
     from statelog.storage.file.locks import FileLocks
+    from statelog.storage.file.opened import Handles
 
 
 class _Tables:

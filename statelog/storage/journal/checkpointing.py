@@ -15,40 +15,30 @@ import threading
 from typing import TYPE_CHECKING
 
 from statelog.errors import StatelogError
-from statelog.limits import (
-    HELD_PAGES_BOUND,
-    JOURNAL_SIZE_BYTES_MAX,
-    JOURNALED_RECORDS_MAX,
-    JOURNALED_SIZE_BYTES_MAX,
-)
+from statelog.limits import HELD_PAGES_BOUND, JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import missing_error, open_journal, remove_journal
+from statelog.storage.file.neighbours import journal_path, missing_error, open_journal, remove_journal
 from statelog.storage.journal.control import UNKNOWN, Control
 from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.held import measure
-from statelog.storage.journal.journal import (
-    HALF_SIZE_BYTES,
-    HALVES_AT,
-    Slot,
-    decode_slot,
-    encode_slot,
-    journal_path,
-    write_slot,
-)
+from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
 from statelog.storage.journal.pin import Pins, begin_read, last_lsn, numbers_read
 from statelog.storage.journal.session import fill_first_half, find_or_begin
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import lmdb
 
-    from statelog.storage.commit.transaction import WriteTransaction
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.headroom import Headroom
+    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.writing import TableWriter
 
 _PAGE_SIZE_BYTES = 4096
 _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
@@ -60,10 +50,16 @@ class Steady(OpenJournal):
 
     Attributes:
         pins: of this process.
+        looks_after: has a commit looked after by whoever flushes what commits leave.
+        complete_soon: has an advance completed that has begun.
     """
 
-    def __init__(self, environment: Environment) -> None:
+    looks_after: Callable[[TableWriter], object]
+    complete_soon: Callable[[], None]
+
+    def __init__(self, environment: OpenFile, headroom: Headroom) -> None:
         super().__init__(environment)
+        self._headroom = headroom
         self.pins = Pins()
         self._completing = threading.RLock()
 
@@ -120,7 +116,7 @@ class Steady(OpenJournal):
                 self.look_for_journal()
                 self._refuse_if_broken()
                 self._begin_advance()
-                self._environment.keeper.complete_soon()
+                self.complete_soon()
             elif self._is_full():
                 self.complete(is_awaited=True)
                 if not self._agree():
@@ -155,7 +151,7 @@ class Steady(OpenJournal):
         left = HALF_SIZE_BYTES - (control.at - HALVES_AT[control.epoch & 1])
         return control.taken + control.taken_before > HELD_PAGES_BOUND or left < _GROUP_SIZE_BYTES_MAX
 
-    def commit(self, transaction: WriteTransaction, raw: lmdb.Transaction) -> None:
+    def commit(self, transaction: TableWriter, raw: lmdb.Transaction) -> None:
         """Commit `raw`, so that `flush` makes it durable.
 
         What the journal cannot hold, because it changes more than it appends, or is large, is flushed where it lies.
@@ -168,7 +164,7 @@ class Steady(OpenJournal):
             raw.commit()
             return
         control = self._shared()
-        self._environment.keeper.looks_after(is_flushed=transaction.is_flushed)
+        self.looks_after(transaction)
         control.commits += 1
         if not self._append(transaction):
             control.lsn = UNKNOWN
@@ -348,7 +344,7 @@ class Steady(OpenJournal):
         try:
             store = os.fstat(data) if marked is None else None
             self._descriptor = open_journal(environment.path, store=store)
-            self._session, epoch = find_or_begin(environment, self._descriptor, marked)
+            self._session, epoch = find_or_begin(environment, self._headroom, self._descriptor, marked)
             if marked is None:  # who began a session, or had one, and is not there any more, may have left its words
                 control.forget()
             if not control.epoch:

@@ -12,15 +12,16 @@ from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
 from statelog.storage.file.locks import is_owned
+from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal.control import UNKNOWN, Control
-from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill, journal_path
+from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
 from statelog.storage.journal.marker import NO_REACH, Reach, write_reach
 from statelog.storage.journal.session import find_error, is_taken_away
 
 if TYPE_CHECKING:
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.commit.transaction import WriteTransaction
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.writing import TableWriter
 
 _FLUSH_SLICE_S = 0.05
 _SLICES_MAX = 5
@@ -39,7 +40,7 @@ class OpenJournal:
         is_off: nothing is journaled or flushed: for measuring, and while a journal is replayed.
     """
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: OpenFile) -> None:
         self.control: Control | None = None
         self.flushing = threading.RLock()
         self.is_off = not environment.options.flush
@@ -60,7 +61,7 @@ class OpenJournal:
         assert self.control is not None, "a store that is open for reading is not written to"
         return self.control
 
-    def _append(self, transaction: WriteTransaction) -> bool:
+    def _append(self, transaction: TableWriter) -> bool:
         """Put a transaction's records into the journal; False if there is no place for them (J4).
 
         Raises:

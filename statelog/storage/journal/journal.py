@@ -15,6 +15,7 @@ from xxhash import xxh3_64_digest
 
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all, write_zeros
+from statelog.storage.file.neighbours import in_the_way_error, journal_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,11 +68,6 @@ class Slot(NamedTuple):
     meta: bytes
 
 
-def journal_path(path: Path) -> Path:
-    """Return where the journal of a store lies."""
-    return path.with_name(f"{path.name}-journal")
-
-
 def encode_slot(slot: Slot) -> bytes:
     """Return the bytes of a slot."""
     head = _SLOT.pack(_MAGIC, slot.store_id, slot.session, slot.epoch, slot.lsn, len(slot.meta))
@@ -109,6 +105,12 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
     return all(is_own or not any(slot) for is_own, slot in zip(is_one, slots, strict=True)) and (
         any(is_one) or _is_empty(descriptor, RECORDS_AT)
     )
+
+
+def check_leftover(path: Path, descriptor: int, store_id: bytes) -> None:
+    """Raise FormatError if what is open as a store's journal is none of it, nor the beginning of one."""
+    if not is_journal_of(descriptor, store_id):
+        raise in_the_way_error(path, journal_path(path), "is no journal of this store")
 
 
 def _is_empty(descriptor: int, at: int) -> bool:

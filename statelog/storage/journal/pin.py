@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import lmdb
 
-    from statelog.storage.file.handles import Handles
+    from statelog.storage.file.opened import Handles
 
 
 class Pins:

@@ -9,23 +9,27 @@ from typing import TYPE_CHECKING
 from statelog.storage.file.disk import flush_file, write_zeros
 from statelog.storage.file.failures import DISK_FULL_ERRNOS
 from statelog.storage.file.locks import is_same_file
-from statelog.storage.file.neighbours import broken_error, check_leftover, missing_error, older_error, removed_error
+from statelog.storage.file.neighbours import broken_error, journal_path, missing_error, older_error, removed_error
 from statelog.storage.file.place import replaced_error
-from statelog.storage.journal.journal import HALVES_AT, RECORDS_AT, fill, is_of_older_build, journal_path, read_slots
+from statelog.storage.journal.journal import HALVES_AT, RECORDS_AT, check_leftover, fill, is_of_older_build, read_slots
 from statelog.storage.journal.marker import clear_marker
 
 if TYPE_CHECKING:
     from statelog.errors import JournalMissingError, StorageError
-    from statelog.storage.environment import Environment
+    from statelog.storage.file.headroom import Headroom
+    from statelog.storage.file.opened import OpenFile
 
 _SESSION_SIZE_BYTES = 16
 
 
-def find_or_begin(environment: Environment, descriptor: int, marked: bytes | None) -> tuple[bytes, int]:
+def find_or_begin(
+    environment: OpenFile, headroom: Headroom, descriptor: int, marked: bytes | None
+) -> tuple[bytes, int]:
     """Return session and epoch of an open journal; the epoch is 0 if the session begins.
 
     Args:
         environment: whose journal it is.
+        headroom: of its reserve blocks may be had.
         descriptor: of the journal.
         marked: the session that the data file bears, None if it bears no mark: then nobody else takes part.
 
@@ -45,7 +49,7 @@ def find_or_begin(environment: Environment, descriptor: int, marked: bytes | Non
         clear_marker(environment.locks.descriptor)
         flush_file(environment.locks.descriptor)
     os.ftruncate(descriptor, 0)
-    _fill_head(environment, descriptor)
+    _fill_head(headroom, descriptor)
     return secrets.token_bytes(_SESSION_SIZE_BYTES), 0
 
 
@@ -64,7 +68,7 @@ def fill_first_half(descriptor: int) -> int:
     return start
 
 
-def is_taken_away(environment: Environment, descriptor: int) -> bool:
+def is_taken_away(environment: OpenFile, descriptor: int) -> bool:
     """Tell whether somebody has removed, or replaced, the journal that is open, or the data file."""
     if not environment.locks.file.is_kept():
         return True
@@ -75,7 +79,7 @@ def is_taken_away(environment: Environment, descriptor: int) -> bool:
     return is_removed or is_same_file(environment.path, environment.locks.descriptor)
 
 
-def find_error(environment: Environment, *, is_gone: bool) -> StorageError | JournalMissingError:
+def find_error(environment: OpenFile, *, is_gone: bool) -> StorageError | JournalMissingError:
     """Return the error of a store to which nothing may be written: a file is gone, or a flush has failed."""
     path = environment.path
     if environment.locks.file.is_lost:
@@ -83,11 +87,11 @@ def find_error(environment: Environment, *, is_gone: bool) -> StorageError | Jou
     return removed_error(path) if is_gone else broken_error(path)
 
 
-def _fill_head(environment: Environment, descriptor: int) -> None:
+def _fill_head(headroom: Headroom, descriptor: int) -> None:
     """Fill the journal's slots, on a full disk with blocks of the store's own reserve."""
     try:
         write_zeros(descriptor, 0, RECORDS_AT)
     except OSError as error:
-        if error.errno not in DISK_FULL_ERRNOS or not environment.headroom.lend(RECORDS_AT):
+        if error.errno not in DISK_FULL_ERRNOS or not headroom.lend(RECORDS_AT):
             raise
         write_zeros(descriptor, 0, RECORDS_AT)

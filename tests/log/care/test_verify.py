@@ -54,7 +54,7 @@ def forge(store, lsn, *, record=None, nodes=None, **changes):
 
 def replace(store, lsn, record):
     store._engine.cache.clear()
-    store._engine.care(lambda transaction: transaction.replace_log(lsn, record))
+    store._engine.care(lambda transaction: transaction.replace_logs({lsn: record}))
 
 
 def broken(store, *, deep=True):

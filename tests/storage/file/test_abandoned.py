@@ -45,7 +45,7 @@ def test_a_write_that_nobody_holds_lets_the_next_one_begin(store):
 
 
 def test_a_read_in_use_is_left_alone(store, monkeypatch):
-    monkeypatch.setattr("statelog.storage.environment._DRAIN_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("statelog.storage.commit.journaled._DRAIN_TIMEOUT_S", 0.05)
     with store.snapshot() as snapshot:
         with pytest.raises(UsageError, match="still open"):
             store.close()

@@ -5,8 +5,8 @@ import lmdb
 import pytest
 
 from statelog.errors import CorruptionError, FormatError
+from statelog.storage.compaction import compact_file, exclusively
 from statelog.storage.file import checks
-from statelog.storage.file.compaction import compact_file, exclusively
 
 PAGE = 4096
 PAGE_HEADER = 16

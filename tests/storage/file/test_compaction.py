@@ -20,14 +20,14 @@ from statelog.errors import (
     StoreLockedError,
     UsageError,
 )
-from statelog.storage import faults
-from statelog.storage.file import compaction
-from statelog.storage.file.compaction import compact_file, exclusively, finish_leftovers
+from statelog.storage import compaction, faults
+from statelog.storage.compaction import compact_file, exclusively
+from statelog.storage.file.creation import finish_leftovers
 
 COMPACTION_POINTS = [point for point in faults.POINTS if point.startswith("compaction.")]
 COMPACT = """
-from statelog.storage.file import compaction
-from statelog.storage.file.compaction import compact_file, exclusively
+from statelog.storage import compaction
+from statelog.storage.compaction import compact_file, exclusively
 compaction._COPIED_SIZE_BYTES = 500
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 while environment.committer.submit(append) < 40:
@@ -103,7 +103,7 @@ def test_pages_are_full_whatever_the_order_of_the_writes(environment):
 
 def test_free_pages_are_given_back_to_the_system(environment, path):
     environment.committer.submit(lambda transaction: transaction.put_log(1, bytes(8_000_000)))
-    environment.committer.submit(lambda transaction: transaction.replace_log(1, b"small"))
+    environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"small"}))
     environment.committer.submit(lambda transaction: transaction.put_index(b"n", b"1"))
     assert path.stat().st_size > 8_000_000
     compact(environment)
@@ -236,7 +236,7 @@ def test_two_threads_do_not_compact_at_once(filled):
 
 
 def test_a_read_that_does_not_end_stops_the_swap(filled, monkeypatch, check_whole, leftovers, append):
-    monkeypatch.setattr(compaction, "_DRAIN_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("statelog.storage.commit.journaled._DRAIN_TIMEOUT_S", 0.01)
     with filled.read(), pytest.raises(UsageError, match="still open"):
         compact(filled)
     assert check_whole(filled) == 40
@@ -459,7 +459,7 @@ def test_nothing_is_committed_while_the_directory_cannot_be_flushed(filled, appe
         raise OSError(errno.EIO, "input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("statelog.storage.file.flushing.sync_directory", refuse)
+        patch.setattr("statelog.storage.file.creation.sync_directory", refuse)
         with pytest.raises(StorageError):
             compact(filled)
         for _ in range(2):

@@ -10,8 +10,7 @@ import pytest
 import statelog
 from statelog.storage import Environment
 from statelog.storage.file.descriptors import follow_owner, open_file, open_side_file
-from statelog.storage.file.neighbours import open_journal
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.file.neighbours import journal_path, open_journal
 from statelog.storage.wake import wake_path
 
 OWNER = 12345

@@ -98,7 +98,7 @@ def test_freed_pages_that_lmdb_holds_back_for_two_transactions_are_usable_at_onc
     disk["errno"] = errno.EDQUOT
     fill(environment, 100)
     with environment.headroom.reserve():
-        environment.committer.submit(lambda transaction: transaction.replace_log(1, b"small"))
+        environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"small"}))
     environment.committer.submit(lambda transaction: transaction.put_log(2, bytes(900_000)))
 
 
@@ -134,7 +134,7 @@ def test_an_error_of_the_disk_refuses_the_commit_and_no_more(environment, disk, 
 
 
 def test_a_compacted_file_gets_its_headroom_with_the_next_commit(environment, path):
-    from statelog.storage.file.compaction import compact_file, exclusively
+    from statelog.storage.compaction import compact_file, exclusively
 
     for number in range(100):
         environment.committer.submit(put(number))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import statelog
 from statelog.errors import AccessError, FormatError, JournalMissingError
 from statelog.storage import Environment
-from statelog.storage.file.neighbours import set_aside
+from statelog.storage.file.neighbours import journal_path, set_aside
 from statelog.storage.journal import held
-from statelog.storage.journal.journal import Slot, encode_slot, is_journal_of, journal_path
+from statelog.storage.journal.journal import Slot, encode_slot, is_journal_of
 
 TEXT = b"my own notes, which nobody else has\n" * 300
 KILLED = """

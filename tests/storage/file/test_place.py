@@ -11,8 +11,8 @@ import pytest
 
 import statelog
 from statelog.errors import StoreReplacedError
+from statelog.storage.file.neighbours import journal_path
 from statelog.storage.file.place import LOOK_S, Place
-from statelog.storage.journal.journal import journal_path
 
 OPEN = """
 import statelog, sys

@@ -61,7 +61,7 @@ def test_a_log_with_a_gap_is_not_believed(environment):
 
 def test_replace_log_replaces(environment):
     environment.committer.submit(lambda transaction: transaction.put_log(1, b"one" * 1000))
-    environment.committer.submit(lambda transaction: transaction.replace_log(1, b"less"))
+    environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"less"}))
     with environment.read() as transaction:
         assert bytes(transaction.get_log(1)) == b"less"
 
@@ -93,7 +93,7 @@ def test_replace_logs_takes_nothing_out_where_one_is_not_there(environment):
 
 def test_replace_log_of_no_record_raises(environment):
     with pytest.raises(StorageError) as caught:
-        environment.committer.submit(lambda transaction: transaction.replace_log(1, b"one"))
+        environment.committer.submit(lambda transaction: transaction.replace_logs({1: b"one"}))
     assert caught.value.lsn == 1
 
 
@@ -222,9 +222,9 @@ def test_a_borrowed_record_cannot_be_read_after_a_failed_transaction(environment
         lambda transaction: transaction.put_log(2, b"two"),
         lambda transaction: transaction.put_index(b"k", b"v"),
         lambda transaction: transaction.delete_index(b"k"),
-        lambda transaction: transaction.replace_log(1, b"other"),
+        lambda transaction: transaction.replace_logs({1: b"other"}),
     ],
-    ids=["put_log", "put_index", "delete_index", "replace_log"],
+    ids=["put_log", "put_index", "delete_index", "replace_logs"],
 )
 def test_a_borrowed_record_cannot_be_read_after_the_next_write(environment, append, write):
     """Its page may be reused by that write."""

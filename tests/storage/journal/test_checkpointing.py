@@ -14,9 +14,10 @@ import statelog
 from statelog.errors import AccessError, CorruptionError, JournalMissingError, StorageError, StoreLockedError
 from statelog.limits import HELD_PAGES_BOUND
 from statelog.storage import faults
+from statelog.storage.commit import recovery
+from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal import checkpointing as steady
-from statelog.storage.journal import flushing, recovery
-from statelog.storage.journal.journal import journal_path
+from statelog.storage.journal import flushing
 from statelog.storage.journal.marker import read_marker, set_marker
 
 COMMIT_AND_DIE = """

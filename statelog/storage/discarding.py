@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.storage.file.compaction import exclusively
+from statelog.storage.compaction import exclusively
 from statelog.storage.file.creation import sync_directory
 
 if TYPE_CHECKING:
-    from statelog.storage.environment import Environment
+    from statelog.storage.commit.journaled import JournaledFile
 
 
-def withdraw(environment: Environment) -> None:
+def withdraw(environment: JournaledFile) -> None:
     """Remove the file of a store, and its lock file, if nothing was ever committed. It is to be closed right after.
 
     Raises:

@@ -6,7 +6,7 @@ old file or to the new one, both whole and of the same contents.
 
 Nobody commits to the new file before the rename is durable: the environment takes its
 name for volatile until the directory has been flushed, also if the rename reported an
-error and happened, and so does whoever opens a file (`Environment.open_handles`).
+error and happened, and so does whoever opens a file (`JournaledFile.open_handles`).
 
 While it runs, no other process has the store open (exclusive presence), and commits
 of this process wait; reading goes on, but for the moment of the swap.
@@ -26,11 +26,20 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from statelog.errors import CorruptionError, ReadOnlyError, StorageError, StoreLockedError, UsageError
+from statelog.errors import CorruptionError, StorageError, StoreLockedError, UsageError
 from statelog.storage import registry
 from statelog.storage.faults import point
 from statelog.storage.file.checks import check_file, read_live_meta
-from statelog.storage.file.creation import FILE_MODE, INDEX_TABLE, LOG_TABLE, META_TABLE, TABLES_MAX
+from statelog.storage.file.creation import (
+    FILE_MODE,
+    INDEX_TABLE,
+    LOG_TABLE,
+    META_TABLE,
+    TABLES_MAX,
+    compaction_path,
+    finish_leftovers,
+    lock_temporary,
+)
 from statelog.storage.file.descriptors import follow_owner, keep_standard_streams, open_file
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import error_code, is_full, translate_os
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.commit.journaled import JournaledFile
 
     CheckRecord = Callable[[int, bytes | memoryview], None]
     Progress = Callable[[int, int], None]
@@ -58,15 +67,12 @@ _PAGE_SIZE_BYTES_MAX = 65_536
 
 _PROGRESS_ENTRIES = 1024
 
-_DRAIN_TIMEOUT_S = 5.0
-"""As for reopening: reads are short by contract."""
-
 _TRANSACTION_ID_AT = 16 + 24 + 2 * 48 + 8
 """In a meta page, behind page header, meta head, two database records and the last page's number."""
 
 _TRANSACTION_ID = struct.Struct("=Q")
 
-_busy: set[Environment] = set()
+_busy: set[JournaledFile] = set()
 """Environments being compacted. One that is forked is another object in the child: nothing is left behind there."""
 
 
@@ -81,7 +87,7 @@ class Compacted:
 
 
 @contextmanager
-def exclusively(environment: Environment) -> Iterator[None]:
+def exclusively(environment: JournaledFile) -> Iterator[None]:
     """Keep every other process out of the store while the `with` block runs.
 
     Raises:
@@ -93,9 +99,7 @@ def exclusively(environment: Environment) -> Iterator[None]:
     path = environment.path
     if os.getpid() != environment.process_id:
         raise environment.forked_error()
-    if environment.read_only:
-        message = f"{path} is open read-only"
-        raise ReadOnlyError(message, path=str(path))
+    environment.check_writable()
     if environment.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
@@ -124,7 +128,7 @@ def exclusively(environment: Environment) -> Iterator[None]:
 
 
 def compact_file(
-    environment: Environment, *, check_record: CheckRecord | None = None, progress: Progress | None = None
+    environment: JournaledFile, *, check_record: CheckRecord | None = None, progress: Progress | None = None
 ) -> Compacted:
     """Put a new file, filled in key order, in the place of the store's. The caller is in `exclusively`.
 
@@ -143,7 +147,7 @@ def compact_file(
         StorageError: what else the system refuses. Facts: path. The store is whole, and if
             the new file has its name but that is not durable, the next use makes it so.
     """
-    temporary = _temporary_path(environment.path)
+    temporary = compaction_path(environment.path)
     with environment.write_lock:
         try:
             environment.steady.retire()
@@ -161,61 +165,16 @@ def compact_file(
     return compacted
 
 
-def finish_leftovers(path: Path) -> None:
-    """Clear away the temporary file of a compaction of `path` that was cut. One look at the directory if there is none.
-
-    That of one that is going on is left alone.
-
-    Raises:
-        StorageError: it cannot be removed. Facts: path.
-    """
-    temporary = _temporary_path(path)
-    if not os.path.lexists(temporary):
-        return
-    try:
-        with contextlib.suppress(FileNotFoundError), _held(temporary):
-            temporary.unlink()
-    except BlockingIOError:
-        return
-    except OSError as error:
-        raise translate_os(error, path=path) from error
-
-
-@contextmanager
-def _held(temporary: Path) -> Iterator[None]:
-    """Hold the lock of a temporary file, which its compaction holds as long as it fills it. Raises BlockingIOError."""
-    descriptor = open_file(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        _lock_temporary(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock_temporary(descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without such locks
-        return
-
-
-def _temporary_path(path: Path) -> Path:
-    """Where the new file is made. One name is enough: one process at a time compacts a store."""
-    return path.with_name(f".{path.name}.compacting")
-
-
 # --- filling ----------------------------------------------------------------------
 
 
-def _create(temporary: Path, environment: Environment) -> int:
+def _create(temporary: Path, environment: JournaledFile) -> int:
     """Make the temporary file, with mode and owner of the old one; return a descriptor of it."""
     point("compaction.before_temporary")
     status = os.fstat(environment.locks.descriptor)
     descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
     try:
-        _lock_temporary(descriptor)
+        lock_temporary(descriptor)
         follow_owner(descriptor, status, stat.S_IMODE(status.st_mode))
         point("compaction.after_temporary")
     except BaseException:
@@ -231,7 +190,7 @@ def _drop(temporary: Path, descriptor: int) -> None:
 
 
 def _fill(
-    environment: Environment,
+    environment: JournaledFile,
     temporary: Path,
     descriptor: int,
     check_record: CheckRecord | None,
@@ -275,7 +234,7 @@ def _full_if_short(descriptor: int) -> Iterator[None]:
 
 
 def _copy_tables(
-    environment: Environment,
+    environment: JournaledFile,
     source: lmdb.Transaction,
     target: lmdb.Environment,
     descriptor: int,
@@ -363,7 +322,7 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 # --- swapping ---------------------------------------------------------------------
 
 
-def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
+def _swap(environment: JournaledFile, temporary: Path, descriptor: int) -> None:
     """Put the new file in the old one's place, on the disk and under the environment.
 
     Forks, openings, transactions and flushes of this process wait meanwhile. Whatever happens, the
@@ -371,8 +330,8 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
     """
     locks = FileLocks(descriptor, environment.path)
     with registry._lock, environment.gate, environment.steady.flushing:  # noqa: SLF001 - of this room: order as in a fork
-        environment._check_open()  # noqa: SLF001
-        environment._shut_gate(_DRAIN_TIMEOUT_S)  # noqa: SLF001
+        environment.check_open()
+        environment.shut_gate()
         locks.acquire_presence(0)  # before anybody else can know the file
         locks.acquire_writable(0)
         environment.handles.raw.close()
@@ -392,7 +351,7 @@ def _swap(environment: Environment, temporary: Path, descriptor: int) -> None:
         point("compaction.after_directory_sync")
 
 
-def _adopt(environment: Environment, locks: FileLocks) -> None:
+def _adopt(environment: JournaledFile, locks: FileLocks) -> None:
     """Make the new file the one that the environment, and the registry, know."""
     old = environment.locks.descriptor
     locks.writer = environment.locks.writer

@@ -17,14 +17,13 @@ from statelog.errors import CorruptionError, FormatError, NewerFormatError, Stor
 from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.faults import point
 from statelog.storage.file.checks import check_file, put_metas_back, restore_meta
-from statelog.storage.file.creation import sync_directory
+from statelog.storage.file.creation import make_name_durable, sync_directory
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
-from statelog.storage.file.flushing import make_name_durable
 from statelog.storage.file.locks import FileLocks
 from statelog.storage.file.neighbours import (
-    check_leftover,
+    journal_path,
     misfit_error,
     missing_error,
     older_error,
@@ -36,10 +35,10 @@ from statelog.storage.journal.journal import (
     Group,
     Groups,
     Slot,
+    check_leftover,
     find_groups,
     find_records,
     is_of_older_build,
-    journal_path,
     read_slots,
 )
 from statelog.storage.journal.marker import clear_marker, read_marker, read_reach
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from statelog.storage.environment import Environment
+    from statelog.storage.commit.journaled import JournaledFile
 
     Replay: TypeAlias = Callable[[WriteTransaction, int, Sequence[bytes]], bool]
     """Puts records, from an LSN on, into a transaction, with what follows from them. False: they do not continue the
@@ -82,7 +81,7 @@ def waits_for_recovery(path: Path, descriptor: int) -> bool:
     return read_marker(descriptor) is not None and not FileLocks(descriptor, path).is_open_for_writing()
 
 
-def recover(environment: Environment, replay: Replay) -> None:
+def recover(environment: JournaledFile, replay: Replay) -> None:
     """Open the handles of an environment; recover the store before, if nobody else has it open and it is not clean.
 
     The caller holds the lock of openings.
@@ -254,7 +253,7 @@ def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[
     return found
 
 
-def _remove_leftover(environment: Environment) -> None:
+def _remove_leftover(environment: JournaledFile) -> None:
     """Remove the journal of a store that is complete without: of a creation that was cut, or a closing."""
     path, data = environment.path, environment.locks.descriptor
     try:
@@ -271,7 +270,7 @@ def _remove_leftover(environment: Environment) -> None:
     remove_journal(path)
 
 
-def _recover(environment: Environment, journal: _Journal, replay: Replay) -> None:
+def _recover(environment: JournaledFile, journal: _Journal, replay: Replay) -> None:
     """Put the steady snapshot's meta page into both slots, and commit again what the journal holds.
 
     If the data file turns out to be another than the journal's, it is what it was.
@@ -295,7 +294,7 @@ def _recover(environment: Environment, journal: _Journal, replay: Replay) -> Non
         raise
 
 
-def _open_restored(environment: Environment, slot: Slot) -> None:
+def _open_restored(environment: JournaledFile, slot: Slot) -> None:
     path = environment.path
     try:
         environment.open_handles()
@@ -308,7 +307,7 @@ def _open_restored(environment: Environment, slot: Slot) -> None:
         raise misfit_error(path, "its journal is another store's")
 
 
-def _replay(environment: Environment, groups: Sequence[Group], replay: Replay) -> None:
+def _replay(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> None:
     """Commit what the journal holds again, make it steady, and remove the journal."""
     steady = environment.steady
     pin = environment.handles.begin(None, None, False, False)
@@ -324,7 +323,7 @@ def _replay(environment: Environment, groups: Sequence[Group], replay: Replay) -
     _retire(environment)
 
 
-def _retire(environment: Environment) -> None:
+def _retire(environment: JournaledFile) -> None:
     """Flush what was replayed; then the journal may go, and its mark first."""
     data = environment.locks.descriptor
     if environment.options.flush:
@@ -336,7 +335,7 @@ def _retire(environment: Environment) -> None:
     sync_directory(environment.path.parent)
 
 
-def _replay_some(environment: Environment, groups: Sequence[Group], replay: Replay) -> int:
+def _replay_some(environment: JournaledFile, groups: Sequence[Group], replay: Replay) -> int:
     """Replay one transaction's worth of groups; return how many."""
     transaction = WriteTransaction(environment)
     transaction.begin()

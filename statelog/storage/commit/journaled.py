@@ -1,0 +1,292 @@
+"""An open file with its journal: who may begin a transaction on it, and what is done where LMDB lets nobody begin.
+
+LMDB cannot change its map while a transaction lives, must not be used across `fork`, and refuses everything after a
+failed write of a meta page. All that is dealt with here, behind the gate that every transaction passes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+
+from statelog.errors import ClosedError, ReadOnlyError, StatelogError, StorageError, StoreLockedError, UsageError
+from statelog.storage.commit.keeper import Keeper
+from statelog.storage.file.abandoned import end_abandoned
+from statelog.storage.file.creation import finish_leftovers, make_name_durable
+from statelog.storage.file.failures import error_code
+from statelog.storage.file.headroom import Headroom
+from statelog.storage.file.locks import is_owned
+from statelog.storage.file.opened import OpenFile
+from statelog.storage.file.opening import open_handles
+from statelog.storage.file.reading import ReadTransaction
+from statelog.storage.journal.checkpointing import Steady
+from statelog.storage.journal.control import flushed_to
+from statelog.storage.wake import Wake, remove_wake_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog.storage.file.abandoned import Ending
+    from statelog.storage.options import Options
+
+_DRAIN_TIMEOUT_S = 5.0  # reads are short by contract; one that outlives this is held by whoever waits for it
+_FORK_TIMEOUT_S = 0.25  # how long a fork waits for transactions to end: some commits, and no person notices
+_CHECK_TIMEOUT_S = 0.1  # how long a look for dead readers waits for others' commits: there will be another
+_BEGIN_ATTEMPTS = 3
+_PAGE_SIZE_BYTES = 4096
+
+
+class JournaledFile(OpenFile):
+    """What an `Environment` is to those who commit.
+
+    Attributes:
+        headroom: what commits may fill, and what is kept back.
+        steady: the journal, and what of the file is on the disk.
+        wake: tells other processes of commits, and waits for theirs.
+        keeper: flushes what commits have left to it.
+        header: the header's fields. FORMAT.md section 2.
+    """
+
+    def __init__(self, path: Path, descriptor: int, options: Options) -> None:
+        super().__init__(path, descriptor, options)
+        self.is_flushed_at_commit = options.durability == "commit"
+        self.inode = (0, 0)
+        """Device and inode, by which the registry knows the file."""
+        self.closed = False
+        self.is_name_durable = False
+        """Whether the directory was flushed since the file took its name. Its creation or compaction may have
+        been killed, or have failed, just before: nothing is written before."""
+        self.replayed = 0
+        """Records put back from the journal when this was opened."""
+        self.references = 0
+        self._is_at_rest = False
+        self.gate = threading.RLock()
+        """Held by who shuts the gate; taken after `write_lock`."""
+        self.writer_thread = 0
+        """Identity of the thread that is inside a write transaction; 0: none is."""
+        self.header: dict[str, Any] = {}
+        self.headroom = Headroom(self)
+        self.steady = Steady(self, self.headroom)
+        self.wake = Wake(self, self.flushed_lsn)
+        self.keeper = Keeper(self, self.steady, self.wake)
+        self.steady.looks_after, self.steady.complete_soon = self.keeper.looks_after, self.keeper.complete_soon
+
+    def read(self) -> ReadTransaction:
+        """Return a read transaction for a `with` statement; short, never held across user code."""
+        return ReadTransaction(self)
+
+    def flushed_lsn(self) -> int:
+        """Return the last record that is on the disk, of whichever process: no loss of power takes it back."""
+        with self.read() as transaction:
+            last = transaction.last_lsn()
+        return min(last, flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to())
+
+    def check_readers(self) -> int:
+        """Free the reader slots of dead processes, whose snapshots pin pages; return how many.
+
+        Raises:
+            StoreLockedError: another process writes, so that a pin may be needed by the time it is freed.
+        """
+        with self.write_lock, self.locks.writing(min(self.lock_timeout_s, _CHECK_TIMEOUT_S)):
+            if not self.steady.may_check_readers():
+                return 0
+            cleared: int = self.handles.raw.reader_check()
+            return cleared
+
+    def reopen(self) -> None:
+        """Close and open LMDB's environment anew: the only cure for a poisoned one.
+
+        Raises:
+            StorageError, CorruptionError, ...: as for `open`. The next transaction tries again.
+        """
+        with self.gate:
+            self.check_open()
+            self.shut_gate()
+            self._let_go_of_pins()
+            if self.handles is not None:
+                self.handles.raw.close()
+            self.handles = None  # type: ignore[assignment]  # gated until it is set again
+            self.open_handles()
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError if this may never write."""
+        if self.read_only:
+            message = f"{self.path} is open read-only"
+            raise ReadOnlyError(message, path=str(self.path))
+
+    def is_writing(self) -> bool:
+        """Tell whether the calling thread is inside a write transaction."""
+        return self.writer_thread == threading.get_ident()
+
+    def pass_gate(self, transaction: Ending) -> None:
+        """As declared."""
+        active = self.active_transactions
+        while True:
+            active.discard(transaction)
+            if self.is_shut and is_owned(self.gate):  # it would wait for what it has interrupted
+                raise UsageError(f"{self.path} cannot be used by what interrupts who shuts it", path=str(self.path))
+            with self.gate:
+                self.check_open()
+                if self.handles is None:
+                    self.open_handles()
+            active.add(transaction)
+            if not self.is_shut:
+                return
+
+    def begin_again(self, transaction: Ending, error: lmdb.Error, *, write: bool = False) -> lmdb.Transaction:
+        """As declared."""
+        for _ in range(_BEGIN_ATTEMPTS):
+            self.active_transactions.discard(transaction)
+            if isinstance(error, lmdb.MapResizedError):
+                self.set_map_size(0)  # as the process has it that made the file grow beyond ours
+            elif isinstance(error, lmdb.ReadersFullError):
+                with contextlib.suppress(StoreLockedError):
+                    self.check_readers()
+            elif isinstance(error, lmdb.PanicError):
+                self.reopen()
+            elif error_code(error) != 0:  # 0: closed by a reopen in between; the gate tells
+                raise self.translate(error) from error
+            self.pass_gate(transaction)
+            try:
+                if write:
+                    self.steady.prepare()
+                return self.handles.begin(None, None, write, True)
+            except lmdb.Error as again:
+                error = again
+        self.active_transactions.discard(transaction)
+        raise self.translate(error) from error
+
+    def open_handles(self) -> None:
+        """Open LMDB's environment, and the gate. Holds under `gate`."""
+        if not self.read_only:
+            if not self.is_name_durable:
+                make_name_durable(self.path)
+                self.is_name_durable = True
+            finish_leftovers(self.path)
+        self.map_address = 0
+        self.handles, self.header = open_handles(self, self.headroom.commit_size_bytes_max)
+        store_id: bytes = self.header["store_id"]
+        if self.store_id not in {b"", store_id}:
+            self.handles.raw.close()
+            self.handles = None  # type: ignore[assignment]  # gated
+            message = f"{self.path} is another store than the one that was opened"
+            raise StorageError(message, path=str(self.path))
+        self.store_id = store_id
+        self.steady.look_for_pins()
+        self.is_shut = False
+
+    def set_map_size(self, size_bytes: int) -> None:
+        """As declared. LMDB maps anew, which ends every transaction, the pin's too: the next writer advances (J2)."""
+        with self.gate:
+            self.check_open()
+            self.shut_gate()
+            if self.handles is None:
+                return
+            try:
+                self._let_go_of_pins()
+                self.map_address = 0
+                self.handles.raw.set_mapsize(size_bytes // _PAGE_SIZE_BYTES * _PAGE_SIZE_BYTES)
+            finally:
+                self.is_shut = False
+
+    def check_open(self) -> None:
+        """Raise ClosedError if this is closed."""
+        if self.closed:
+            message = f"{self.path} is closed"
+            raise ClosedError(message, path=str(self.path))
+
+    def shut_gate(self, timeout_s: float | None = None) -> None:
+        """Let nobody begin, and wait until nobody is inside. Holds under `gate`. Raises UsageError: somebody stays."""
+        self.is_shut = True
+        end_abandoned(self.active_transactions)
+        deadline = time.monotonic() + (_DRAIN_TIMEOUT_S if timeout_s is None else timeout_s)
+        while self.active_transactions:
+            if time.monotonic() >= deadline:
+                self.is_shut = self.handles is None
+                raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
+            time.sleep(0.0001)
+
+    def _let_go_of_pins(self, timeout_s: float | None = None) -> None:
+        """Hold no pin, before LMDB ends every read transaction. Raises StoreLockedError: another process writes."""
+        if self.steady.pins:
+            with self.locks.writing(self.lock_timeout_s if timeout_s is None else timeout_s):
+                self.steady.let_go()
+
+    # --- closing, and forks --------------------------------------------------------------
+
+    def shut(self) -> None:
+        """Close for good; the registry calls it with the last reference."""
+        if not self.write_lock.acquire(timeout=_DRAIN_TIMEOUT_S):
+            raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
+        try:
+            with self.gate:
+                self.shut_gate()
+                self.closed = True
+                self.keeper.stop()
+                if self.handles is not None:
+                    self._leave()
+                    self.handles.raw.close()
+                self.wake.close()
+                if not self.read_only and self.locks.try_exclusive():
+                    remove_wake_file(self.store_id)
+                os.close(self.locks.descriptor)
+        finally:
+            self.write_lock.release()
+
+    def _leave(self) -> None:
+        """Remove the journal, if nobody else writes; else what was committed stays in it."""
+        if self.read_only:
+            return
+        with self.locks.closing() as is_alone:
+            if is_alone:
+                with contextlib.suppress(OSError, lmdb.Error, StatelogError):
+                    self.steady.retire()
+            self.steady.leave()
+            self.steady.close_control(is_last=is_alone)
+
+    def rest_for_fork(self) -> None:
+        """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""
+        is_writer = self.write_lock.acquire(timeout=_FORK_TIMEOUT_S)
+        self.gate.acquire()
+        self._is_at_rest = False
+        if not is_writer:
+            return
+        try:
+            with contextlib.suppress(StatelogError):
+                self.shut_gate(0 if self.is_writing() else _FORK_TIMEOUT_S)
+                self._let_go_of_pins(_FORK_TIMEOUT_S)  # else the child, closing its copy, would free the parent's slot
+                self._is_at_rest = True
+        finally:
+            self.write_lock.release()
+
+    def go_on_after_fork(self) -> None:
+        """After a fork, in the parent: all as before."""
+        self.is_shut = self.handles is None
+        self.gate.release()
+
+    def abandon_after_fork(self) -> bool:
+        """After a fork, in the child: let go of what is shared with the parent. False if LMDB had to be kept.
+
+        Locks of ours belong to the open file, and would outlive the parent. LMDB's
+        environment, closed at rest, harms nobody, and then the file may be opened anew. In the
+        midst of transactions, to close it would free the parent's reader slots, even by the
+        garbage collector at exit: so it is kept for ever.
+        """
+        self.is_forked = True
+        self.locks.supported = False
+        os.close(self.locks.descriptor)
+        self.gate.release()
+        self.steady.leave_after_fork()
+        if self._is_at_rest:
+            if self.handles is not None:
+                self.handles.raw.close()
+            return True
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        return False

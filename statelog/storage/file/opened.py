@@ -1,0 +1,95 @@
+"""An open data file, as its transactions and its journal know it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.errors import ForkedError
+from statelog.storage.file.failures import translate_lmdb
+from statelog.storage.file.locks import FileLocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import lmdb
+
+    from statelog.errors import StatelogError
+    from statelog.storage.file.abandoned import Ending
+    from statelog.storage.options import Options
+
+
+class Handles(NamedTuple):
+    """What one opening of LMDB gave; replaced as a whole by a reopening."""
+
+    raw: lmdb.Environment
+    begin: Callable[..., lmdb.Transaction]
+    meta: Any
+    log: Any
+    index: Any
+    page_size_bytes: int
+
+
+class OpenFile(ABC):
+    """What an `Environment` is to the rooms below it.
+
+    Attributes:
+        path: real path of the data file.
+        store_id: 16 bytes, from the header.
+        write_lock: held by the thread that writes, from before it begins until all of its commit is accounted for.
+    """
+
+    def __init__(self, path: Path, descriptor: int, options: Options) -> None:
+        self.path = path
+        self.options = options
+        self.read_only = options.read_only
+        self.max_size_bytes = options.max_size_bytes
+        self.lock_timeout_s = options.lock_timeout_s
+        self.interval_s = options.interval_ms / 1000
+        """The least of all openings: each is promised its own."""
+        self.process_id = os.getpid()
+        self.locks = FileLocks(descriptor, path)
+        self.active_transactions: set[Ending] = set()
+        self.is_shut = True
+        """Nobody may begin: the environment is being reopened or resized, or is closed."""
+        self.is_forked = False
+        """This is the copy that a child has of its parent's environment."""
+        self.map_address = 0
+        """Where LMDB's map lies; 0 until somebody looks, since it moves."""
+        self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
+        self.write_lock = threading.RLock()
+        self.store_id = b""
+
+    def translate(self, error: lmdb.Error) -> StatelogError:
+        """Return statelog's exception for LMDB's."""
+        return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
+
+    def forked_error(self) -> ForkedError:
+        """Return the error of a child that uses its parent's store."""
+        message = f"{self.path} was opened before this process was forked: open it again in the child"
+        return ForkedError(message, path=str(self.path))
+
+    @abstractmethod
+    def pass_gate(self, transaction: Ending) -> None:
+        """Wait until transactions may begin, and enter `transaction` among the active ones.
+
+        Raises:
+            ClosedError: the store is closed. UsageError: this thread was interrupted where it lets nobody in.
+            StorageError: an earlier reopening failed, and so does the new try; or LMDB refuses commits that wait.
+        """
+
+    @abstractmethod
+    def begin_again(self, transaction: Ending, error: lmdb.Error, *, write: bool = False) -> lmdb.Transaction:
+        """Begin LMDB's transaction after a first try failed with `error`, where there is a cure."""
+
+    @abstractmethod
+    def set_map_size(self, size_bytes: int) -> None:
+        """Let LMDB's map end there, or where what is in use does, if that is later.
+
+        Raises:
+            ClosedError: as named.
+            UsageError: a transaction of this process stays open.
+        """
