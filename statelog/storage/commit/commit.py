@@ -352,6 +352,7 @@ class Committer:
         else:
             for request in group:
                 self._execute([request])
+                self._flush([request])  # the leader flushes for the last one alone
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
         """After a transaction found no page, tell whether there may be some now: each time by another way first."""

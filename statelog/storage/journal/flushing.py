@@ -131,7 +131,8 @@ class OpenJournal:
                         raise
             control.await_flush(sequence, _FLUSH_SLICE_S)
             slices = slices + 1 if control.flush_sequence() == sequence else 0
-        self._refuse_if_broken()
+        if self.is_broken or control.is_broken:
+            raise self._broken_error()
         self.check_file()
         if armed:
             point("journal.after_flush")
