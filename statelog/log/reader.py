@@ -66,9 +66,9 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
     end: int | None = None
     chain = b""
     while True:
-        flushed = engine.environment.flushed_lsn() if follow else 0
+        flushed = engine.environment.flushed_lsn() if follow else None
         with engine.read() as view:
-            last = flushed or view.transaction.last_lsn()
+            last = view.transaction.last_lsn() if flushed is None else flushed
             if not follow:  # what is committed while the caller works is not run after
                 end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)

@@ -192,6 +192,14 @@ def test_the_log_is_followed(store):
         assert future.result(20) == list(range(1, 51))
 
 
+def test_who_follows_a_new_store_gets_what_is_on_the_disk(path):
+    with statelog.open(path, durability="interval", interval_ms=60_000) as store:
+        store.thread("t").commit({"n": 1})
+        assert list(store.log(follow=True, timeout_s=0.05)) == []
+        store.flush()
+        assert len(list(store.log(follow=True, timeout_s=0.05))) == store.last_lsn
+
+
 def test_following_ends_when_nothing_comes(store):
     store.thread("t").commit({"n": 0})
     assert [record.lsn for record in store.log(follow=True, timeout_s=0.05)] == [1, 2]
