@@ -94,7 +94,7 @@ def be_slow() -> None:
     be_small()
     _set(
         (keeper, "IDLE_S", _NEVER_S),
-        (steady, "HELD_PAGES_BOUND", 200),
+        (steady, "HELD_PAGES_BOUND", 100),
         (steady.Steady, "complete_if_begun", lambda _self: None),
     )
 

@@ -344,7 +344,7 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     """Advances that stay under way, in one process and several; processes that are killed, with the pin or the lock."""
     lane = _commits("a", 40, start=720, size=900)
     yield Workload("advances under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
-    lanes = tuple(_commits(f"p{n}", 10, start=20 * n, size=900) for n in range(2))
+    lanes = tuple(_commits(f"p{n}", 14, start=20 * n, size=900) for n in range(2))
     yield Workload("advances under way in two processes", lanes, before, processes=True, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
     yield Workload("three processes", lanes, before, processes=True)
