@@ -21,7 +21,7 @@ from statelog.storage.commit.recovery import (
     recover,
     waits_for_recovery,
 )
-from statelog.storage.commit.transaction import make_steady
+from statelog.storage.commit.transaction import alone, make_steady
 from statelog.storage.file.statistics import collect_statistics
 from statelog.storage.options import Options, check_path
 
@@ -118,7 +118,16 @@ class Environment(JournaledFile):
         make_steady(self)
 
     def flush_journal(self) -> None:
-        """Make durable what was committed without a flush, and tell the data file. Raises StorageError. Facts: path."""
+        """Make durable what was committed without a flush, by whomever, and tell the data file.
+
+        Raises:
+            StorageError: the disk refuses. StoreLockedError: another process wrote all the time allowed. Facts: path.
+            UsageError: called by what has interrupted the store where it holds a lock.
+        """
+        self.refuse_interrupter("a flush cannot be made")
+        if self.steady.is_dirty:
+            with self.write_lock, alone(self):  # who has not written yet opens the journal
+                pass
         self.steady.flush()
         self.steady.note_flushed()
 

@@ -121,9 +121,10 @@ def test_readers_that_died_are_cleared_when_the_store_is_opened(start_child, ope
     assert open_environment().statistics().readers == 0
 
 
-def test_readers_that_died_are_cleared_now_and_then(start_child, environment, append, monkeypatch):
-    monkeypatch.setattr("statelog.storage.commit.commit._READER_CHECK_COMMITS", 3)
+def test_readers_that_died_are_cleared_with_each_advance(start_child, environment, append):
+    environment.committer.submit(append)
     kill(reading(start_child))
-    for _ in range(3):
-        environment.committer.submit(append)
+    assert environment.statistics().readers == 1
+    environment.committer.submit(append)
+    environment.make_steady()
     assert environment.statistics().readers == 0

@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
-from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreLockedError, StoreReplacedError, UsageError
+from statelog.errors import CommitOutcomeUnknownError, StatelogError, StoreReplacedError, UsageError
 from statelog.limits import GROUP_COMMITS_MAX
 from statelog.storage.commit.requests import NONE, Request, wake_all
 from statelog.storage.commit.transaction import Stage, WriteTransaction, alone, make_steady
 from statelog.storage.faults import armed, point
 from statelog.storage.file.failures import error_code, full_error, is_full, is_of_system
 from statelog.storage.file.headroom import NoHeadroomError
-from statelog.storage.file.locks import is_owned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
     from statelog.storage.commit.journaled import JournaledFile
 
 T = TypeVar("T")
-
-_READER_CHECK_COMMITS = 256
-"""So many groups lie between two looks for readers that died."""
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
@@ -69,7 +65,6 @@ class Committer:
     def __init__(self, environment: JournaledFile) -> None:
         self.groups = 0
         self.commits = 0
-        self._checked = 0
         self._environment = environment
         self.mutex = threading.Lock()
         self.inside: set[int] = set()
@@ -111,9 +106,7 @@ class Committer:
         if environment.writer_thread == thread or (thread in self.inside and self._is_within()):
             message = "a commit cannot be made from within another commit"
             raise UsageError(message, path=str(environment.path))
-        if is_owned(environment.write_lock, environment.gate, environment.steady.flushing):  # the leader waits for them
-            message = "a commit cannot be made by what interrupts who has the store alone, or flushes it"
-            raise UsageError(message, path=str(environment.path))
+        environment.refuse_interrupter("a commit cannot be made")
         request = Request(work, is_flushed=is_flushed)
         try:
             self.inside.add(thread)
@@ -174,7 +167,8 @@ class Committer:
             if len(group) > 1:
                 weight = _EMA_WEIGHT if self._flush_s else 1.0
                 self._flush_s += weight * (perf_counter() - started_s - self._flush_s)
-            self.count(len(group))
+            self.groups += 1
+            self.commits += len(group)
             if armed:
                 point("commit.before_delivery")
         finally:
@@ -227,16 +221,6 @@ class Committer:
             self._awaited = length
         self._assembled.acquire(timeout=timeout_s)
         self._awaited = 0
-
-    def count(self, commits: int = 1) -> None:
-        """Count a group, and look for readers that died, now and then."""
-        self.groups += 1
-        self.commits += commits
-        if self.groups - self._checked < _READER_CHECK_COMMITS:
-            return
-        self._checked = self.groups
-        with contextlib.suppress(lmdb.Error, StoreLockedError):  # the commit is done, whatever the reader table says
-            self._environment.check_readers()
 
     def pass_on(self, request: Request, group: list[Request]) -> None:
         """Make the next in the queue the leader, and wake it and those of `group` who are settled.
@@ -403,7 +387,9 @@ class Committer:
         if outcome is False and not _is_failure(transaction, error):
             return
         for request in group:
-            if outcome is False:
+            if request.error is not None:  # it has refused itself, and wrote nothing
+                pass
+            elif outcome is False:
                 request.error = self._refusal(error)
             elif outcome is None:
                 path = self._environment.path

@@ -25,7 +25,8 @@ from statelog.storage.file.opened import OpenFile
 from statelog.storage.file.opening import open_handles
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.journal.checkpointing import Steady
-from statelog.storage.journal.control import flushed_to
+from statelog.storage.journal.control import UNKNOWN, flushed_to
+from statelog.storage.journal.marker import read_marker, read_reach
 from statelog.storage.wake import Wake, remove_wake_file
 
 if TYPE_CHECKING:
@@ -84,7 +85,12 @@ class JournaledFile(OpenFile):
         """Return the last record that is on the disk, of whichever process: no loss of power takes it back."""
         with self.read() as transaction:
             last = transaction.last_lsn()
-        return min(last, flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to())
+        flushed = flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to()
+        if flushed == UNKNOWN and (session := read_marker(self.locks.descriptor)) is not None:
+            flushed = read_reach(
+                self.locks.descriptor, session
+            ).lsn  # who wrote was killed, and nobody has written since
+        return min(last, flushed)
 
     def check_readers(self) -> int:
         """Free the reader slots of dead processes, whose snapshots pin pages; return how many.
@@ -118,6 +124,12 @@ class JournaledFile(OpenFile):
         if self.read_only:
             message = f"{self.path} is open read-only"
             raise ReadOnlyError(message, path=str(self.path))
+
+    def refuse_interrupter(self, what: str) -> None:
+        """Raise UsageError in a thread that has interrupted itself where it holds a lock of the store's."""
+        if is_owned(self.write_lock, self.gate, self.steady.flushing):
+            message = f"{what} from within a commit, or by what interrupts who has the store alone, or flushes it"
+            raise UsageError(message, path=str(self.path))
 
     def is_writing(self) -> bool:
         """Tell whether the calling thread is inside a write transaction."""

@@ -165,7 +165,6 @@ class Steady(OpenJournal):
             return
         control = self._shared()
         self.looks_after(transaction)
-        control.commits += 1
         if not self._append(transaction):
             control.lsn = UNKNOWN
             control.note_tail(UNKNOWN, b"")
@@ -252,6 +251,11 @@ class Steady(OpenJournal):
                 if not is_of_system(error):
                     raise
                 raise self.break_off() from error
+            control.size_bytes = size_bytes
+            if (
+                slot.epoch in self.pins
+            ):  # before `done` says it: until then nobody begins another advance, and dies in it
+                environment.handles.raw.reader_check()
             control.done = slot.epoch
             if slot.lsn > control.flushed:
                 control.note_flushed(slot.lsn)
@@ -378,7 +382,7 @@ class Steady(OpenJournal):
             else:
                 self.advance()
             # Again, if it is there: who set it may have been killed, or have failed, before it was on the disk.
-            reach = Reach(control.done, self._size_bytes(), control.flushed)
+            reach = Reach(control.done, control.size_bytes, control.flushed)
             set_marker(self._environment.locks.descriptor, self._session, reach)
             self._reach = reach
         except BaseException:

@@ -118,11 +118,11 @@ class Control:
         steady_number: LMDB's transaction that it is.
         done: the newest epoch whose slot is flushed: `steady`, or the next.
         written: up to which record groups are written, and committed.
-        flushed: up to which record they are on the disk.
+        flushed: up to which record they are on the disk: that many, or more where two have flushed at once.
         taken: pages that commits took in this epoch; `taken_before`, in the one before.
         taken_max: after how many an advance is due.
         path_pages: what a commit takes but for the leaves that it changes.
-        commits: counts them.
+        size_bytes: of the journal, as far as it is on the disk.
         is_broken: a flush has failed in some process: nothing is written any more, until the store was recovered.
     """
 
@@ -140,7 +140,7 @@ class Control:
     taken_before = _Word(11)
     taken_max = _Word(12)
     path_pages = _Word(13)
-    commits = _Word(14)
+    size_bytes = _Word(14)
     is_broken = _Word(_IS_BROKEN)
     prepared_number = _Word(16)
     _slot_size = _Word(17)

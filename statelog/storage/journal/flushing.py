@@ -11,7 +11,6 @@ from statelog.limits import JOURNALED_SIZE_BYTES_MAX
 from statelog.storage.faults import armed, point
 from statelog.storage.file.disk import flush_file, write_all
 from statelog.storage.file.failures import DISK_FULL_ERRNOS, is_of_system, translate_os
-from statelog.storage.file.locks import is_owned
 from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal.control import UNKNOWN, Control
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
@@ -107,13 +106,9 @@ class OpenJournal:
         slices = 0
         while control.flushed < lsn:
             sequence = control.flush_sequence()
-            interrupts = is_owned(self.flushing)  # a flush of this thread's, which is not done
             with self.flushing:
                 if control.flushed >= lsn or self._descriptor < 0:  # retired: all of it lies in the data file
                     break
-                if interrupts:
-                    self._flush_journal()
-                    return
                 try:
                     # Without the lock, if its owner has been stopped: one flush more harms nobody.
                     if control.flush_lock.try_acquire() or slices >= _SLICES_MAX:
@@ -152,7 +147,7 @@ class OpenJournal:
         """Note in the data file what of the journal is on the disk; needs no lock."""
         control = self.control
         if control is not None and self._is_marked and control.flushed > self._reach.lsn and not control.is_broken:
-            self._note_reach(Reach(control.done, self._reach.size_bytes, control.flushed))
+            self._note_reach(Reach(control.done, control.size_bytes, control.flushed))
 
     def _note_reach(self, reach: Reach) -> None:
         """Note how far the journal has come. It is a help: no error is told."""

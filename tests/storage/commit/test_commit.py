@@ -8,6 +8,7 @@ import pytest
 from committing import Caller, Holder, fail
 
 from statelog.errors import (
+    CommitOutcomeUnknownError,
     ConflictError,
     LimitError,
     UsageError,
@@ -93,6 +94,27 @@ def test_a_work_that_raises_after_it_wrote_fails_alone_too(environment, submit_t
     assert [caller.result for caller in callers] == [1, None, 2]
     assert isinstance(callers[1].error, ZeroDivisionError)
     assert check_whole(environment) == 2
+
+
+def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(environment, submit_together, append):
+    """The last of them writes nothing: there is nothing to flush of it."""
+
+    def fail_late(transaction):
+        transaction.put_log(transaction.last_lsn() + 1, b"half")
+        raise KeyError
+
+    first, *others = submit_together(append, fail_late, lambda _: 1 // 0)
+    assert [type(caller.error) for caller in others] == [KeyError, ZeroDivisionError]
+    control = environment.steady.control
+    assert first.result == 1 == control.written == control.flushed
+
+
+def test_who_refuses_is_told_so_also_where_the_flush_of_the_group_fails(environment, submit_together, append):
+    environment.committer.submit(append)
+    faults.arm("journal.after_append", action=lambda: setattr(environment.steady.control, "is_broken", 1))
+    wrote, refused = submit_together(append, lambda _: 1 // 0)
+    assert isinstance(wrote.error, CommitOutcomeUnknownError)
+    assert isinstance(refused.error, ZeroDivisionError)
 
 
 def test_a_key_lmdb_cannot_take_is_a_limit_error_of_its_caller_alone(environment, submit_together, append, check_whole):
