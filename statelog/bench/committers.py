@@ -77,17 +77,13 @@ def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
     """Yield for each side its sixteen operations, one for each thread."""
     ahead = 3 * bench.repeats * bench.size(_COMMITS_PER_THREAD, at_least=5)
     messages = [Corpus(seed).endless(_MESSAGE_BYTES, ahead=ahead) for seed in range(_THREADS)]
-    lock = threading.Lock()
     with ExitStack() as stack:
         store = stack.enter_context(opened(bench.directory / "sixteen.state"))
         threads = [store.thread(f"agent {number}", schema={"messages": operator.add}) for number in range(_THREADS)]
-        peers, queued = (
-            [
-                stack.enter_context(sqlite_peer.connected(bench.directory / f"{name}.sqlite", f"agent {number}"))
-                for number in range(_THREADS)
-            ]
-            for name in ("sixteen", "queued")
-        )
+        peers = [
+            stack.enter_context(sqlite_peer.connected(bench.directory / "sixteen.sqlite", f"agent {number}"))
+            for number in range(_THREADS)
+        ]
 
         def append(number: int) -> Operation:
             return lambda: threads[number].commit({"messages": [next(messages[number])]})
@@ -95,17 +91,9 @@ def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
         def append_to_peer(number: int) -> Operation:
             return lambda: peers[number].append(next(messages[number]))
 
-        def append_in_turn(number: int) -> Operation:
-            def operation() -> None:
-                with lock:
-                    queued[number].append(next(messages[number]))
-
-            return operation
-
         yield {
             "statelog": [append(number) for number in range(_THREADS)],
             sqlite_peer.NAME: [append_to_peer(number) for number in range(_THREADS)],
-            f"{sqlite_peer.NAME}, one lock around it": [append_in_turn(number) for number in range(_THREADS)],
         }
 
 
@@ -120,7 +108,7 @@ def measure_sixteen(bench: Bench, *, target: float) -> Result:
             for name, operations in sides.items():
                 rounds.setdefault(name, []).append(_run_at_once(operations, commits))
     sides_found = tuple(joined(name, taken) for name, taken in rounds.items())
-    ours, theirs, _queued = sides_found
+    ours, theirs = sides_found
     return Result(
         checks=(
             at_least(
@@ -133,8 +121,7 @@ def measure_sixteen(bench: Bench, *, target: float) -> Result:
         notes=(
             (
                 f"{_THREADS} threads, {commits} commits each, {bench.repeats} times; each appends to a list of its own;"
-                f" {sqlite_peer.NAME}: a connection per thread, busy_timeout {sqlite_peer.BUSY_TIMEOUT_S:g} s;"
-                " with one lock around it, its threads queue in the program instead of polling the file (no target)"
+                f" {sqlite_peer.NAME}: a connection per thread, busy_timeout {sqlite_peer.BUSY_TIMEOUT_S:g} s"
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""One flush, or none: commits beside SQLite with the same guarantee, and what the journal asks in return."""
+"""One flush, or none: commits beside SQLite with the same guarantee."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from statelog.bench import sqlite_peer
-from statelog.bench.aftermath import measure_recovery
 from statelog.bench.committers import joined, measure_sixteen
 from statelog.bench.corpus import Corpus
-from statelog.bench.least import LEAST, least
 from statelog.bench.measure import Samples, interleave
 from statelog.bench.result import Result, at_most
 from statelog.bench.stores import Opened, opened
@@ -47,7 +45,6 @@ def _measure(bench: Bench) -> Result:
             _measure_commit(bench),
             measure_sixteen(bench, target=6.0),
             _measure_interval(bench),
-            measure_recovery(bench),
         ]
     )
 
@@ -97,11 +94,10 @@ def _measure_write(bench: Bench, write: str, most: float) -> Result:
         ours()
         data = _journaled(store)
         append = stack.enter_context(_appended(bench.directory / "raw", data))
-        bare = stack.enter_context(least(bench.directory, data, is_flushed=True))
-        sides = {_OURS: ours, LEAST: bare, _RAW: append, _THEIRS: theirs}
+        sides = {_OURS: ours, _RAW: append, _THEIRS: theirs}
         samples = interleave({f"{name}, {write}": operation for name, operation in sides.items()}, count=count)
     left = [each.name for each in bench.directory.iterdir() if each.name.startswith(path.name)]
-    found, _least, raw, peer = samples.values()
+    found, raw, peer = samples.values()
     return Result(
         checks=(
             at_most(f"{write}: median commit, of {_THEIRS}'s", found.p50_us / peer.p50_us, most),

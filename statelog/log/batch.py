@@ -9,7 +9,6 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
@@ -61,9 +60,6 @@ class LogEnd(NamedTuple):
     time_us: int
 
 
-_TAIL = struct.Struct(">20sQ")
-"""Chain digest and time of the last record."""
-
 NOTHING_HELD = b""
 
 
@@ -103,13 +99,6 @@ class Staged(NamedTuple):
     nodes: Nodes
     made: Made | None = None
     """If it is there, it holds the body."""
-
-
-def find_log_end(transaction: WriteTransaction) -> LogEnd:
-    """Return what the last commit has left word of, whichever process made it; else read the last record."""
-    lsn = transaction.last_lsn()
-    tail = transaction.last_tail(lsn)
-    return LogEnd(lsn, *_TAIL.unpack(tail)) if tail else read_log_end(transaction)
 
 
 def read_log_end(transaction: Transaction) -> LogEnd:
@@ -452,8 +441,6 @@ class Batch:
             records = [sealed(rest)]
         else:
             records = [self._record(index) for index in range(len(staged))]
-        if staged:
-            transaction.tail = _TAIL.pack(self.chain, staged[-1].time_us)
         transaction.put(self._end.lsn + 1, records, self.index)
 
     def remember_nodes(self) -> None:

@@ -7,7 +7,7 @@ from os import getpid
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
-from statelog.log.batch import Batch, Memory, find_log_end
+from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
 from statelog.storage.commit.transaction import COMMITTED
@@ -205,10 +205,10 @@ class Engine:
         """Return what is remembered of the store as a transaction finds it."""
         last = self.last
         if last is None or not last.is_kept(transaction):
-            return Memory(find_log_end(transaction))
+            return Memory(read_log_end(transaction))
         if last.holds_in(transaction):
             return last.memory
-        return last.memory.after_others(find_log_end(transaction))
+        return last.memory.after_others(read_log_end(transaction))
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -189,18 +189,6 @@ def test_one_thread_looks_after_a_store_that_rests_again_and_again(environment, 
     assert len(first) == 1
 
 
-def test_a_thread_with_nothing_to_do_ends_and_another_begins(environment, thread, monkeypatch):
-    monkeypatch.setattr(keeper, "_WAIT_S", 0.01)
-    rest(environment)
-    deadline = time.monotonic() + 20
-    while keepers() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert not keepers()
-    thread.commit({"x": 1})
-    assert len(keepers()) == 1
-    rest(environment)
-
-
 def test_closing_a_store_at_rest_ends_its_thread(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})

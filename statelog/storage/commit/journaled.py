@@ -75,7 +75,6 @@ class JournaledFile(OpenFile):
         self.steady = Steady(self, self.headroom)
         self.wake = Wake(self, self.flushed_lsn)
         self.keeper = Keeper(self, self.steady, self.wake)
-        self.steady.looks_after, self.steady.complete_soon = self.keeper.looks_after, self.keeper.complete_soon
 
     def read(self) -> ReadTransaction:
         """Return a read transaction for a `with` statement; short, never held across user code."""

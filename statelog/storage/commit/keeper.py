@@ -1,7 +1,7 @@
 """The thread that flushes what commits have left to it, and rests a store that is idle.
 
 Nothing depends on it: without it what is left is flushed when the store is closed, and one that is
-idle stays unsteady. It lives while there is something to do, and then waits a minute for more.
+idle stays unsteady. It begins with the first commit, and waits where there is nothing to do.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 IDLE_S = 1.0
 """So long without a commit, and everything is flushed where it lies, and no page is held any more."""
 
-_WAIT_S = 60.0
-"""So long a thread with nothing to do is there: to begin another takes a commit as long as all the rest of it."""
-
 _SETTLE_S = 0.02
 """So often it looks."""
 
@@ -42,28 +39,24 @@ class Keeper:
         self.flushes = self._is_interval
         """Whether commits have left flushes to it: then it looks often."""
         self.is_at_work = False
-        """Whether it has a thread that looks."""
+        """Whether its thread looks, and does not wait."""
         self._has_thread = False
-        """Whether it has one, which may wait."""
         self._alarm = threading.Event()
-        """Of that thread; another's has ended."""
+        """Wakes its thread; that of another has ended."""
         self.commits = 0
 
-    def looks_after(self, transaction: TableWriter) -> bool:
-        """Count a commit, and have it looked after; tell whether it is. The caller holds `write_lock`."""
+    def looks_after(self, transaction: TableWriter) -> None:
+        """Count a commit that is about to be made, and have it looked after. The caller holds `write_lock`."""
+        if self._steady.is_off:
+            return
         self.commits += 1
+        if not self.is_at_work:
+            self._start()
         if not (transaction.is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
-        if not self.is_at_work:
-            self._start()
-        return self.is_at_work
-
-    def complete_soon(self) -> None:
-        """Have an advance completed that has begun; the caller holds `write_lock`."""
-        if not self.is_at_work:
-            self._start()
-        self._alarm.set()
+        elif self._steady.is_advance_begun:
+            self._alarm.set()
 
     def _start(self) -> None:
         self.is_at_work = True
@@ -86,23 +79,11 @@ class Keeper:
         self.is_at_work = self._has_thread = False
 
     def _run(self, alarm: threading.Event) -> None:
-        self._look(alarm)
-        while self._waits(alarm):
+        while self._alarm is alarm:
             self._look(alarm)
-
-    def _waits(self, alarm: threading.Event) -> bool:
-        """Wait for something to do; tell whether there is."""
-        if self._alarm is not alarm:
-            return False
-        if alarm.wait(_WAIT_S) and self._alarm is alarm and self.is_at_work:
-            alarm.clear()  # and without the lock: who has woken this has it, and wants it again at once
-            return True
-        with self._environment.write_lock:
-            if self._alarm is not alarm:
-                return False
-            alarm.clear()
-            self._has_thread = self.is_at_work
-            return self.is_at_work
+            alarm.wait()
+            if self._alarm is alarm:
+                alarm.clear()
 
     def _look(self, alarm: threading.Event) -> None:
         """Look after what is committed, until the store is at rest, or this is to end."""

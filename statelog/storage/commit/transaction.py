@@ -111,6 +111,8 @@ class WriteTransaction(TableWriter):
             raise environment.forked_error()
         if self._borrowed:
             self._take_back()
+        if self.changes:
+            environment.keeper.looks_after(self)
         self.stage = _COMMITTING
         environment.steady.commit(self, self._raw)
         self.stage = COMMITTED
@@ -118,11 +120,6 @@ class WriteTransaction(TableWriter):
         callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
         for callback in callbacks:
             callback()
-
-    def last_tail(self, lsn: int) -> bytes:
-        """Return the `tail` of the commit that this one goes on from, if its last record is this one; or nothing."""
-        control = self._environment.steady.control
-        return b"" if control is None or self.changes else control.tail(lsn)
 
     def follows(self, last: WriteTransaction) -> bool:
         """Whether nothing was changed, by any process, between another transaction of this process and here.

@@ -28,8 +28,6 @@ class TableWriter(ReadTransaction):
     _may_own_pages = True
 
     changes = first_lsn = size_bytes = number = 0
-    tail = b""
-    """What the log says of the last record that is appended, in a few bytes, for `last_tail` of whoever writes next."""
     is_steady = False
     """Whether it is flushed where it lies: the journal holds records that are appended, and no other changes."""
 

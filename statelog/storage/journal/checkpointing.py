@@ -32,8 +32,6 @@ from statelog.storage.journal.pin import Pins, begin_read, last_lsn, numbers_rea
 from statelog.storage.journal.session import fill_first_half, find_or_begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import lmdb
 
     from statelog.storage.file.headroom import Headroom
@@ -50,12 +48,7 @@ class Steady(OpenJournal):
 
     Attributes:
         pins: of this process.
-        looks_after: has a commit looked after by whoever flushes what commits leave.
-        complete_soon: has an advance completed that has begun.
     """
-
-    looks_after: Callable[[TableWriter], object]
-    complete_soon: Callable[[], None]
 
     def __init__(self, environment: OpenFile, headroom: Headroom) -> None:
         super().__init__(environment)
@@ -73,6 +66,12 @@ class Steady(OpenJournal):
             return True
         number: int = self._environment.handles.raw.info()["last_txnid"]
         return number != control.steady_number
+
+    @property
+    def is_advance_begun(self) -> bool:
+        """Whether an advance is under way, whoever began it."""
+        control = self.control
+        return control is not None and control.epoch > control.done
 
     def open_control(self, *, is_first: bool) -> None:
         """Map what is shared with the other processes that write; the caller holds the lock of openings."""
@@ -116,7 +115,6 @@ class Steady(OpenJournal):
                 self.look_for_journal()
                 self._refuse_if_broken()
                 self._begin_advance()
-                self.complete_soon()
             elif self._is_full():
                 self.complete(is_awaited=True)
                 if not self._agree():
@@ -164,18 +162,15 @@ class Steady(OpenJournal):
             raw.commit()
             return
         control = self._shared()
-        self.looks_after(transaction)
         if not self._append(transaction):
             control.lsn = UNKNOWN
-            control.note_tail(UNKNOWN, b"")
             raw.commit()
             self.advance()
             self.check_file()
             return
         raw.commit()
         control.at = self._end
-        control.lsn = control.written = lsn = transaction.first_lsn + len(transaction.appended) - 1
-        control.note_tail(lsn, transaction.tail)
+        control.lsn = control.written = transaction.first_lsn + len(transaction.appended) - 1
         control.taken += control.path_pages + transaction.changes + transaction.size_bytes // _PAGE_SIZE_BYTES
 
     # --- steady snapshots -------------------------------------------------------------
@@ -265,8 +260,7 @@ class Steady(OpenJournal):
 
     def complete_if_begun(self) -> None:
         """Complete an advance, unless another process is at it; needs no lock. Raises StorageError, as `complete`."""
-        control = self.control
-        if control is not None and control.epoch > control.done and self._descriptor >= 0:
+        if self.is_advance_begun and self._descriptor >= 0:
             self.complete()
 
     def let_go_of_old(self) -> None:

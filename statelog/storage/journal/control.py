@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 UNKNOWN: Final = 2**64 - 1
 """Where an LSN should be: an append has begun and its commit has not ended, or it has failed."""
 
-TAIL_SIZE_BYTES: Final = 28
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
-_WORDS: Final = 32
+_WORDS: Final = 24
 _EPOCH: Final = 1
 _FLUSHED: Final = 9
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
@@ -144,7 +143,6 @@ class Control:
     is_broken = _Word(_IS_BROKEN)
     prepared_number = _Word(16)
     _slot_size = _Word(17)
-    _tail_lsn = _Word(23)
 
     def __init__(self, path: Path, store: os.stat_result, *, is_first: bool) -> None:
         self.path = control_path(path)
@@ -194,11 +192,10 @@ class Control:
         self._pins = self.words[18:20]
         self._filled = self.words[20:22]
         self._wake = self.words[22:23]
-        self._tail = memoryview(self._map_whole)[_WORDS_AT + 8 * 24 :][:TAIL_SIZE_BYTES]
         self.lock = WriterLock(self.descriptor, path, is_first=is_first)
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
         if is_first:
-            self.at, self.lsn, self._tail_lsn = HALVES_AT[0], UNKNOWN, UNKNOWN
+            self.at, self.lsn = HALVES_AT[0], UNKNOWN
             words = memoryview(before)[_WORDS_AT:_SLOT_AT].cast("Q")
             self.is_broken = words[_IS_BROKEN] if words[0] == _MAGIC else 0
         elif self._magic != _MAGIC:
@@ -253,17 +250,6 @@ class Control:
         """Return up to which record the log is on the disk; UNKNOWN, more than any, before the first writes."""
         return self.flushed if self.epoch else UNKNOWN
 
-    def note_tail(self, lsn: int, tail: bytes) -> None:
-        """Keep what the log says of its last record, for who writes next, in whatever process; empty: nothing."""
-        self._tail_lsn = UNKNOWN
-        if len(tail) == TAIL_SIZE_BYTES:
-            self._tail[:] = tail
-            self._tail_lsn = lsn
-
-    def tail(self, lsn: int) -> bytes:
-        """Return what the log has said of its last record, if that is this one; else nothing."""
-        return bytes(self._tail) if self._tail_lsn == lsn else b""
-
     def flush_sequence(self) -> int:
         """Return what `await_flush` waits to be left."""
         return wake_read(self._wake)
@@ -277,7 +263,7 @@ class Control:
         is_broken = self.is_broken
         for number in range(1, _WORDS):
             self.words[number] = 0
-        self.at, self.lsn, self._tail_lsn, self.is_broken = HALVES_AT[0], UNKNOWN, UNKNOWN, is_broken
+        self.at, self.lsn, self.is_broken = HALVES_AT[0], UNKNOWN, is_broken
 
     def close(self) -> None:
         """Let go of the page."""
