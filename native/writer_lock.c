@@ -9,7 +9,8 @@
  * 1. Tickets from `serving` up to `next` wait; if the two are equal, nobody does. `serving` only leaves a ticket by
  *    compare-and-swap from that ticket, so a ticket is passed once.
  * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is not over; nothing moved
- *    for a whole slice; its time is up. A turn lasts TURN_NS, unless its owner releases the lock for good before.
+ *    for a whole slice; the time of the call is up. A turn lasts TURN_NS, unless its owner releases the lock for
+ *    good before.
  * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
  *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
  *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.

@@ -1,11 +1,9 @@
 """Locks between processes that can time out.
 
-LMDB's writer lock waits for ever, also for a process that is stopped, and LMDB
-does not tell who has the file open. So bytes far beyond the end of the data file
-are locked: one is shared by all who have the store open, one belongs to the one
-who writes, and one is shared by those who wait to. They are locks of the open file description: they end with
-the process, and closing another descriptor of the file does not drop them, as it
-does with plain POSIX locks.
+LMDB does not tell who has the file open. So bytes far beyond the end of the data file are locked: one is shared by all
+who have the store open, one by those who may write, one belongs to who is just opening it, and one to who completes an
+advance. They are locks of the open file description: they end with the process, and closing another descriptor of the
+file does not drop them, as it does with plain POSIX locks. The writer lock is another (`writer_lock.py`).
 
 Where the system has no such locks (`supported` turns False), LMDB's own remain, and one of the whole file
 that tells who has it open.

@@ -209,14 +209,6 @@ def _commits(thread: str, count: int, *, start: int = 0, size: int = 80) -> tupl
     return tuple(_commit(thread, number, size=size) for number in range(start, start + count))
 
 
-def _plain(thread: str, count: int, *, start: int) -> tuple[Commit, ...]:
-    """Return commits of one plain write each: they take the fast path."""
-    writes: list[dict[str, Any]] = [
-        {"total": number} if number % 3 else {"findings": [_text(70, number)]} for number in range(start, start + count)
-    ]
-    return tuple(Commit(thread, (write,)) for write in writes)
-
-
 def _copies() -> tuple[Step, ...]:
     """Return copies that outlive what they were made of, and whose own are taken."""
     return (
@@ -326,16 +318,7 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
         step for n in range(3) for step in (Refused(_commit("a", 560 + n)), _commit("a", 570 + n))
     )
     yield Workload("refused commits", (refused,), before)
-    many: tuple[Step, ...] = (
-        *_commits("a", 19, start=580),
-        Rollback("a", 2),
-        *_commits("b", 9, start=600, size=600),
-        Rollback("b", 15),
-        *_plain("a", 18, start=620),
-    )
-    yield Workload("commits and rollbacks", (many,), before, setup=_SMALL)
     flushed: tuple[Step, ...] = (*_commits("a", 12, start=640), Flush(), *_commits("a", 9, start=660), Flush())
-    flushed += (*_plain("a", 12, start=680), Flush(), *_plain("b", 6, start=700))
     yield Workload("flushes, interval", (flushed,), before, durability="interval", setup=_SMALL)
     yield from _processes(before)
 
