@@ -77,7 +77,7 @@ class Engine:
         self.last: _Last | None = None
         """For `commit` and `care` alone."""
         self._large: dict[tuple[int, int], Digested] = {}
-        self.is_closed = False
+        self.is_closed = self._is_given_back = False
         self.collectors: dict[int, Any] = {}
         """What retention remembers of threads; `care.retention` makes it."""
 
@@ -220,4 +220,6 @@ class Engine:
         self.is_closed = True
         self.cache.clear()
         self.last = None
-        self.environment.close()
+        if not self._is_given_back:  # else it was not, by a close that was refused or interrupted
+            self.environment.close()
+            self._is_given_back = True

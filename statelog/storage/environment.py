@@ -125,8 +125,8 @@ class Environment(JournaledFile):
             UsageError: called by what has interrupted the store where it holds a lock.
         """
         self.refuse_interrupter("a flush cannot be made")
-        if self.steady.is_dirty:
-            with self.write_lock, alone(self):  # who has not written yet opens the journal
+        if self.steady.is_dirty and not self.steady.has_joined:
+            with self.write_lock, alone(self):  # opens the journal
                 pass
         self.steady.flush()
         self.steady.note_flushed()

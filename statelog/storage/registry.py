@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.errors import ForkedError, FormatError, StorageError
+from statelog.errors import ForkedError, FormatError, StorageError, StoreLockedError, UsageError
 from statelog.storage.file.creation import create_store, remove_leftovers
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import is_of_system, translate_os
@@ -49,6 +49,9 @@ def acquire(path: Path, make: Callable[[Path, int], JournaledFile], *, writable:
     with _lock:
         real = Path(os.path.realpath(path))
         environment = _find(real)
+        if environment is not None and environment.closed:  # by a close that was interrupted
+            _end(environment)
+            environment = None
         for _ in range(_ATTEMPTS):
             if environment is None:
                 environment = _make(real, make, writable=writable, create=create)
@@ -89,10 +92,17 @@ def release(environment: JournaledFile) -> None:
         if environment.references == 0 or environment.process_id != os.getpid():
             return
         if environment.references == 1:
-            environment.shut()
-            _by_path.pop(environment.path)
-            _by_inode.pop(environment.inode)
+            _end(environment)
         environment.references -= 1
+
+
+def _end(environment: JournaledFile) -> None:
+    """Close an environment, and know it no more."""
+    environment.shut()
+    if _by_path.get(environment.path) is environment:
+        del _by_path[environment.path]
+    if _by_inode.get(environment.inode) is environment:
+        del _by_inode[environment.inode]
 
 
 def _find(real: Path) -> JournaledFile | None:
@@ -100,22 +110,29 @@ def _find(real: Path) -> JournaledFile | None:
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StoreReplacedError: the file was moved away or replaced while open here. Facts: path.
+        StoreReplacedError: the file was moved away while open here; or replaced, and what was there is being used.
+            Facts: path.
     """
+    former = _by_path.get(real)
     try:
         status = real.stat()
     except OSError as error:
         if not is_of_system(error):
             raise
-        environment = None
-    else:
-        inode = (status.st_dev, status.st_ino)
-        if inode in _unusable:
-            message = f"{real} cannot be opened here: this process was forked in the midst of one of its transactions"
-            raise ForkedError(message, path=str(real))
-        environment = _by_inode.get(inode)
-    if environment is None and real in _by_path:
-        raise replaced_error(real)
+        if former is not None:
+            raise replaced_error(real) from error
+        return None
+    inode = (status.st_dev, status.st_ino)
+    if inode in _unusable:
+        message = f"{real} cannot be opened here: this process was forked in the midst of one of its transactions"
+        raise ForkedError(message, path=str(real))
+    environment = _by_inode.get(inode)
+    if environment is None and former is not None:
+        try:
+            former.locks.file.is_kept()  # looks: what is lost is refused to all who have it
+            _end(former)
+        except (UsageError, StoreLockedError):
+            raise replaced_error(real) from None
     return environment
 
 

@@ -106,9 +106,15 @@ class Store:
         return self._engine.environment.options.durability
 
     def close(self) -> None:
-        """Close the file. What was made of the store raises ClosedError from then on."""
-        if not self._engine.is_closed:
-            self._engine.close()
+        """Close the file. What was made of the store raises ClosedError from then on.
+
+        Raises:
+            UsageError: a snapshot, an iterator or another thread's commit is still open after some seconds.
+            StoreLockedError: another process was stopped as it wrote, and needs a page that this one holds. Close the
+                store again later, as after either error and an interrupt: until then the file stays open.
+
+        """
+        self._engine.close()
 
     # --- threads -----------------------------------------------------------------
 

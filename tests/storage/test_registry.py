@@ -78,14 +78,6 @@ def test_different_files_are_different_environments(open_environment, environmen
 
 
 @pytest.mark.usefixtures("environment")
-def test_a_file_replaced_while_open_is_refused(open_environment, path, tmp_path):
-    open_environment(tmp_path / "other.state").close()
-    (tmp_path / "other.state").replace(path)
-    with pytest.raises(StorageError, match="replaced"):
-        open_environment()
-
-
-@pytest.mark.usefixtures("environment")
 def test_a_file_removed_while_open_is_refused(open_environment, path):
     path.unlink()
     with pytest.raises(StorageError, match="removed"):

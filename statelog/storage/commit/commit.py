@@ -1,6 +1,6 @@
 """Group commit: many callers, one transaction, one flush. The only way to write.
 
-There is no background thread. Of those who want to commit at one time one is the
+Nobody commits in the background. Of those who want to commit at one time one is the
 leader: it takes what the others have queued, runs all their works in one
 transaction, commits, and gives each its own result. Whoever comes meanwhile
 queues, and the first of them leads next. So under load a flush is shared by as
@@ -225,7 +225,7 @@ class Committer:
     def pass_on(self, request: Request, group: list[Request]) -> None:
         """Make the next in the queue the leader, and wake it and those of `group` who are settled.
 
-        Written to be run again by `_leave` after an interrupt at any line.
+        Written to be run again by `leave` after an interrupt at any line.
         """
         queue = self.queue
         with self.mutex:

@@ -23,6 +23,7 @@ from statelog.storage.file.headroom import Headroom
 from statelog.storage.file.locks import is_owned
 from statelog.storage.file.opened import OpenFile
 from statelog.storage.file.opening import open_handles
+from statelog.storage.file.place import replaced_error
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.journal.checkpointing import Steady
 from statelog.storage.journal.control import UNKNOWN, flushed_to
@@ -84,6 +85,11 @@ class JournaledFile(OpenFile):
         """Return the last record that is on the disk, of whichever process: no loss of power takes it back."""
         with self.read() as transaction:
             last = transaction.last_lsn()
+        if not (self.read_only or self.keeper.has_thread) and self.write_lock.acquire(blocking=False):
+            try:
+                self.keeper.start()  # what a process has left that was killed nobody else flushes
+            finally:
+                self.write_lock.release()
         flushed = flushed_to(self.path) if self.steady.control is None else self.steady.control.flushed_to()
         if flushed == UNKNOWN and (session := read_marker(self.locks.descriptor)) is not None:
             flushed = read_reach(
@@ -206,21 +212,28 @@ class JournaledFile(OpenFile):
                 self.is_shut = False
 
     def check_open(self) -> None:
-        """Raise ClosedError if this is closed."""
+        """Raise ClosedError if this is closed, StoreReplacedError if it was closed because its file is lost."""
+        if self.closed and self.locks.file.is_lost:
+            raise replaced_error(self.path)
         if self.closed:
             message = f"{self.path} is closed"
             raise ClosedError(message, path=str(self.path))
 
     def shut_gate(self, timeout_s: float | None = None) -> None:
         """Let nobody begin, and wait until nobody is inside. Holds under `gate`. Raises UsageError: somebody stays."""
-        self.is_shut = True
-        end_abandoned(self.active_transactions)
-        deadline = time.monotonic() + (_DRAIN_TIMEOUT_S if timeout_s is None else timeout_s)
-        while self.active_transactions:
-            if time.monotonic() >= deadline:
+        is_drained = False
+        try:
+            self.is_shut = True
+            end_abandoned(self.active_transactions)
+            deadline = time.monotonic() + (_DRAIN_TIMEOUT_S if timeout_s is None else timeout_s)
+            while self.active_transactions and time.monotonic() < deadline:
+                time.sleep(0.0001)
+            is_drained = not self.active_transactions
+        finally:
+            if not is_drained:
                 self.is_shut = self.handles is None
-                raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
-            time.sleep(0.0001)
+        if not is_drained:
+            raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
 
     def _let_go_of_pins(self, timeout_s: float | None = None) -> None:
         """Hold no pin, before LMDB ends every read transaction. Raises StoreLockedError: another process writes."""
@@ -231,34 +244,50 @@ class JournaledFile(OpenFile):
     # --- closing, and forks --------------------------------------------------------------
 
     def shut(self) -> None:
-        """Close for good; the registry calls it with the last reference."""
+        """Close for good; the registry calls it with the last reference. Refused or interrupted, it is called again.
+
+        Raises:
+            UsageError: a transaction is still open, and nothing is closed.
+            StoreLockedError: another process writes all the time, and needs a pin of this one; nothing is closed.
+        """
         if not self.write_lock.acquire(timeout=_DRAIN_TIMEOUT_S):
             raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
         try:
             with self.gate:
-                self.shut_gate()
-                self.closed = True
+                if not self.closed:
+                    self.shut_gate()
+                    try:
+                        self._leave()
+                    finally:
+                        self.is_shut = self.closed or self.handles is None
                 self.keeper.stop()
-                if self.handles is not None:
-                    self._leave()
-                    self.handles.raw.close()
-                self.wake.close()
-                if not self.read_only and self.locks.try_exclusive():
-                    remove_wake_file(self.store_id)
-                os.close(self.locks.descriptor)
+                self._close_files()
         finally:
             self.write_lock.release()
 
     def _leave(self) -> None:
-        """Remove the journal, if nobody else writes; else what was committed stays in it."""
-        if self.read_only:
+        """Remove the journal, if nobody else writes; else what was committed stays in it. Then all is closed."""
+        if self.read_only or self.handles is None:
+            self.closed = True
             return
         with self.locks.closing() as is_alone:
             if is_alone:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
                     self.steady.retire()
             self.steady.leave()
+            self.closed = True
             self.steady.close_control(is_last=is_alone)
+
+    def _close_files(self) -> None:
+        if self.handles is not None:
+            self.handles.raw.close()
+        self.wake.close()
+        descriptor = self.locks.descriptor
+        if descriptor >= 0:
+            if not self.read_only and self.locks.try_exclusive():
+                remove_wake_file(self.store_id)
+            self.locks.descriptor = -1
+            os.close(descriptor)
 
     def rest_for_fork(self) -> None:
         """Before a fork: let nobody begin, and nobody be inside, if that can be had soon."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 IDLE_S = 1.0
 """So long without a commit, and everything is flushed where it lies, and no page is held any more."""
 
+_PATIENCE_S = 0.1
+"""How long it waits for others' commits to make the store steady."""
+
 _SETTLE_S = 0.02
 """So often it looks."""
 
@@ -40,7 +43,8 @@ class Keeper:
         """Whether commits have left flushes to it: then it looks often."""
         self.is_at_work = False
         """Whether its thread looks, and does not wait."""
-        self._has_thread = False
+        self.has_thread = False
+        """Whether it has one."""
         self._alarm = threading.Event()
         """Wakes its thread; that of another has ended."""
         self.commits = 0
@@ -51,39 +55,56 @@ class Keeper:
             return
         self.commits += 1
         if not self.is_at_work:
-            self._start()
+            self.start()
         if not (transaction.is_flushed or self.flushes):
             self.flushes = True
             self._alarm.set()
         elif self._steady.is_advance_begun:
             self._alarm.set()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Look, in a thread of its own. The caller holds `write_lock`."""
         self.is_at_work = True
-        if self._has_thread:
+        if self.has_thread:
             self._alarm.set()
             return
         self._alarm = threading.Event()
         name = f"statelog {self._environment.path.name}"
         thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
-        self._has_thread = True
+        self.has_thread = True
         try:
             thread.start()
         except RuntimeError:  # no thread can be had, or the interpreter is ending: closing flushes
-            self.is_at_work = self._has_thread = False
+            self.is_at_work = self.has_thread = False
 
     def stop(self) -> None:
         """End soon. The caller holds `write_lock`."""
         alarm, self._alarm = self._alarm, threading.Event()
         alarm.set()
-        self.is_at_work = self._has_thread = False
+        self.is_at_work = self.has_thread = False
 
     def _run(self, alarm: threading.Event) -> None:
+        left = 0
         while self._alarm is alarm:
             self._look(alarm)
-            alarm.wait()
+            while not alarm.wait(IDLE_S):
+                left = self._flush_for_others(alarm, left)
             if self._alarm is alarm:
                 alarm.clear()
+
+    def _flush_for_others(self, alarm: threading.Event, left: int) -> int:
+        """Flush what others have committed, and left for so long that they must have died; return what is left."""
+        environment, now = self._environment, self._steady.unflushed_to()
+        if now and now == left:
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):
+                with environment.write_lock, environment.locks.writing(min(environment.lock_timeout_s, _PATIENCE_S)):
+                    if self._alarm is not alarm:
+                        return 0
+                    self._steady.prepare()  # opens the journal, if this process has not yet
+                    self.start()
+                self._steady.flush()
+                self._wake.notify()
+        return now
 
     def _look(self, alarm: threading.Event) -> None:
         """Look after what is committed, until the store is at rest, or this is to end."""
@@ -110,8 +131,10 @@ class Keeper:
                 steady.note_flushed()
                 steady.look_for_journal()
                 steady.let_go_of_old()
-                if now_s - busy_s >= IDLE_S and self._rest(alarm, seen):
-                    return
+                if now_s - busy_s >= IDLE_S:
+                    busy_s = now_s  # else it is tried again after that time
+                    if self._rest(alarm, seen):
+                        return
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:
         """Make the store steady if it is idle; tell whether there is nothing left to look after."""
@@ -121,7 +144,7 @@ class Keeper:
                 return True
             if seen != self.commits:
                 return False
-            with environment.locks.writing(environment.lock_timeout_s):
+            with environment.locks.writing(min(environment.lock_timeout_s, _PATIENCE_S)):  # a commit here waits, too
                 if not self._steady.rest():
                     return False
             self.is_at_work = False

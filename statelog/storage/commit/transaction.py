@@ -159,7 +159,11 @@ def alone(environment: JournaledFile) -> Iterator[None]:
         transaction.begin()
         yield
     finally:
-        transaction.abort()
+        try:
+            transaction.abort()
+        except BaseException:  # an interrupt, as it began
+            transaction.abort()
+            raise
 
 
 def make_steady(environment: JournaledFile) -> None:

@@ -132,15 +132,16 @@ class FileLocks:
         if not self.supported:
             yield self._flock(fcntl.LOCK_EX)
             return
-        is_alone = False
-        with contextlib.suppress(StoreLockedError):
-            self._acquire(_OPENING_EXCLUSIVE, _CLOSING_TIMEOUT_S)
-            is_alone = self._try(_WRITABLE_EXCLUSIVE)
+        is_alone = is_left = False
         try:
+            with contextlib.suppress(StoreLockedError):
+                self._acquire(_OPENING_EXCLUSIVE, _CLOSING_TIMEOUT_S)
+                is_alone = self._try(_WRITABLE_EXCLUSIVE)
             yield is_alone
+            is_left = True
         finally:
             if self.supported:  # no longer to be reckoned with, before the next one asks whether it is alone
-                fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITABLE_FREE)
+                fcntl.fcntl(self.descriptor, _SET_LOCK, _WRITABLE_FREE if is_left else _WRITABLE_SHARED)
                 fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
 
     def is_open_for_writing(self) -> bool:

@@ -406,19 +406,27 @@ class Steady(OpenJournal):
                 flush_file(environment.locks.descriptor)
                 if armed:
                     point("steady.before_unlink")
-                # else it is another's
-                if self._descriptor < 0 or is_same_file(journal_path(environment.path), self._descriptor):
+                if self._descriptor < 0 or self._is_journal_kept():  # else it is another's
                     remove_journal(environment.path)
-            except OSError:
-                self._mark_again(session)
+                if armed:
+                    point("steady.after_unlink")
+            except BaseException:
+                if self._descriptor < 0 or self._is_journal_kept():
+                    self._mark_again(session)
+                else:  # interrupted when it was gone: nothing is to be written to it
+                    self._end_session()
                 raise
-            if armed:
-                point("steady.after_unlink")
-            self.let_go()
-            with self.flushing:
-                control.forget()
-                self._forget()
+            self._end_session()
         sync_directory(environment.path.parent)
+
+    def _is_journal_kept(self) -> bool:
+        return is_same_file(journal_path(self._environment.path), self._descriptor)
+
+    def _end_session(self) -> None:
+        self.let_go()
+        with self.flushing:
+            self._shared().forget()
+            self._forget()
 
     def _mark_again(self, session: bytes) -> None:
         """After a failure to end the session: who goes on in it must not be without its mark, on the disk."""

@@ -192,15 +192,15 @@ class Control:
         self._pins = self.words[18:20]
         self._filled = self.words[20:22]
         self._wake = self.words[22:23]
+        if not is_first and self._magic != _MAGIC:
+            message = f"{self.path} is no control page of this build: close the store in all processes first"
+            raise FormatError(message, path=str(path))
         self.lock = WriterLock(self.descriptor, path, is_first=is_first)
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)
         if is_first:
             self.at, self.lsn = HALVES_AT[0], UNKNOWN
             words = memoryview(before)[_WORDS_AT:_SLOT_AT].cast("Q")
             self.is_broken = words[_IS_BROKEN] if words[0] == _MAGIC else 0
-        elif self._magic != _MAGIC:
-            message = f"{self.path} is no control page of this build: close the store in all processes first"
-            raise FormatError(message, path=str(path))
 
     def is_pinned(self, epoch: int) -> bool:
         """Tell whether some process keeps the snapshot of an epoch, the steady one or the next."""

@@ -53,8 +53,17 @@ class OpenJournal:
     @property
     def is_dirty(self) -> bool:
         """Whether something in the journal is not flushed."""
+        return self.unflushed_to() > 0
+
+    def unflushed_to(self) -> int:
+        """Return the last record of what is not flushed, 0 if all is."""
         control = self.control
-        return control is not None and control.written > control.flushed
+        return control.written if control is not None and control.written > control.flushed else 0
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether this process has the journal open."""
+        return self._descriptor >= 0
 
     def _shared(self) -> Control:
         assert self.control is not None, "a store that is open for reading is not written to"

@@ -164,9 +164,20 @@ def test_backup_beside_a_process_with_the_former_file_is_refused_until_that_clos
         said = open_elsewhere(backed_up)
         assert said.startswith("StoreReplacedError")
         assert "another process still has open" in said
-        with pytest.raises(StoreReplacedError):
-            statelog.open(backed_up)
     assert open_elsewhere(backed_up) == "9 True"
+
+
+def test_backup_beside_the_former_file_is_opened_in_the_process_that_has_that(backed_up):
+    former = statelog.open(backed_up)
+    former.thread("t").commit({"n": 20})
+    replace(backed_up)
+    with statelog.open(backed_up) as store:
+        assert store.thread("t").state["n"] == 9
+        with pytest.raises(StoreReplacedError):
+            former.thread("t").commit({"n": 21})
+        former.close()
+        store.thread("t").commit({"n": 10})
+    assert open_elsewhere(backed_up) == "10 True"
 
 
 def test_backup_in_the_place_of_a_killed_store_is_opened(backed_up):

@@ -1,0 +1,172 @@
+"""A close, or anything else that shuts others out, that is refused or interrupted: nobody stays shut out by it."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from statelog.errors import ClosedError, StoreLockedError, StoreReplacedError
+from statelog.storage import faults
+from statelog.storage.commit import journaled, keeper, transaction
+from statelog.storage.file.neighbours import journal_path
+from statelog.storage.wake import Wake
+
+STOPS = """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+def work(transaction):
+    say("inside")
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+    return append(transaction)
+sys.stdin.readline()
+say(environment.committer.submit(work))
+sys.stdin.readline()
+environment.close()
+"""
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("point", ["steady.before_unlink", "steady.after_unlink"])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_close_that_is_interrupted_is_done_again(open_environment, path, append, check_whole, point, goes_on):
+    environment = open_environment()
+    assert environment.committer.submit(append) == 1
+    faults.arm(point, action=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        environment.close()
+    faults.disarm()
+    if goes_on:
+        assert environment.committer.submit(append) == 2
+        recovered = path.with_name("copied.state")
+        for source, copy in ((path, recovered), (journal_path(path), journal_path(recovered))):
+            copy.write_bytes(source.read_bytes())
+        assert check_whole(open_environment(recovered)) == 2
+    environment.close()
+    assert not journal_path(path).exists()
+    with pytest.raises(ClosedError):
+        environment.committer.submit(append)
+    assert check_whole(open_environment()) == 1 + goes_on
+
+
+def test_a_close_that_is_interrupted_at_the_very_end_is_ended_by_whoever_opens(
+    open_environment, append, check_whole, monkeypatch
+):
+    environment = open_environment()
+    environment.committer.submit(append)
+    with monkeypatch.context() as patch:
+        patch.setattr(Wake, "close", lambda _wake: interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            environment.close()
+    assert environment.closed
+    assert check_whole(open_environment()) == 1
+
+
+def test_a_close_that_another_process_keeps_from_ending_is_done_again(
+    open_environment, start_child, append, monkeypatch
+):
+    monkeypatch.setattr(keeper, "IDLE_S", 60)
+    environment = open_environment(lock_timeout_s=0.2)
+    child = start_child(STOPS)
+    environment.committer.submit(append)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "inside\n"
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    for _ in range(2):
+        with pytest.raises(StoreLockedError):
+            environment.close()
+    child.send_signal(signal.SIGCONT)
+    assert child.stdout.readline() == "2\n"
+    environment.close()
+    assert environment.closed
+    child.communicate("\n", timeout=30)
+
+
+def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
+    open_environment, start_child, append, monkeypatch
+):
+    monkeypatch.setattr(keeper, "IDLE_S", 0.01)
+    environment = open_environment(lock_timeout_s=1.0)
+    child = start_child(STOPS)
+    environment.committer.submit(append)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "inside\n"
+    time.sleep(0.3)  # the keeper has tried meanwhile
+    started_s = time.monotonic()
+    with pytest.raises(StoreLockedError):
+        environment.committer.submit(append)
+    assert time.monotonic() - started_s < 1.8
+    child.send_signal(signal.SIGCONT)
+    assert child.stdout.readline() == "2\n"
+    child.communicate("\n", timeout=30)
+
+
+def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(environment, append, monkeypatch):
+    environment.committer.submit(append)
+    abort, interrupted = transaction.WriteTransaction.abort, []
+
+    def abort_later(self):
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        abort(self)
+
+    monkeypatch.setattr(transaction.WriteTransaction, "abort", abort_later)
+    with pytest.raises(KeyboardInterrupt):
+        environment.make_steady()
+    assert not environment.locks.writer.is_held
+    assert environment.committer.submit(append) == 2
+
+
+def test_an_interrupt_while_readers_are_waited_for_lets_them_in_again(environment, append, monkeypatch):
+    environment.committer.submit(append)
+    with environment.read():
+        monkeypatch.setattr(journaled.time, "sleep", lambda _seconds: interrupt())
+        with pytest.raises(KeyboardInterrupt), environment.gate:
+            environment.shut_gate()
+    monkeypatch.undo()
+    assert environment.committer.submit(append) == 2
+
+
+def test_what_a_killed_process_has_left_is_flushed_by_another(open_environment, start_child, monkeypatch):
+    monkeypatch.setattr(keeper, "IDLE_S", 0.05)
+    environment = open_environment()
+    child = start_child("""
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
+environment.keeper.start = lambda: None
+say(environment.committer.submit(append, is_flushed=False))
+os.kill(os.getpid(), signal.SIGKILL)
+""")
+    assert child.stdout.readline() == "1\n"
+    child.wait()
+    assert environment.flushed_lsn() == 0
+    assert environment.wake.wait(0, 10)
+    assert environment.steady.control.flushed == 1
+
+
+def test_what_took_a_files_place_can_be_opened_when_nobody_uses_the_former(
+    open_environment, path, append, check_whole, monkeypatch
+):
+    backup = path.with_name("backup.state")
+    other = open_environment(backup)
+    for _ in range(3):
+        other.committer.submit(append)
+    other.close()
+    former = open_environment()
+    former.committer.submit(append)
+    backup.replace(path)
+    with monkeypatch.context() as patch, former.read():
+        patch.setattr(journaled, "_DRAIN_TIMEOUT_S", 0.01)
+        with pytest.raises(StoreReplacedError):
+            open_environment()
+    present = open_environment()
+    assert check_whole(present) == 3
+    assert present.committer.submit(append) == 4
+    with pytest.raises(StoreReplacedError):
+        former.committer.submit(append)
+    former.close()
+    assert check_whole(present) == 4
