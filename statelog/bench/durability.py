@@ -18,7 +18,7 @@ from statelog.bench.workload import Bench, Workload
 from statelog.storage.journal.journal import encode_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from statelog.bench.measure import Operation
@@ -40,7 +40,7 @@ _OURS, _RAW, _THEIRS = "commit", "pwrite + fdatasync", f"{sqlite_peer.NAME} {sql
 
 
 def _measure(bench: Bench) -> Result:
-    return _together(
+    return Result.joined(
         [
             _measure_commit(bench),
             measure_sixteen(bench, target=6.0),
@@ -82,7 +82,7 @@ def _measure_commit(bench: Bench) -> Result:
     """Measure a flush for each commit, and a transaction over two threads."""
     parts = [_measure_write(bench, write, most) for write, most in _FLUSHED_MAX.items()]
     parts.append(_measure_transaction(bench))
-    return _together(parts)
+    return Result.joined(parts)
 
 
 def _measure_write(bench: Bench, write: str, most: float) -> Result:
@@ -157,7 +157,7 @@ def _commits_per_round(bench: Bench) -> int:
 
 
 def _measure_interval(bench: Bench) -> Result:
-    return _together([_measure_unflushed(bench, write, most_us) for write, most_us in _PROCESSOR_US_MAX.items()])
+    return Result.joined([_measure_unflushed(bench, write, most_us) for write, most_us in _PROCESSOR_US_MAX.items()])
 
 
 def _measure_unflushed(bench: Bench, write: str, most_us: float) -> Result:
@@ -179,14 +179,6 @@ def _measure_unflushed(bench: Bench, write: str, most_us: float) -> Result:
         checks=(at_most(f"interval, {write}: median on the processor", ours.processor_p50_us, most_us, "us"),),
         sides=(ours, theirs),
         notes=(f"interval, {write}: {bench.repeats} rounds of {count} commits; the rate is that of the median round",),
-    )
-
-
-def _together(parts: Sequence[Result]) -> Result:
-    return Result(
-        checks=tuple(check for part in parts for check in part.checks),
-        sides=tuple(side for part in parts for side in part.sides),
-        notes=tuple(note for part in parts for note in part.notes),
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 AT_MOST = "<="
 AT_LEAST = ">="
@@ -52,6 +55,15 @@ class Result:
     checks: tuple[Check, ...]
     sides: tuple[Side, ...]
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[Result]) -> Result:
+        """Return what several parts have found as one."""
+        return cls(
+            checks=tuple(check for part in parts for check in part.checks),
+            sides=tuple(side for part in parts for side in part.sides),
+            notes=tuple(note for part in parts for note in part.notes),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON takes it."""

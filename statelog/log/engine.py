@@ -10,7 +10,7 @@ from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import Batch, Memory, read_log_end
 from statelog.log.nodes import NodeCache, read_node, read_nodes
 from statelog.log.view import View
-from statelog.storage.commit.transaction import COMMITTED
+from statelog.storage.commit.transaction import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ class _Last:
 
     def is_kept(self, transaction: WriteTransaction) -> bool:
         """Whether what it has made is there, or may have been changed since."""
-        return self.transaction is transaction or self.transaction.stage is COMMITTED
+        return self.transaction is transaction or self.transaction.stage is Stage.COMMITTED
 
 
 class Staging(NamedTuple):

@@ -9,17 +9,13 @@ from statelog.bench.workload import Bench, Workload
 def _measure(bench: Bench) -> Result:
     from statelog.bench.langgraph import chat, delta, steps, together
 
-    parts = (
-        chat.measure(bench),
-        steps.measure_small(bench),
-        steps.measure_fan_out(bench),
-        together.measure_together(bench),
-        delta.measure(bench),
-    )
-    return Result(
-        checks=tuple(check for part in parts for check in part.checks),
-        sides=tuple(side for part in parts for side in part.sides),
-        notes=tuple(note for part in parts for note in part.notes),
+    return Result.joined(
+        [
+            chat.measure(bench),
+            steps.measure_small(bench),
+            together.measure_together(bench),
+            delta.measure(bench),
+        ]
     )
 
 

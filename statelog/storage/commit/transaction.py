@@ -29,10 +29,6 @@ class Stage(Enum):
     """It is in the store, as durable as the mode says."""
 
 
-_BEGUN, _COMMITTING, COMMITTED = Stage.BEGUN, Stage.COMMITTING, Stage.COMMITTED
-"""By name: looking a member up in its class costs more than all the rest of a step in a transaction's life."""
-
-
 class WriteTransaction(TableWriter):
     """The one write transaction of the store: reads see its own writes.
 
@@ -93,7 +89,7 @@ class WriteTransaction(TableWriter):
         self.number = raw.id()
         self._log = handles.log
         self._index = handles.index
-        self.stage = _BEGUN
+        self.stage = Stage.BEGUN
 
     def _end(self) -> None:
         """Release the writer lock; harmless when repeated."""
@@ -101,7 +97,7 @@ class WriteTransaction(TableWriter):
         if self in environment.active_transactions and not environment.is_forked:
             environment.writer_thread = 0
             if not environment.closed:
-                environment.locks.release_writer(self.stage is COMMITTED and not self.is_flushed)
+                environment.locks.release_writer(self.stage is Stage.COMMITTED and not self.is_flushed)
             environment.active_transactions.discard(self)
 
     def commit(self) -> None:
@@ -113,9 +109,9 @@ class WriteTransaction(TableWriter):
             self._take_back()
         if self.changes:
             environment.keeper.looks_after(self)
-        self.stage = _COMMITTING
+        self.stage = Stage.COMMITTING
         environment.steady.commit(self, self._raw)
-        self.stage = COMMITTED
+        self.stage = Stage.COMMITTED
         self._end()
         callbacks, self.callbacks = self.callbacks, ()  # what they hold may lead back here: none becomes garbage
         for callback in callbacks:
@@ -129,12 +125,12 @@ class WriteTransaction(TableWriter):
         if self.changes:
             return False
         if last.changes:
-            return last.number + 1 == self.number and last.stage is COMMITTED
+            return last.number + 1 == self.number and last.stage is Stage.COMMITTED
         return last.number == self.number
 
     def is_commit(self, number: int | None) -> bool:
         """Whether it is the store's commit of that number."""
-        return self.stage is COMMITTED and self.changes > 0 and self.number == number
+        return self.stage is Stage.COMMITTED and self.changes > 0 and self.number == number
 
     @property
     def may_be_committed(self) -> bool:

@@ -12,7 +12,7 @@ from statelog.storage.file.reading import ReadTransaction
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.opened import Handles, OpenFile
 
 _META_PAGES = 2
 _ATTEMPTS = 5
@@ -60,7 +60,7 @@ def collect_statistics(environment: OpenFile, pins: Sized = ()) -> EnvironmentSt
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
             pins_held = len(pins)
-            readers = _count_readers(handles.raw.readers()) - 1 - pins_held
+            readers = len(numbers_read(handles)) - 1 - pins_held
             map_size_bytes = handles.raw.info()["map_size"]
             meta = read_live_meta(environment.locks.descriptor, environment.path)
             if meta.transaction_id == transaction.id and len(pins) == pins_held:
@@ -88,11 +88,11 @@ def _table(stat: dict[str, Any]) -> TableStatistics:
     )
 
 
-def _count_readers(listing: str) -> int:
-    """Return how many transactions LMDB's listing shows.
+def numbers_read(handles: Handles) -> list[int]:
+    """Return LMDB's numbers of the snapshots that are being read, by whomever.
 
-    It is text: a heading, then `pid thread transaction` for each slot, the transaction
-    being "-" where a slot is only reserved.
+    LMDB lists them as text: a heading, then `pid thread transaction` for each slot, the transaction being "-" where a
+    slot is only reserved.
     """
-    slots = [fields for fields in map(str.split, listing.splitlines()) if fields and fields[0].isdigit()]
-    return sum(fields[-1] != "-" for fields in slots)
+    slots = [fields for fields in map(str.split, handles.raw.readers().splitlines()) if fields and fields[0].isdigit()]
+    return [int(fields[-1]) for fields in slots if fields[-1] != "-"]

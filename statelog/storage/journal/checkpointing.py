@@ -15,7 +15,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from statelog.errors import StatelogError
-from statelog.limits import HELD_PAGES_BOUND, JOURNAL_SIZE_BYTES_MAX, JOURNALED_RECORDS_MAX, JOURNALED_SIZE_BYTES_MAX
+from statelog.limits import (
+    HELD_PAGES_BOUND,
+    HELD_PAGES_MAX,
+    INTERVAL_HELD_PAGES_MAX,
+    JOURNAL_SIZE_BYTES_MAX,
+    JOURNALED_RECORDS_MAX,
+    JOURNALED_SIZE_BYTES_MAX,
+)
 from statelog.storage.faults import armed, point
 from statelog.storage.file.checks import read_live_meta_bytes
 from statelog.storage.file.creation import sync_directory
@@ -23,12 +30,12 @@ from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import is_of_system, translate_os
 from statelog.storage.file.locks import is_same_file
 from statelog.storage.file.neighbours import journal_path, missing_error, open_journal, remove_journal
+from statelog.storage.file.statistics import collect_statistics, numbers_read
 from statelog.storage.journal.control import UNKNOWN, Control
 from statelog.storage.journal.flushing import OpenJournal
-from statelog.storage.journal.held import measure
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
-from statelog.storage.journal.pin import Pins, begin_read, last_lsn, numbers_read
+from statelog.storage.journal.pin import Pins, begin_read, last_lsn
 from statelog.storage.journal.session import fill_first_half, find_or_begin
 
 if TYPE_CHECKING:
@@ -39,6 +46,9 @@ if TYPE_CHECKING:
     from statelog.storage.file.writing import TableWriter
 
 _PAGE_SIZE_BYTES = 4096
+_OWN_PAGES = 2
+"""What a commit takes of LMDB's list of tables, and of its list of free pages."""
+
 _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 """What the largest group takes, with the sizes of its records."""
 
@@ -215,7 +225,18 @@ class Steady(OpenJournal):
         control.begin(epoch, lsn)
         if armed:
             point("steady.after_pin")
-        measure(environment, control)
+        self._measure()
+
+    def _measure(self) -> None:
+        """Say when the next advance is due: after so many pages, or half of those that are free anyway.
+
+        What one epoch takes the next but one takes again, so that the file does not grow by more than that.
+        """
+        control, found = self._shared(), collect_statistics(self._environment)
+        is_interval = self._environment.options.durability == "interval"
+        held_max = INTERVAL_HELD_PAGES_MAX if is_interval else HELD_PAGES_MAX
+        control.taken_max = min(max(held_max, found.pages_free // 2), HELD_PAGES_BOUND // 2)
+        control.path_pages = _OWN_PAGES + sum(table.depth for table in found.tables.values())
 
     def complete(self, *, is_awaited: bool = False) -> None:
         """Flush the data file and the slot of an advance that is under way, whoever began it (J3); needs no lock.

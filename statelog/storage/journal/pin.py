@@ -58,12 +58,6 @@ def begin_read(handles: Handles) -> lmdb.Transaction:
     return handles.begin(None, None, False, False)
 
 
-def numbers_read(handles: Handles) -> set[int]:
-    """Return LMDB's numbers of the snapshots that are being read, by whomever."""
-    lines = handles.raw.readers().splitlines()[1:]  # behind their heading; or that there are none
-    return {int(number) for _pid, _thread, number in map(str.split, lines) if number != "-"}
-
-
 def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
     """Return the LSN of the last record of a read transaction."""
     cursor: Any = transaction.cursor(log)

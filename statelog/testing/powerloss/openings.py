@@ -19,7 +19,6 @@ from statelog.log.care.replay import open_engine
 from statelog.portable.salvage import salvage
 from statelog.storage.commit import keeper
 from statelog.storage.journal import checkpointing as steady
-from statelog.storage.journal import held
 from statelog.testing.crash import Child
 from statelog.testing.history import Commit
 
@@ -78,8 +77,8 @@ def be_small() -> None:
     """Let this process, a worker, advance the steady snapshot every few commits, and rest soon."""
     _set(
         (steady, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
-        (held, "HELD_PAGES_MAX", 24),
-        (held, "INTERVAL_HELD_PAGES_MAX", 24),
+        (steady, "HELD_PAGES_MAX", 24),
+        (steady, "INTERVAL_HELD_PAGES_MAX", 24),
     )
     rest_soon()
 

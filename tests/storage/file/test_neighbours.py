@@ -12,7 +12,7 @@ import statelog
 from statelog.errors import AccessError, FormatError, JournalMissingError
 from statelog.storage import Environment
 from statelog.storage.file.neighbours import journal_path, set_aside
-from statelog.storage.journal import held
+from statelog.storage.journal import checkpointing
 from statelog.storage.journal.journal import Slot, encode_slot, is_journal_of
 
 TEXT = b"my own notes, which nobody else has\n" * 300
@@ -256,8 +256,8 @@ def commit_for(thread, seconds):
 
 def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
     """The keeper needs no lock for it; and no epoch ends meanwhile."""
-    monkeypatch.setattr(held, "HELD_PAGES_MAX", 1 << 20)
-    monkeypatch.setattr(held, "HELD_PAGES_BOUND", 1 << 21)
+    monkeypatch.setattr(checkpointing, "HELD_PAGES_MAX", 1 << 20)
+    monkeypatch.setattr(checkpointing, "HELD_PAGES_BOUND", 1 << 21)
     with statelog.open(path) as store:
         thread = store.thread("t")
         thread.commit({"n": 0})
