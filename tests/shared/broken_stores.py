@@ -21,6 +21,8 @@ from statelog.testing.powerloss.controls import named_workload, renamed
 _FLUSH_S = 0.003
 """So long a flush takes where it is to be seen that somebody did not wait for it."""
 
+_TIMES = {"no pin": 3, "flushed-up-to ahead of the flush": 8}
+"""How often the lanes of some are repeated."""
 _SHARES = {"no pin": 0.25}
 """Of the cuts of some: after four cuts in succession this one leaves some 75 bad images."""
 
@@ -114,9 +116,10 @@ def open_flushed_first(path, **options):
 
     def flush_late(self):
         control = self.control
+        time.sleep(_FLUSH_S)  # others commit meanwhile
         if control is not None:
             control.note_flushed(control.written)
-        time.sleep(_FLUSH_S)
+        time.sleep(_FLUSH_S)  # and are told
         flush(self)
 
     Steady._flush_journal = flush_late
@@ -196,7 +199,7 @@ def examine_broken(name, directory):
     if name in STORES:
         of, opener = STORES[name]
         workload = named_workload(of)
-        workload = replace(workload, lanes=tuple(lane * (3 if name == "no pin" else 1) for lane in workload.lanes))
+        workload = replace(workload, lanes=tuple(lane * _TIMES.get(name, 1) for lane in workload.lanes))
         recording = record(workload, directory, opener=f"{__name__}:{opener.__name__}")
     else:
         of, setup = RECOVERIES[name]
