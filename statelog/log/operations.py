@@ -13,6 +13,7 @@ from statelog.errors import (
     ConflictError,
     LimitError,
     ReducerTypeError,
+    StatelogError,
     ThreadDeletedError,
     UsageError,
     ValueTypeError,
@@ -159,7 +160,7 @@ def commit(
     else:
         workspace.know(head.event.root_digest, head.event.root_lsn, head.event.root_node)
         root = workspace.read(ROOT, head.event.root_digest, head.event.root_lsn, head.event.root_node)
-    changes = _merge_writes(batch, workspace, root, writes) if writes else []
+    changes = _merge_writes(batch, thread_id, workspace, root, writes) if writes else []
     if changes or head is None:
         merged = mapping.merge_batch(workspace, root, changes, kind=kernels.KIND_DICT) if changes else root
         slot = add_root(workspace, merged)
@@ -177,7 +178,9 @@ def commit(
     return _stage_checkpoint(batch, TYPE_CHECKPOINT, event, head, pack_nodes(workspace.rows))
 
 
-def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequence[Write]) -> mapping.Batch:
+def _merge_writes(
+    batch: Batch, thread_id: str, workspace: Workspace, root: Node, writes: Sequence[Write]
+) -> mapping.Batch:
     slots: dict[bytes, Slot | None] = {}
     for write in writes:
         key = channel_key(write.channel)
@@ -194,6 +197,11 @@ def _merge_writes(batch: Batch, workspace: Workspace, root: Node, writes: Sequen
             message = f"channel {write.channel!r} ({write.spec}): {error.message}"
             facts = {**error.facts, "path": write.channel, "channel": write.channel, "reducer": write.spec}
             raise type(error)(message, **facts) from error
+        except StatelogError:
+            raise
+        except Exception as error:  # a user's reducer's
+            error.add_note(f"statelog: raised by {write.spec} of channel {write.channel!r} of thread {thread_id!r}")
+            raise
     return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from langgraph.cache.base import BaseCache, ValueT
 
 from statelog import Encoded
+from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.memory.holding import Holder
 from statelog.adapters.langgraph.memory.items.asking import (
     check_cached_namespace,
@@ -21,7 +22,7 @@ from statelog.adapters.langgraph.memory.items.asking import (
 )
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import CACHE_THREAD_ID
-from statelog.errors import FormatError, UsageError
+from statelog.errors import UsageError
 
 if TYPE_CHECKING:
     import os
@@ -93,7 +94,7 @@ class StatelogCache(Holder, BaseCache[ValueT]):
         """Return the values that are there, by (namespace, key).
 
         Raises:
-            statelog.FormatError: the serialiser cannot read one, as with another key. Facts: namespace, key.
+            Exception: whatever the serialiser raises of an entry, as of one made with another key; its note names it.
 
         """
         found: dict[FullKey, _Entry] = {}
@@ -118,11 +119,8 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             value: ValueT = self.serde.loads_typed((entry.encoding, entry.data))
         except Exception as error:
             namespace, key = full_key
-            message = (
-                f"entry {key!r} of namespace {namespace!r} cannot be read by this serialiser"
-                f" ({type(error).__name__}: {error}): set it anew, or clear the namespace"
-            )
-            raise FormatError(message, namespace=namespace, key=key) from error
+            note(error, f"raised by the serialiser for entry {key!r} of namespace {namespace!r}: set or clear it anew")
+            raise
         return value
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import MSGPACK
 from statelog.adapters.langgraph.values.codec import (
     is_packed,
@@ -161,7 +162,15 @@ def join_bundles(held: bytes, new: bytes) -> bytes:
 
 
 def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
-    """Return the value of a write. Raises what the serialiser raises."""
+    """Return the value of a write. Raises what the serialiser raises, with a note that names the channel."""
+    try:
+        return _decode_value(codec, write, decoded)
+    except Exception as error:
+        note(error, f"raised by the serialiser for a write to channel {write.channel!r}")
+        raise
+
+
+def _decode_value(codec: Codec, write: BundledWrite, decoded: DecodedBy | None) -> Any:
     if not write.value:
         return codec.decode([join(write.items)], decoded)
     if len(write.value) == 1:

@@ -79,7 +79,7 @@ def pending(
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
     prefix = checkpoint_prefix(place.namespace, place.id)
-    what = f"task {task_id!r}"
+    what = f"task {task_id!r} of thread {place.thread_id!r}"
     together, made = [], []
     held: list[tuple[Checkpoint, str]] = []
     for number, write in enumerate(several("writes", writes)):

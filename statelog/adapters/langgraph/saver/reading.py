@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
 from statelog.adapters.langgraph.values.names import (
@@ -155,7 +156,18 @@ def read_row(parts: Parts, checkpoint: Checkpoint, place: Place, pending: MapVie
 def decode_row(
     codec: Codec, row: Row, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
 ) -> CheckpointTuple:
-    """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint."""
+    """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint.
+
+    What the serialiser raises comes as it is, with notes that name thread and channel.
+    """
+    try:
+        return _decode_row(codec, row, config, decoded)
+    except Exception as error:
+        note(error, f"raised as a checkpoint of thread {row.place.thread_id!r} was decoded")
+        raise
+
+
+def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: DecodedBy | None) -> CheckpointTuple:
     own = decode_own(codec, row.kept)
     assert own is not None
     checkpoint = decode_checkpoint(codec, row.kept)
@@ -164,11 +176,16 @@ def decode_row(
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
         raise FormatError(message, thread=thread_id, checkpoint=own.id)
     checkpoint["id"] = own.id
-    checkpoint["channel_values"] = {
-        channel: codec.decode(row.channels[name], decoded)
-        for channel in checkpoint.get("channel_versions") or ()
-        if (name := channel_name(channel)) in row.channels
-    }
+    values: dict[str, Any] = {}
+    checkpoint["channel_values"] = values
+    for channel in checkpoint.get("channel_versions") or ():
+        name = channel_name(channel)
+        if name in row.channels:
+            try:
+                values[channel] = codec.decode(row.channels[name], decoded)
+            except Exception as error:
+                note(error, f"raised by the serialiser for channel {channel!r}")
+                raise
     return CheckpointTuple(
         config=config_of(row.place) if config is None else config,
         checkpoint=cast("LangGraphCheckpoint", checkpoint),

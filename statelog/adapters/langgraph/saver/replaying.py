@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.kit.notes import noted
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import (
     decode_own,
@@ -93,7 +94,8 @@ def delta_history(
         lost = sorted(_deltas(codec.decode_metadata(*cut_short)) & remaining.keys())
         if lost:
             raise _expired(place, lost)
-    return _decode(decoded, steps, ends, channels)
+    with noted(f"raised as the DeltaChannels of thread {place.thread_id!r} were decoded"):
+        return _decode(decoded, steps, ends, channels)
 
 
 def _deltas(metadata: Any) -> set[str]:

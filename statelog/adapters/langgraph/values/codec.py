@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import MSGPACK, SNAPSHOT, Packed, Serialised
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
@@ -139,6 +141,9 @@ def _in_one(parts: list[Joined]) -> bytes:
     return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
 
 
+REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
+"""What a serialiser raises of a value for what it is: of an unknown type, cyclic, or with half a letter."""
+
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 _GLOBALS = vars(jsonplus)
 
@@ -164,17 +169,21 @@ class Codec:
         """Serialise. `what` names the value.
 
         Raises:
-            ValueTypeError: the serialiser refuses it, or gives no text and bytes. Facts: path, type.
+            ValueTypeError: the serialiser refuses it for its type, or gives no text and bytes. Facts: path, type.
+            Exception: whatever else the serialiser raises, with a note of `what`.
 
         """
         try:
             kind, data = self.serde.dumps_typed(value)
         except StatelogError:
             raise
-        except Exception as error:
+        except REFUSALS as error:
             what, value = self._refused(value, what)
             message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
+        except Exception as error:
+            note(error, f"raised by the serialiser for {what}")
+            raise
         if type(kind) is not str:
             message = f"{what}: the serialiser gives {kind!r} for the name of a type, which is a text"
             raise ValueTypeError(message, path=what, type=type(kind).__name__)
@@ -287,14 +296,15 @@ class Codec:
 
     # --- metadata -----------------------------------------------------------------------
 
-    def encode_metadata(self, metadata: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
+    def encode_metadata(self, metadata: Mapping[str, Any], thread_id: str) -> tuple[bytes, bytes | None]:
         """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that)."""
+        of = f"of thread {thread_id!r}"
         found = {
             key: value
             if (kind := type(value)) in _ALWAYS_PLAIN
             or (kind is int and 0 <= value < 1 << 64)
             or (kind is dict and not value)
-            else self._plain_metadata(key, value)
+            else self._plain_metadata(key, value, of)
             for key, value in metadata.items()
         }
         try:
@@ -303,17 +313,17 @@ class Codec:
                 return item, None
         except StatelogError:
             pass  # a key that is no text, or a lone surrogate
-        encoded = self.encode(dict(metadata), "metadata")
+        encoded = self.encode(dict(metadata), f"metadata {of}")
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
         return cbor.encode(small), encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
 
-    def _plain_metadata(self, key: str, value: Any) -> Any:
+    def _plain_metadata(self, key: str, value: Any, of: str) -> Any:
         if _is_plain(value, 0):
             return value
         if type(value) is tuple and _is_plain(list(value), 0):
             return list(value)
-        kind, data = self.dump(value, f"metadata {key!r}")
+        kind, data = self.dump(value, f"metadata {key!r} {of}")
         return Packed(data) if kind == MSGPACK else Serialised(kind, data)
 
     def decode_metadata(self, metadata: dict[str, Any], whole: Read | None) -> dict[str, Any]:

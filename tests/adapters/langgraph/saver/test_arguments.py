@@ -102,8 +102,8 @@ def test_what_has_a_text_that_names_it_names_a_thread(saver, thread_id):
     [
         ("channel 'x' of thread 'n'['a'][1]['b']", {"channel_values": {"x": {"a": [1, {"b": object()}]}}}),
         ("channel 'x' of thread 'n'[0]", {"channel_values": {"x": [object()]}}),
-        ("metadata 'step'", {"metadata": {"step": {1, object()}}}),
-        ("metadata['a \\ud800 key']", {"metadata": {"a \ud800 key": 1}}),
+        ("metadata 'step' of thread 'n'", {"metadata": {"step": {1, object()}}}),
+        ("metadata of thread 'n'['a \\ud800 key']", {"metadata": {"a \ud800 key": 1}}),
         ("checkpoint['channel_versions']['a \\ud800 name']", {"channel_versions": {"a \ud800 name": 1}}),
     ],
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import ensure_embeddings, get_text_at_path, tokenize_path
 
+from statelog.adapters.kit.notes import noted
 from statelog.adapters.langgraph.memory.items.asking import check_config
 from statelog.adapters.langgraph.memory.items.changes import recent_key
 from statelog.adapters.langgraph.memory.items.namespaces import to_text
@@ -40,6 +41,10 @@ _NAMED_MAX = 40
 
 _BEST = 256
 """So many rows are sorted at first: most searches ask for fewer."""
+
+
+def _of(method: str, texts: Sequence[str]) -> str:
+    return f"raised by {method} of {len(texts)} texts, the first {texts[0][:_NAMED_MAX]!r}" if texts else ""
 
 
 class VectorIndex:
@@ -83,24 +88,31 @@ class VectorIndex:
 
     def embed_queries(self, queries: Sequence[str]) -> dict[str, Any]:
         """Return the vector of each query, of length 1."""
-        return {query: self._unit(self._embeddings.embed_query(query), query) for query in queries}
+        with noted(_of("embed_query", queries)):
+            vectors = [self._embeddings.embed_query(query) for query in queries]
+        return {query: self._unit(vector, query) for query, vector in zip(queries, vectors, strict=True)}
 
     async def aembed_queries(self, queries: Sequence[str]) -> dict[str, Any]:
         """Return the vector of each query, of length 1."""
-        vectors = await asyncio.gather(*[self._embeddings.aembed_query(query) for query in queries])
+        with noted(_of("aembed_query", queries)):
+            vectors = await asyncio.gather(*[self._embeddings.aembed_query(query) for query in queries])
         return {query: self._unit(vector, query) for query, vector in zip(queries, vectors, strict=True)}
 
     def embed_puts(self, ops: Sequence[PutOp]) -> list[Vectors]:
         """Return the vectors of each put, none for a deletion."""
         texts = [self._texts(op) for op in ops]
         unique = _unique(texts)
-        return self._assigned(texts, unique, self._embeddings.embed_documents(unique) if unique else [])
+        with noted(_of("embed_documents", unique)):
+            vectors = self._embeddings.embed_documents(unique) if unique else []
+        return self._assigned(texts, unique, vectors)
 
     async def aembed_puts(self, ops: Sequence[PutOp]) -> list[Vectors]:
         """Return the vectors of each put, none for a deletion."""
         texts = [self._texts(op) for op in ops]
         unique = _unique(texts)
-        return self._assigned(texts, unique, await self._embeddings.aembed_documents(unique) if unique else [])
+        with noted(_of("aembed_documents", unique)):
+            vectors = await self._embeddings.aembed_documents(unique) if unique else []
+        return self._assigned(texts, unique, vectors)
 
     def _texts(self, op: PutOp) -> dict[str, str]:
         if op.index is False or not isinstance(op.value, Mapping):  # a deletion, or what is refused when it is encoded

@@ -1,0 +1,143 @@
+"""What is not ours passes through: an application sees the exception that its own code raised, and where."""
+
+from typing import Annotated, TypedDict
+
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, StateGraph
+
+import statelog
+from statelog.adapters.langgraph import StatelogSaver, StatelogStore
+from statelog.errors import ReducerTypeError, ValueTypeError
+
+CONFIG = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+
+
+class Vault(JsonPlusSerializer):
+    """A serialiser whose key service is down now and then."""
+
+    down = ()
+
+    def dumps_typed(self, obj):
+        if "dumps" in self.down:
+            message = "key service"
+            raise ConnectionError(message)
+        return super().dumps_typed(obj)
+
+    def loads_typed(self, data):
+        if "loads" in self.down:
+            message = "key service"
+            raise ConnectionError(message)
+        return super().loads_typed(data)
+
+
+class State(TypedDict):
+    x: object
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "s.state", serde=Vault()) as saver:
+        yield saver
+
+
+def _checkpoint():
+    return empty_checkpoint() | {"channel_values": {"x": {1, 2}}, "channel_versions": {"x": 1}}
+
+
+def test_a_serialisers_own_exception_as_it_serialises(saver):
+    stored = saver.put(CONFIG, empty_checkpoint(), {}, {})
+    saver.serde.down = ("dumps",)
+    for call, notes in (
+        (lambda: saver.put(stored, _checkpoint(), {}, {"x": 1}), ["channel 'x' of thread 't'"]),
+        (
+            lambda: saver.put(stored, empty_checkpoint(), {"source": object()}, {}),
+            ["metadata 'source' of thread 't'"],
+        ),
+        (lambda: saver.put_writes(stored, [("x", 1)], "a"), ["write to 'x' of task 'a' of thread 't'"]),
+    ):
+        with pytest.raises(ConnectionError) as caught:
+            call()
+        assert caught.value.__notes__ == [f"statelog: raised by the serialiser for {note}" for note in notes]
+    saver.serde.down = ()
+    assert len(list(saver.list(CONFIG))) == 1
+    assert saver.get_tuple(CONFIG).pending_writes == []
+
+
+def test_a_serialisers_own_exception_as_it_reads(saver):
+    stored = saver.put(CONFIG, _checkpoint(), {}, {"x": 1})
+    saver.put_writes(stored, [("x", 1)], "a")
+    listed = list(saver.list(CONFIG))
+    saver.serde.down = ("loads",)
+    for call in (lambda: saver.get_tuple(CONFIG), lambda: listed[0].checkpoint):
+        with pytest.raises(ConnectionError) as caught:
+            call()
+        assert caught.value.__notes__[-1] == "statelog: raised as a checkpoint of thread 't' was decoded"
+    saver.serde.down = ()
+    above = saver.put(stored, empty_checkpoint(), {}, {})
+    saver.serde.down = ("loads",)
+    with pytest.raises(ConnectionError) as caught:
+        saver.get_delta_channel_history(config=above, channels=["x"])
+    assert "of thread 't'" in caught.value.__notes__[-1]
+
+
+def test_a_graph_sees_it_and_tries_again(saver):
+    builder = StateGraph(State)
+    builder.add_node("n", lambda state: {"x": [state["x"]]})
+    builder.add_edge(START, "n")
+    graph = builder.compile(checkpointer=saver)
+    saver.serde.down = ("dumps",)
+    with pytest.raises(ConnectionError):
+        graph.invoke({"x": 1}, CONFIG, durability="sync")
+    saver.serde.down = ()
+    assert graph.invoke({"x": 1}, CONFIG, durability="sync") == {"x": [1]}
+
+
+def test_a_value_that_is_refused_for_its_type_is_ours(saver):
+    checkpoint = _checkpoint() | {"channel_values": {"x": object()}}
+    with pytest.raises(ValueTypeError, match="the serialiser refuses object"):
+        saver.put(CONFIG, checkpoint, {}, {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("embed_query", lambda store: store.search(("a",), query="wine")),
+        ("embed_documents", lambda store: store.put(("a",), "k", {"text": "wine"})),
+    ],
+)
+def test_an_embedders_own_exception(tmp_path, method, call):
+    def embed(_texts):
+        message = "quota"
+        raise ConnectionError(message)
+
+    with StatelogStore.open(tmp_path / "s.state", index={"dims": 2, "embed": embed}) as store:
+        with pytest.raises(ConnectionError) as caught:
+            call(store)
+        assert caught.value.__notes__[0].startswith(f"statelog: raised by {method} of 1 texts, the first ")
+        assert store.get(("a",), "k") is None
+
+
+def test_a_reducers_own_exception(tmp_path):
+    def merged(current, write):
+        return write / current
+
+    def refusing(_current, _write):
+        raise ReducerTypeError("of an application")
+
+    class Numbers(TypedDict):
+        n: Annotated[int, merged]
+        m: Annotated[int, refusing]
+
+    with statelog.open(tmp_path / "s.state") as store:
+        thread = store.thread("t", schema=Numbers)
+        thread.commit({"n": 0, "m": 0})
+        with pytest.raises(ZeroDivisionError) as caught:
+            thread.commit({"n": 1})
+        (note,) = caught.value.__notes__
+        assert note.startswith("statelog: raised by python:")
+        assert note.endswith("of channel 'n' of thread 't'")
+        with pytest.raises(ReducerTypeError, match="of an application"):
+            thread.commit({"m": 1})
+        assert thread.head.version == 0
