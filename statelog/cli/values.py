@@ -24,7 +24,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from statelog.adapters.kit.packed import Constructed, Packed, Serialised
+from statelog.adapters.kit.packed import Constructed, Packed, Serialised, in_one, is_cut
 from statelog.cli.text import ELLIPSIS, count, escape
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor
@@ -53,7 +53,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, ListView | MapView):
         return to_json(value.to_python())
     if isinstance(value, list):
-        return [to_json(item) for item in value]
+        return to_json(_shown(value)) if _is_packed(value) else [to_json(item) for item in value]
     if isinstance(value, dict):
         plain = {key: to_json(item) for key, item in value.items()}
         return {"$dict": plain} if _looks_tagged(plain) else plain
@@ -63,6 +63,17 @@ def to_json(value: Any) -> Any:
         if type(value) is kind:
             return {tag: encode(value)}
     return _SHOWN[type(value)](value) if type(value) in _SHOWN else {"$repr": repr(value)}
+
+
+def _is_packed(value: object) -> bool:
+    """Whether a value stands as its serialiser has packed it, cut into items or not."""
+    return isinstance(value, Packed | Serialised) or (
+        isinstance(value, ListView | list) and len(value) > 0 and is_cut(value[0])
+    )
+
+
+def _shown(value: Any) -> Any:
+    return (value if isinstance(value, Packed | Serialised) else in_one(value)).shown()
 
 
 def _looks_tagged(value: dict[str, Any]) -> bool:
@@ -91,8 +102,8 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Decimal: ("$decimal", str),
 }
 _SHOWN: dict[type, Callable[[Any], Any]] = {
-    Packed: lambda value: to_json(value.shown()),
-    Serialised: lambda value: to_json(value.shown()),
+    Packed: lambda value: to_json(_shown(value)),
+    Serialised: lambda value: to_json(_shown(value)),
     Constructed: lambda value: {"$object": value.name, "fields": to_json(value.fields)},
 }
 
@@ -140,8 +151,8 @@ def from_json(document: Any) -> Any:
 
 def describe(value: object) -> str:
     """Return type and size."""
-    if isinstance(value, Packed | Serialised):
-        return describe(value.shown())
+    if _is_packed(value):
+        return describe(_shown(value))
     if isinstance(value, Constructed):
         return value.short_name
     if value is None:
@@ -177,8 +188,8 @@ def render(value: object, characters_max: int) -> str:
 
 
 def _parts(value: object, characters_max: int) -> Iterator[str]:
-    if isinstance(value, Packed | Serialised):
-        value = value.shown()
+    if _is_packed(value):
+        value = _shown(value)
     if isinstance(value, str | bytes):
         yield repr(value[: characters_max + 1])
     elif isinstance(value, int) and value.bit_length() > _INT_BITS_SHOWN_MAX:

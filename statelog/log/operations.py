@@ -130,10 +130,12 @@ def commit(
     expected_version: int | None,
     checkpoint_id: str | None,
     known: Sequence[tuple[bytes, int, int]] = (),
+    parts: Sequence[tuple[bytes, int, int]] = (),
 ) -> Head:
     """Stage a checkpoint: the head's channels merged with the writes, in order.
 
-    `known`: nodes of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
+    `known`: leaves of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
+    `parts`: nodes of any type, likewise; with these it is no step.
 
     Raises:
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet).
@@ -149,12 +151,12 @@ def commit(
     if checkpoint_id is not None:
         _check_id(batch, thread_id, thread, checkpoint_id)
     line = line_of(batch, thread, branch, version + 1, head)
-    if head is not None and writes:
+    if head is not None and writes and not parts:
         stepped = take_step(batch, head, writes, line, checkpoint_id, metadata, written, known)
         if stepped is not None:
             return stepped
     borrowed: list[bytes] = []
-    workspace = batch.workspace(thread, borrowed, known)
+    workspace = batch.workspace(thread, borrowed, [*known, *parts])
     if head is None:
         root = mapping.empty_root(kernels.KIND_DICT)
     else:

@@ -12,7 +12,7 @@ from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.reducers import Overwrite
-from statelog.store.branches import BranchInfo, list_branches
+from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
@@ -172,6 +172,7 @@ class Thread(Located):
             written=written or written_item(writes),
             expected_version=expected_version,
             checkpoint_id=checkpoint_id,
+            known=leaves_beside(batch, thread, branch) if branch else (),
         )
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:

@@ -17,7 +17,7 @@ from statelog.log.names import channel_key
 from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.tree import sequence
-from statelog.tree.node import REF_LEAF, Node, Slot
+from statelog.tree.node import CHUNK, REF_LEAF, REF_SIZE_BYTES, Node, Slot
 from statelog.tree.tree import LISTS, STRIDE, Tree
 from statelog.tree.value import (
     encode_slot,
@@ -327,6 +327,43 @@ def leaves(stored: Stored) -> list[tuple[bytes, int, int]]:
     if isinstance(stored, bytes):
         return []
     return [(data[1:], lsn, number) for data, lsn, number in stored.slots(0, stored.count) if data[:1] == REF_LEAF]
+
+
+def lists(state: MapView, count_max: int) -> Iterator[Tree]:
+    """Yield the lists of a state that are nodes of their own, of at most so many items."""
+    tree = state.tree
+    for node, table, low, high in () if tree is None else tree.runs(0, tree.count):
+        for index in range(low, high):
+            assert tree is not None
+            slot = tree.slot(node, table, index)
+            opened = open_root(tree.workspace, slot) if is_tree(slot) else None
+            if opened is not None and opened.kind in LISTS and opened.count <= count_max:
+                yield opened
+
+
+def add_nodes(tree: Tree, found: dict[bytes, tuple[int, int]]) -> None:
+    """Add LSN and number, by digest, of all nodes that a list is made of, below its root (internal)."""
+    level = len(tree.head.levels) + 1
+    for _covered, digest, lsn, number in tree.head.levels:
+        level -= 1
+        if digest is not None and digest not in found:
+            found[digest] = (lsn, number)
+            _add_nodes_below(tree, tree.workspace.read(CHUNK, digest, lsn, number), level, found)
+    _add_nodes_below(tree, tree.node, 0, found)
+
+
+def _add_nodes_below(tree: Tree, node: Node, level: int, found: dict[bytes, tuple[int, int]]) -> None:
+    table = tree.table(node, level)
+    for index in range(len(table) // STRIDE):
+        _at, at, end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
+        if not level:
+            if end - at == REF_SIZE_BYTES and node.data[at : at + 1] == REF_LEAF:
+                found[node.data[at + 1 : end]] = (lsn, number)
+            continue
+        digest = node.data[at : at + DIGEST_SIZE_BYTES]
+        if digest not in found:
+            found[digest] = (lsn, number)
+            _add_nodes_below(tree, tree.child(node, table, index, level), level - 1, found)
 
 
 def identity(stored: Stored) -> bytes:

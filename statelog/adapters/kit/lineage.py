@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.adapters.kit.shared_items import held_leaves, leaves, of_successors, state_of
+from statelog.adapters.kit.shared_items import leaves, of_successors, similar_nodes, state_of
 from statelog.errors import CheckpointNotFoundError, ConflictError
 from statelog.format import keys
 from statelog.log import operations as writer
@@ -25,7 +25,7 @@ from statelog.store.writes import check_thread_id, encode_metadata, written_item
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from statelog.adapters.kit.shared_items import Twins
+    from statelog.adapters.kit.shared_items import Similar, Twins
     from statelog.log.batch import Batch
     from statelog.log.step import Write
     from statelog.log.view import View
@@ -79,6 +79,7 @@ class Lineage:
         at_head: bool = False,
         counts: Callable[[MapView], bool] = lambda _state: True,
         twins: Twins | None = None,
+        similar: Similar | None = None,
         before: Callable[[Batch], Head] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
@@ -93,6 +94,7 @@ class Lineage:
             at_head: refuse what would need a new branch (but to supersede a checkpoint).
             counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
             twins: items that are there already are referred to, not stored again.
+            similar: likewise parts of lists that are written whole.
             before: what `aside` has returned: in the same commit, before this.
 
         Raises:
@@ -129,6 +131,7 @@ class Lineage:
                 expected_version=None,
                 checkpoint_id=None if is_taken else id,
                 known=() if twins is None else leaves(batch, thread, twins),
+                parts=() if similar is None else similar_nodes(batch, thread, similar, branch),
             )
             if is_taken:
                 writer.tag(batch, thread, id, head.event.lsn)
@@ -143,7 +146,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
-        held: Sequence[tuple[Checkpoint, str]] = (),
+        similar: Similar | None = None,
         is_flushed: bool = True,
     ) -> Checkpoint:
         """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
@@ -153,11 +156,11 @@ class Lineage:
             writes: see `aside`.
             untag: see `aside`.
             followed: see `aside`.
-            held: see `aside`.
+            similar: see `aside`.
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
-        work = self.aside(branch, writes, untag=untag, followed=followed, held=held)
+        work = self.aside(branch, writes, untag=untag, followed=followed, similar=similar)
         return self._made(self._session.write(work, is_flushed=is_flushed))
 
     def aside(
@@ -167,7 +170,7 @@ class Lineage:
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
-        held: Sequence[tuple[Checkpoint, str]] = (),
+        similar: Similar | None = None,
     ) -> Callable[[Batch], Head]:
         """Return what commits on the head of a branch, when it is run on a batch.
 
@@ -178,7 +181,7 @@ class Lineage:
             untag: ids of checkpoints that are superseded no more.
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
-            held: checkpoints, and channels of them that may hold items of the writes, likewise.
+            similar: see `commit`.
 
         """
 
@@ -201,7 +204,8 @@ class Lineage:
                 written=written_item(made),
                 expected_version=None,
                 checkpoint_id=None,
-                known=[*of_successors(batch, followed), *held_leaves(batch, thread, held)],
+                known=of_successors(batch, followed),
+                parts=() if similar is None else similar_nodes(batch, thread, similar),
             )
 
         return work

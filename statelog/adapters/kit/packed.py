@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statelog import register_codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["Constructed", "Packed", "Serialised"]
 
@@ -18,6 +21,9 @@ SERIALISED = "serialised"
 SNAPSHOT = b"\xc1"
 """In place of the first item of a list: the list is what LangGraph stores of a DeltaChannel. In msgpack no item begins
 so."""
+CUT = SNAPSHOT + SNAPSHOT
+"""Likewise: the list is the items of lists in a value that is none, behind what stands around these."""
+_SIZE = struct.Struct(">I")
 _DEPTH_MAX = 128
 
 
@@ -65,6 +71,49 @@ class Constructed:
     def short_name(self) -> str:
         """The name without its module."""
         return self.name.rpartition(".")[2]
+
+
+# --- values that were cut ----------------------------------------------------------
+
+
+def cut_header(pieces: Sequence[tuple[bool, Sequence[bytes]]]) -> bytes:
+    """Return what stands before the items: their sizes together, and what stands around them.
+
+    Args:
+        pieces: of the value, those between two lists together, and those of a list; True with these.
+
+    """
+    sizes = b"".join([_SIZE.pack(sum(map(len, those)) << 1 | is_item) for is_item, those in pieces])
+    around = b"".join([piece for is_item, those in pieces if not is_item for piece in those])
+    return CUT + _SIZE.pack(len(pieces)) + sizes + around
+
+
+def put_together(data: bytes) -> bytes:
+    """Return the value of a header with all items behind it: inverse of a cut."""
+    at = len(CUT) + _SIZE.size
+    (count,) = _SIZE.unpack_from(data, len(CUT))
+    sizes = [_SIZE.unpack_from(data, at + _SIZE.size * number)[0] for number in range(count)]
+    at += _SIZE.size * count
+    item_at = at + sum(size >> 1 for size in sizes if not size & 1)
+    parts: list[bytes] = []
+    for size in sizes:
+        if size & 1:
+            parts.append(data[item_at : item_at + (size >> 1)])
+            item_at += size >> 1
+        else:
+            parts.append(data[at : at + (size >> 1)])
+            at += size >> 1
+    return b"".join(parts)
+
+
+def is_cut(first: Any) -> bool:
+    """Whether a list that begins with an item is a value that was cut."""
+    return isinstance(first, Packed) and first.data.startswith(CUT)
+
+
+def in_one(items: Iterable[Any]) -> Packed:
+    """Return the value that was cut into the items of a list."""
+    return Packed(put_together(b"".join([item.data for item in items])))
 
 
 register_codec(Packed, name=MSGPACK, encode=lambda packed: packed.data, decode=Packed)

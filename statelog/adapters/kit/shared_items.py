@@ -29,6 +29,35 @@ class Twins(NamedTuple):
     """Checkpoints that may be there still, and channels of them."""
 
 
+_LOOKED_FOR_SIZE_BYTES_MIN = 1024
+
+
+def are_looked_for(encoded: Sequence[bytes]) -> bool:
+    """Whether items are so large that it is worth a look where they may lie."""
+    return sum(map(len, encoded)) >= _LOOKED_FOR_SIZE_BYTES_MIN
+
+
+class Similar(NamedTuple):
+    """Lists that a commit writes whole: those at the ends of other lines may be made of the same nodes."""
+
+    lines: Sequence[str]
+    """Branches; those that are not there are passed over."""
+    length: int
+    """Items of the longest. Of lists more than twice as long it can be no large part."""
+
+
+def similar_nodes(batch: Batch, thread: int, similar: Similar, *branches: int) -> list[tuple[bytes, int, int]]:
+    """Return (digest, LSN, number) of the nodes of lists at the heads of those lines, and of some branches."""
+    numbers = {*branches, *(batch.view.branch_number(thread, line) for line in similar.lines)}
+    found: dict[bytes, tuple[int, int]] = {}
+    for number in numbers:
+        head = None if number is None else batch.head(thread, number)
+        if head is not None:
+            for tree in items.lists(state_of(batch, head), 2 * similar.length):
+                items.add_nodes(tree, found)
+    return [(digest, *place) for digest, place in found.items()]
+
+
 def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
     """Return (digest, LSN, number) of what lies in leaves of lists there."""
     number = batch.view.branch_number(thread, twins.branch)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.types import Command, Send
 
 THREADS = ("a", "b")
 NAMESPACES = ("", "child:1", "child:1|leaf:2")
@@ -39,6 +42,24 @@ values = st.recursive(
 growing = st.lists(messages | st.text(min_size=30, max_size=80), max_size=30)
 """A new value of a list channel: some of what was there, and then these."""
 
+FORMS = {
+    "state": lambda items: {"messages": items, "remaining": 3},
+    "tool call": lambda items: [Send("tools", {"call": {"id": "1"}, "state": {"messages": items}}), Send("n", 1)],
+    "command": lambda items: Command(goto="agent", update={"messages": items, "more": items[:3]}),
+    "list": list,
+}
+"""How a graph hands on what it holds: to a graph in it, to a tool, to another agent, as a result."""
+
+
+class Handed(NamedTuple):
+    """The list that the thread's `messages` held last, with more behind it, handed on."""
+
+    form: str
+    more: list
+
+
+handed = st.builds(Handed, st.sampled_from(sorted(FORMS)), growing)
+
 metadata = st.fixed_dictionaries(
     {"source": st.sampled_from(("input", "loop", "update", "fork")), "step": st.integers(-1, 9)},
     optional={
@@ -53,7 +74,7 @@ edits = st.one_of(
     st.tuples(st.just("trim"), growing),
     st.tuples(st.just("replace"), growing),
     st.tuples(st.just("insert"), growing),
-    st.tuples(st.just("set"), values),
+    st.tuples(st.just("set"), values | handed),
     st.tuples(st.just("drop"), st.none()),
 )
 puts = st.fixed_dictionaries(
@@ -73,7 +94,9 @@ put_writes = st.fixed_dictionaries(
         "thread": st.sampled_from(THREADS),
         "namespace": st.sampled_from(NAMESPACES),
         "id": st.sampled_from(IDS),
-        "writes": st.lists(st.tuples(st.sampled_from((*CHANNELS, ERROR, INTERRUPT, RESUME)), values), max_size=3),
+        "writes": st.lists(
+            st.tuples(st.sampled_from((*CHANNELS, ERROR, INTERRUPT, RESUME)), values | handed), max_size=3
+        ),
         "task": st.sampled_from(TASKS),
         "path": st.sampled_from(("", "~pull, a", "~pull, b")),
     }
@@ -98,15 +121,22 @@ class World:
         self.known = {}
         """Of each checkpoint its values and versions, as the last put of it had them."""
         self.version = 0
+        self.lists = {}
+        """Of each thread, what its messages were last."""
 
     def apply(self, step):
         if step["kind"] == "put":
             self._put(step)
         else:
+            named = config(step["thread"], step["namespace"], step["id"])
+            writes = [(channel, self._handed(step["thread"], value)) for channel, value in step["writes"]]
             for saver in self.savers:
-                saver.put_writes(
-                    config(step["thread"], step["namespace"], step["id"]), step["writes"], step["task"], step["path"]
-                )
+                saver.put_writes(named, writes, step["task"], step["path"])
+
+    def _handed(self, thread, value):
+        if not isinstance(value, Handed):
+            return value
+        return FORMS[value.form]([*self.lists.get(thread, ()), *value.more])
 
     def _put(self, step):
         place = (step["thread"], step["namespace"])
@@ -118,7 +148,9 @@ class World:
             if edit == "drop":
                 values.pop(channel, None)
             else:
-                values[channel] = edited(edit, values.get(channel), content)
+                values[channel] = edited(edit, values.get(channel), self._handed(step["thread"], content))
+                if channel == "messages" and isinstance(values[channel], list):
+                    self.lists[step["thread"]] = values[channel]
         checkpoint = {
             "v": 2,
             "id": step["id"],

@@ -19,8 +19,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel, Field, model_validator
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values.codec import Codec, Joined, join, pack, split_list
+from statelog.adapters.langgraph.values.codec import Codec, Joined, join, pack
 from statelog.adapters.langgraph.values.copying import Decoded, DecodedBy
+from statelog.adapters.langgraph.values.cutting import split_list
 
 
 class Counted(BaseModel):

@@ -23,7 +23,7 @@ from statelog.adapters.langgraph.values.codec import (
     pack_bytes,
     pack_parts,
     pack_text,
-    split_list,
+    split,
     unpack,
     unpack_bytes,
     unpack_text,
@@ -84,7 +84,7 @@ def encode_writes(
     for number, channel, value in writes:
         kind, data = codec.dump(value, f"write to {channel!r} of {what}")
         is_msgpack = codec.is_one_value(kind, data)
-        parts = split_list(data) if is_msgpack else None
+        parts = split(data) if is_msgpack else None
         if parts is not None:
             header += (channel, str(number), _TRUE, str(len(parts)))
             behind += map(pack, parts)

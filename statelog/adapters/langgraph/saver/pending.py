@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.shared_items import Similar, are_looked_for
 from statelog.adapters.langgraph.saver.arguments import pair_of, several
 from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
-    channel_name,
     checkpoint_prefix,
     group_name,
+    line_name,
+    similar_lines,
     write_name,
 )
 from statelog.errors import UsageError
@@ -24,13 +26,9 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.items import Write
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.saver.putting import Base
     from statelog.adapters.langgraph.values.codec import Codec
     from statelog.adapters.langgraph.values.names import Place
     from statelog.log.batch import Batch, Head
-
-_GIVEN_BACK_MIN = 4
-"""A list of fewer items is written as it is, without a look at what the channel holds."""
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -48,8 +46,8 @@ class Pending(NamedTuple):
     after them."""
     followed: Checkpoint | None
     """The checkpoint they are put to, if it is remembered."""
-    held: Sequence[tuple[Checkpoint, str]]
-    """Channels that may hold much of what is written: of a list that is given back whole, all but what is new."""
+    similar: Similar | None
+    """Where most of a long list may lie: one that is given back whole, or handed on."""
 
 
 class _Aside(TypedDict):
@@ -57,7 +55,7 @@ class _Aside(TypedDict):
 
     writes: Callable[[int], Sequence[Write]]
     followed: Sequence[Checkpoint]
-    held: Sequence[tuple[Checkpoint, str]]
+    similar: Similar | None
 
 
 def pending(
@@ -67,9 +65,9 @@ def pending(
     task_id: str,
     task_path: str,
     followed: Checkpoint | None,
-    near: Base | None,
+    called: str,
 ) -> Pending:
-    """Return what is to be committed of a task's writes.
+    """Return what is to be committed of a task's writes; `called` is the namespace of a graph whose result they are.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -81,7 +79,6 @@ def pending(
     prefix = checkpoint_prefix(place.namespace, place.id)
     what = f"task {task_id!r} of thread {place.thread_id!r}"
     together, made = [], []
-    held: list[tuple[Checkpoint, str]] = []
     for number, write in enumerate(several("writes", writes)):
         is_pair = type(write) is tuple and len(write) == 2 and type(write[0]) is str
         channel, value = write if is_pair else pair_of(write)
@@ -91,18 +88,12 @@ def pending(
             made.append(items.put(write_name(prefix, task_id, index), encode_alone(alone)))
         else:
             together.append((index, channel, value))
-            if near is not None and type(value) is list and len(value) >= _GIVEN_BACK_MIN:
-                held += _much_of(near, channel_name(channel), len(value))
     encoded = encode_writes(codec, task_id, task_path, together, what=what) if together else None
-    return _new(Pending, (prefix, encoded, made, followed, held))
-
-
-def _much_of(base: Base, name: str, count: int) -> list[tuple[Checkpoint, str]]:
-    """Return a channel if so many items may be most of those it holds."""
-    stored = base.channels.get(name)
-    if base.checkpoint is None or stored is None or isinstance(stored, bytes) or 2 * count < stored.count:
-        return []
-    return [(base.checkpoint, name)]
+    similar = None
+    if encoded is not None and are_looked_for(encoded.behind):
+        lines = similar_lines(place.namespace) + [line_name(called)] * bool(called)
+        similar = _new(Similar, (lines, len(encoded.behind)))
+    return _new(Pending, (prefix, encoded, made, followed, similar))
 
 
 def _refuse_others(*given: tuple[str, Any]) -> None:
@@ -110,6 +101,11 @@ def _refuse_others(*given: tuple[str, Any]) -> None:
         if not isinstance(text, str):
             message = f"{argument} of a write is a text, not {text!r}"
             raise UsageError(message, argument=argument, value=text)
+
+
+def _all_similar(parts: Sequence[Similar]) -> Similar | None:
+    lines = {line for part in parts for line in part.lines}
+    return Similar(sorted(lines), max(part.length for part in parts)) if parts else None
 
 
 def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
@@ -137,5 +133,5 @@ def _aside(parts: Sequence[Pending]) -> _Aside:
     return {
         "writes": writes,
         "followed": [part.followed for part in parts if part.followed is not None],
-        "held": list({each for part in parts for each in part.held}),
+        "similar": _all_similar([part.similar for part in parts if part.similar is not None]),
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.adapters.kit import items
-from statelog.adapters.kit.shared_items import Twins
+from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
-from statelog.adapters.langgraph.values.codec import is_snapshot
+from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
 from statelog.adapters.langgraph.values.frozen import begins, common_ends, freeze_all, joined, still
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
@@ -17,6 +17,7 @@ from statelog.adapters.langgraph.values.names import (
     Place,
     channel_name,
     checkpoint_prefix,
+    similar_lines,
     writes_range,
 )
 
@@ -149,6 +150,8 @@ class Bases:
     def __init__(self) -> None:
         self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
         """By thread and namespace: ids and what was put, the last one first."""
+        self._called: dict[tuple[str, str], str] = {}
+        """By thread and task: the namespace of the graph that the task has called."""
 
     def get(self, place: Place) -> Base | None:
         """Return what was put at a place; None if it is not remembered."""
@@ -156,11 +159,6 @@ class Bases:
             if id == place[2]:
                 return base
         return None
-
-    def near(self, place: Place) -> Base | None:
-        """Return what was put last in a place's namespace: what is put there may have much in common with it."""
-        lately = self._lately.get(place[:2])
-        return None if lately is None else lately[0][1]
 
     def keep(self, place: Place, base: Base) -> None:
         """Remember it; of those in its namespace the oldest is forgotten."""
@@ -170,7 +168,14 @@ class Bases:
             lately = ()
             if len(self._lately) >= _NAMESPACES_MAX:
                 self._lately.clear()
+                self._called.clear()
+            if of[1]:
+                self._called[of[0], of[1].rpartition(":")[2]] = of[1]
         self._lately[of] = ((place[2], base), *lately[: _BASES_MAX - 1])
+
+    def called_by(self, thread_id: str, task_id: str) -> str:
+        """Return the namespace of the graph that a task has called, whose result it writes; empty if none is known."""
+        return self._called.get((thread_id, task_id), "")
 
     def forget(self, place: Place) -> None:
         """Forget it, and those beside it."""
@@ -204,6 +209,13 @@ class Changes(NamedTuple):
     """Channels of which items are written, which pending writes may have."""
     snapshots: list[str]
     """Channels that are DeltaChannels, and stored whole."""
+    whole: list[int]
+    """The lengths of lists that are written whole, but for small ones."""
+
+    def similar(self, place: Place) -> Similar | None:
+        """Return where parts of lists may lie that are written whole."""
+        longest = max(self.whole, default=0)
+        return _new(Similar, (similar_lines(place.namespace), longest)) if longest else None
 
     def twins(self, base: Base, asked: Place) -> Twins | None:
         """Return where items of what is written may lie."""
@@ -230,7 +242,7 @@ def value_writes(
     _checkpoint, known_versions, channels, _own, _trail, _kept = base
     values = checkpoint["channel_values"]
     writes: list[Write] = []
-    changes = _new(Changes, (writes, {}, [], []))
+    changes = _new(Changes, (writes, {}, [], [], []))
     left = set(channels)
     left.discard(METADATA_CHANNEL)
     missing = {}
@@ -269,7 +281,7 @@ def _value_writes(
         if type(alone) is bytes:
             return [] if held == alone else [items.put(name, alone)]
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
-        return _encoded_writes(name, held, alone)
+        return _encoded_writes(changes, name, held, alone)
     value = [*value]  # another OS thread may lengthen it meanwhile
     made = changes.frozen
     known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
@@ -287,24 +299,31 @@ def _value_writes(
             if encoded:
                 changes.lists.append(name)
             made[name] = joined(known, still(more, middle)) if now is None else still(now, value, first, last)
-            return _spliced(name, held, first, last, encoded)
+            return _spliced(changes, name, held, first, last, encoded)
     now = now or freeze_all(value)
     whole = codec.encode(value, what)
     if isinstance(whole, list):
         changes.lists.append(name)
-    made[name] = still(now, value)
-    return _encoded_writes(name, held, whole)
+    if not is_cut(whole):
+        made[name] = still(now, value)
+    return _encoded_writes(changes, name, held, whole)
 
 
-def _encoded_writes(name: str, held: Stored | None, encoded: Encoded) -> list[Write]:
+def _encoded_writes(changes: Changes, name: str, held: Stored | None, encoded: Encoded) -> list[Write]:
     if not isinstance(encoded, list):
         return [] if held == encoded else [items.put(name, encoded)]
     if held is None or isinstance(held, bytes):
-        return [items.put(name, items.pack_list(encoded))]
-    return _spliced(name, held, 0, 0, encoded)
+        return _whole(changes, name, encoded)
+    return _spliced(changes, name, held, 0, 0, encoded)
 
 
-def _spliced(name: str, held: Stored, first: int, last: int, encoded: Sequence[bytes]) -> list[Write]:
+def _whole(changes: Changes, name: str, encoded: Sequence[bytes]) -> list[Write]:
+    if are_looked_for(encoded):
+        changes.whole.append(len(encoded))
+    return [items.put(name, items.pack_list(encoded))]
+
+
+def _spliced(changes: Changes, name: str, held: Stored, first: int, last: int, encoded: Sequence[bytes]) -> list[Write]:
     """Return the writes that leave of a list so many items at its ends, and put these between.
 
     That an item could not be proved to be unchanged costs serialising it, not writing it again.
@@ -317,7 +336,7 @@ def _spliced(name: str, held: Stored, first: int, last: int, encoded: Sequence[b
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
         whole = [*items.read_list(held, 0, first), *encoded, *items.read_list(held, stop)]
-        return [items.put(name, items.pack_list(whole))]  # which finds what it shares wherever it is
+        return _whole(changes, name, whole)  # which finds what it shares wherever it is
     return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 

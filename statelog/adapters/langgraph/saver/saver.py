@@ -331,6 +331,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             at_head=self._conflict == "raise",
             counts=partial(is_in_namespace, codec, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
+            similar=changes.similar(place),
         )
         parts: Sequence[Pending] = ()
         try:
@@ -368,9 +369,9 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         if not place.id:
             message = "a config for pending writes has configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
-        base = self._bases.get(place)
+        base, called = self._bases.get(place), self._bases.called_by(place.thread_id, task_id)
         followed = None if base is None else base.checkpoint
-        part = pending(self._codec, place, writes, task_id, task_path, followed, self._bases.near(place))
+        part = pending(self._codec, place, writes, task_id, task_path, followed, called)
         if part.together or part.others:
             lineage = self._lineage(place.thread_id)
             make, is_followed = partial(commit_pending, lineage), not part.others

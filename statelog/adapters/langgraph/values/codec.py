@@ -10,7 +10,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
-from statelog.adapters.kit.packed import MSGPACK, SNAPSHOT, Packed, Serialised
+from statelog.adapters.kit.packed import CUT, MSGPACK, SNAPSHOT, Packed, Serialised, put_together
+from statelog.adapters.langgraph.values.cutting import CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
@@ -47,10 +48,6 @@ _PREFIX = items.codec_prefix(MSGPACK)
 _SHORT_PREFIXES_NUMBER = 256
 _SHORT_PREFIXES = tuple(items.wrap(_PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
 """By the size of what follows."""
-SPLIT_SIZE_BYTES_MIN = 32
-"""A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
-
-_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
 _SNAPSHOT_TYPE = 7
 """The extension type of what a DeltaChannel is stored as now and then."""
@@ -107,10 +104,14 @@ def is_packed(item: bytes) -> bool:
     return item.startswith(_PREFIX)
 
 
-def split_list(data: bytes) -> list[bytes] | None:
-    """Return the items of a list that is worth splitting, None of anything else."""
-    parts = split_array(data) if data and data[0] in _ARRAYS else None
-    return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
+def split(data: bytes) -> list[bytes] | None:
+    """Return a value in msgpack as the items of a list, None if that is not worth it."""
+    parts = split_list(data)
+    if parts is None and data and data[0] in _EXTENSIONS:
+        parts = _split_snapshot(data)
+    if len(data) < CUT_SIZE_BYTES_MIN or not (parts is None or hands_on(parts)):
+        return parts
+    return cut(data) or parts
 
 
 def _snapshot_head(size: int) -> bytes:
@@ -126,6 +127,11 @@ def _split_snapshot(data: bytes) -> list[bytes] | None:
         return None
     parts = split_list(data[at:])
     return [SNAPSHOT, *parts] if parts else None
+
+
+def is_cut(encoded: Encoded) -> bool:
+    """Whether a value was cut."""
+    return isinstance(encoded, list) and len(encoded) > 0 and unpack(encoded[0]).startswith(CUT)
 
 
 def is_snapshot(encoded: Encoded) -> bool:
@@ -232,8 +238,7 @@ class Codec:
         kind, data = self.dump(value, what)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what)
-        first = data[0] if data else 0
-        parts = split_list(data) if first in _ARRAYS else _split_snapshot(data) if first in _EXTENSIONS else None
+        parts = split(data)
         return pack(data) if parts is None else [pack(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str) -> list[bytes] | None:
@@ -252,6 +257,8 @@ class Codec:
     def decode(self, read: Read, decoded: DecodedItems | None = None) -> Any:
         """Return a value; with `decoded`, of lists decoded before a copy. Raises what the serialiser raises."""
         if isinstance(read, list):
+            if read and read[0].data.startswith(CUT):
+                return self.serde.loads_typed((MSGPACK, put_together(b"".join([part.data for part in read]))))
             if read and read[0].data.startswith(SNAPSHOT):
                 first = Joined(read[0].number - 1, read[0].data[len(SNAPSHOT) :])
                 return self._decode_snapshot([first, *read[1:]], decoded)

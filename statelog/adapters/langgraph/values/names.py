@@ -164,6 +164,11 @@ def line_name(namespace: str) -> str:
     return f"ns:{namespace}" if _PLAIN.fullmatch(namespace) else f"ns:#{_digest(namespace)}"
 
 
+def similar_lines(namespace: str) -> list[str]:
+    """Return the branches whose lists a checkpoint may hold: of its namespace, and of the one that called it."""
+    return [line_name(namespace), line_name(namespace.rpartition("|")[0])] if namespace else [line_name("")]
+
+
 def fork_name(namespace: str, id: str) -> str:
     """Return the branch that begins with a checkpoint whose parent has a successor already."""
     return f"{line_name(namespace)}@{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"

@@ -1,0 +1,120 @@
+"""A value with long lists in it, as items: what stands around the lists, and then their items.
+
+A graph that hands its state to a graph in it, or to a tool, hands on all messages: as items they are the nodes that the
+list of messages has already. Nothing is decoded, and what was cut is put together byte for byte.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from statelog.adapters.kit.packed import cut_header
+from statelog.kernels.msgpack import array_head, split_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CUT_SIZE_BYTES_MIN = 1024
+"""A list of fewer bytes is not cut out."""
+SPLIT_SIZE_BYTES_MIN = 32
+"""A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
+
+_DEPTH_MAX = 32
+
+_MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x80, 0x90), 0)
+"""What a map begins with, and how many bytes its count has behind that."""
+_ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+_EXTENSIONS = {0xC7: 3, 0xC8: 4, 0xC9: 6}
+"""What an extension begins with, and the size of its head with the type."""
+_BY_POSITION = 1
+"""The type of an object that is made of a list of arguments."""
+_OBJECT_PARTS_MIN = 3
+_SEND = array_head(3) + b"\xaflanggraph.types\xa4Send"
+_MESSAGE = b"langchain_core.messages."
+"""How the module begins of what stands in a list as an item."""
+
+
+def split_list(data: bytes) -> list[bytes] | None:
+    """Return the items of a list that is worth splitting, None of anything else."""
+    parts = split_array(data) if data and data[0] in _ARRAYS else None
+    return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
+
+
+def hands_on(items: Sequence[bytes]) -> bool:
+    """Whether one of a list's items hands a state on: then the list is cut inside its items."""
+    return any(map(_is_send, items))
+
+
+def _is_send(data: bytes) -> bool:
+    head = _EXTENSIONS.get(data[0], 0) if len(data) >= CUT_SIZE_BYTES_MIN else 0
+    return head > 0 and data.startswith(_SEND, head)
+
+
+def cut(data: bytes) -> list[bytes] | None:
+    """Return a header, and the items of the long lists in a value in msgpack; None if it has none."""
+    pieces: list[tuple[bool, bytes]] = []
+    _add(pieces, data, 0)
+    items = [piece for is_item, piece in pieces if is_item]
+    if not items:
+        return None
+    around = [(is_item, [piece for _is_item, piece in group]) for is_item, group in groupby(pieces, itemgetter(0))]
+    return [cut_header(around), *items]
+
+
+def _add(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
+    """Add the pieces of a value: of long lists in it the items, and what stands around them."""
+    first = data[0]
+    if len(data) < CUT_SIZE_BYTES_MIN or depth > _DEPTH_MAX:
+        pieces.append((False, data))
+    elif first in _ARRAYS:
+        _add_list(pieces, data, depth)
+    elif first in _MAPS:
+        _add_map(pieces, data, depth)
+    elif first in _EXTENSIONS:
+        _add_object(pieces, data, depth)
+    else:
+        pieces.append((False, data))
+
+
+def _add_list(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
+    items = split_list(data)
+    if items is None:
+        pieces.append((False, data))
+        return
+    pieces.append((False, array_head(len(items))))
+    for item in items:
+        if _is_send(item):
+            _add(pieces, item, depth + 1)
+        else:
+            pieces.append((True, item))
+
+
+def _add_map(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
+    head = 1 + _MAPS[data[0]]
+    count = int.from_bytes(data[1:head]) if head > 1 else data[0] & 15
+    parts = split_array(array_head(2 * count) + data[head:])
+    pieces.append((False, data[:head] if parts else data))
+    for key, value in zip(*[iter(parts or ())] * 2, strict=True):
+        pieces.append((False, key))
+        _add(pieces, value, depth + 1)
+
+
+def _add_object(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
+    """Add an object's pieces: module, name, arguments; but a message is one, as it is in a list of them."""
+    head = _EXTENSIONS[data[0]]
+    parts = split_array(data[head:])
+    if parts is None or len(parts) < _OBJECT_PARTS_MIN or _MESSAGE in parts[0]:
+        pieces.append((False, data))
+        return
+    module, name, given, *more = parts
+    pieces.append((False, data[:head] + array_head(len(parts)) + module + name))
+    arguments = split_array(given) if data[head - 1] == _BY_POSITION else None
+    if arguments is None:
+        _add(pieces, given, depth + 1)
+    else:
+        pieces.append((False, array_head(len(arguments))))
+        for argument in arguments:
+            _add(pieces, argument, depth + 1)
+    pieces.append((False, b"".join(more)))

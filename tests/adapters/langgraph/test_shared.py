@@ -1,0 +1,221 @@
+"""Equal pieces are stored once: what a graph hands to a graph in it, to a tool or to another agent is what it holds."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
+import ormsgpack
+from histories import THREADS, Line, World, answer, config, put_writes, puts
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Send
+
+import statelog
+from statelog.adapters.kit import lineage
+from statelog.adapters.kit.packed import Packed, put_together
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.values.cutting import cut
+from statelog.cli.values import describe, to_json
+
+CONFIG = config("t")
+
+plain = st.recursive(
+    st.none() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=60) | st.binary(max_size=200),
+    lambda inner: st.lists(inner, max_size=40) | st.dictionaries(st.text(max_size=5), inner, max_size=20),
+    max_leaves=60,
+)
+
+
+def _records(store):
+    """Sizes of all records."""
+    with store.read() as view:
+        return [len(view.transaction.get_log(lsn) or b"") for lsn in range(1, view.transaction.last_lsn() + 1)]
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "s.state", durability="interval") as saver:
+        yield saver
+
+
+@settings(max_examples=300, deadline=None)
+@given(plain, st.integers(0, 6), st.integers(0, 40))
+def test_what_was_cut_is_put_together_byte_for_byte(value, code, lost):
+    """Whatever the bytes are: a serialiser of somebody's may give any."""
+    objects = ormsgpack.Ext(code, ormsgpack.packb(["module", "Name", value, "method"]))
+    for data in (
+        ormsgpack.packb({"messages": ["m" * 200] * 9, "more": value}),
+        ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS),
+        ormsgpack.packb({"state": objects, "rest": [value] * 3}, default=None),
+    ):
+        for given_data in (data, data[: len(data) - lost] or b"\xc0", data + b"x"):
+            pieces = cut(given_data)
+            assert pieces is None or put_together(b"".join(pieces)) == given_data
+
+
+def test_a_list_in_a_tool_call_is_cut_and_a_message_is_whole(saver):
+    dumps = saver.serde.dumps_typed
+    messages = [HumanMessage(f"{number} " + "x" * 300) for number in range(5)]
+    pieces = cut(dumps([Send("tools", {"state": {"messages": messages}}), Send("tools", 1)])[1])
+    assert pieces[1:-1] == [dumps(message)[1] for message in messages]
+    assert cut(dumps(HumanMessage([{"type": "text", "text": "x" * 500}] * 4))[1]) is None
+
+
+def _subgraphs(saver, turns, size):
+    inner = StateGraph(MessagesState)
+    inner.add_node("work", lambda _state: {"messages": [("ai", "done " + uuid4().hex * size)]})
+    inner.add_edge(START, "work")
+    outer = StateGraph(MessagesState)
+    outer.add_node("agent", inner.compile())
+    outer.add_edge(START, "agent")
+    graph = outer.compile(checkpointer=saver)
+    for _ in range(turns):
+        found = graph.invoke({"messages": [("user", uuid4().hex * 5 * size)]}, CONFIG, durability="sync")
+    return graph, sum(len(message.content) for message in found["messages"])
+
+
+def test_messages_that_a_subgraph_is_handed_are_stored_once(saver):
+    """What is left is what LangGraph keeps of each step, the question as it came, and as a message."""
+    _graph, text = _subgraphs(saver, 40, 20)
+    assert sum(_records(saver.store)) < 8 * text
+    assert saver.store.verify().ok
+
+
+def test_a_new_process_finds_them_too(tmp_path):
+    text = 0
+    for _ in range(20):
+        with StatelogSaver.open(tmp_path / "s.state", durability="interval") as saver:
+            _graph, text = _subgraphs(saver, 1, 40)
+            size = sum(_records(saver.store))
+    assert size < 8 * text
+
+
+def test_a_tool_call_that_holds_the_state_costs_little(saver):
+    line = Line(saver)
+    messages = [HumanMessage(uuid4().hex * 30, id=str(number)) for number in range(60)]
+    line.put(messages=messages)
+    before = len(_records(saver.store))
+    line.put(messages=messages, tasks=[Send("tools", {"state": {"messages": messages}})])
+    made = sum(_records(saver.store)[before:])
+    assert made < 4096
+    held = saver.get_tuple(CONFIG).checkpoint["channel_values"]["tasks"]
+    assert held == [Send("tools", {"state": {"messages": messages}})]
+
+
+def test_it_is_shown_in_one(saver):
+    messages = [HumanMessage(f"question {number} " + "x" * 60) for number in range(30)]
+    Line(saver).put(x={"messages": messages, "left": 3})
+    (shown,) = [to_json(saver.store.thread("t").state["x"])]
+    assert (set(shown), shown["left"], len(shown["messages"])) == ({"messages", "left"}, 3, 30)
+    assert shown["messages"][7]["fields"]["content"].startswith("question 7")
+    assert describe(saver.store.thread("t").state["x"]) == "dict, 2 keys"
+    assert isinstance(saver.store.thread("t").state["x"][1], Packed)
+
+
+removals = st.lists(
+    st.sampled_from(("keep_latest a", "delete b", "run-1", "thread a", "compact", "retain", "reopen")), max_size=5
+)
+
+
+def _remove(saver, path, kind):
+    store = saver.store
+    if kind == "keep_latest a":
+        saver.prune(["a"], strategy="keep_latest")
+    elif kind == "delete b":
+        saver.prune(["b"], strategy="delete")
+    elif kind == "run-1":
+        saver.delete_for_runs(["run-1"])
+    elif kind == "thread a":
+        saver.delete_thread("a")
+    elif kind == "retain":
+        store.retain(keep_last=2)
+    elif kind == "compact":
+        store.compact()
+    else:
+        store.close()
+        return StatelogSaver(statelog.open(path, durability="interval"))
+    return saver
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(puts | put_writes, min_size=3, max_size=14), removals)
+def test_whatever_goes_what_stays_reads_as_before(history, kinds):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s"
+        saver = StatelogSaver(statelog.open(path, durability="interval"))
+        world = World(saver)
+        for step in history:
+            world.apply(step)
+        before = {repr(found.config): answer(found) for found in saver.list(None)}
+        for kind in kinds:
+            saver = _remove(saver, path, kind)
+            assert saver.store.verify().ok
+            for found in saver.list(None):
+                assert answer(found) == before[repr(found.config)]
+        saver.store.close()
+
+
+def test_text_of_a_deleted_thread_is_gone(tmp_path):
+    path = tmp_path / "s.state"
+    with StatelogSaver.open(path) as saver:
+        for thread in THREADS:
+            messages = [HumanMessage(f"of {thread} {number} " + "x" * 60) for number in range(40)]
+            line = Line(saver, thread)
+            line.put(messages=messages)
+            line.put(x={"messages": messages})
+            saver.put_writes(line.config, [("messages", messages)], "task")
+        saver.delete_thread("a")
+        saver.store.compact()
+        assert saver.store.verify().ok
+    data = path.read_bytes()
+    assert b"of b 7 " in data
+    assert b"of a 7 " not in data
+    assert b"of a 39 " not in data
+
+
+def test_nodes_of_what_has_gone_must_not_be_referred_to(saver):
+    """Negative control: who looks for nodes where nothing keeps them gets what `verify` finds."""
+    messages = [HumanMessage(uuid4().hex * 9, id=str(number)) for number in range(40)]
+    lost = []
+    line = Line(saver)
+    line.put(messages=messages)
+    similar = lineage.similar_nodes
+
+    def remembered(batch, thread, wanted, *branches):
+        lost.extend(similar(batch, thread, wanted, *branches))
+        return lost
+
+    with patch.object(lineage, "similar_nodes", remembered):
+        line.put(x={"messages": messages})
+        line.put(messages=[], x=None)
+        saver.prune(["t"])
+        saver.put(config("t", "child:1"), _handing_on(messages), {}, {"x": "1"})
+    assert lost
+    assert not saver.store.verify().ok
+
+
+def _handing_on(messages):
+    return empty_checkpoint() | {"channel_values": {"x": {"messages": messages}}, "channel_versions": {"x": "1"}}
+
+
+def test_without_a_crooked_memory_the_same_is_whole(saver):
+    messages = [HumanMessage(uuid4().hex * 9, id=str(number)) for number in range(40)]
+    line = Line(saver)
+    line.put(messages=messages)
+    line.put(x={"messages": messages})
+    line.put(messages=[], x=None)
+    saver.prune(["t"])
+    saver.put(config("t", "child:1"), _handing_on(messages), {}, {"x": "1"})
+    assert saver.store.verify().ok
+    found = saver.get_tuple(config("t", "child:1"))
+    assert found.checkpoint["channel_values"]["x"] == {"messages": messages}
