@@ -83,9 +83,9 @@ class Store:
         """Close the file. Cancelling the task does not keep it open."""
         await asyncio.shield(asyncio.wrap_future(self._runner.close(self._store.close)))
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
         """See `statelog.Store.thread`."""
-        make = partial(self._store.thread, id, schema=schema, branch=branch)
+        make = partial(self._store.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 
     def threads(self) -> AsyncIterator[ThreadInfo]:

@@ -181,9 +181,9 @@ class Transaction:
         self._runner = runner
         self._transaction = transaction
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
         """Return a thread whose writes belong to this transaction."""
-        make = partial(self._transaction.thread, id, schema=schema, branch=branch)
+        make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 
     async def copy_thread(self, source: str, target: str) -> Thread:

@@ -70,7 +70,7 @@ def retain(
 @THREAD
 @AS_JSON
 def delete(*, store: Path, thread: str, as_json: bool) -> None:
-    """Delete THREAD in STORE. Its id stays dead; its bytes are gone for certain after `compact`."""
+    """Delete THREAD in STORE. Its id stays dead until begun anew; its bytes are gone for certain after `compact`."""
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("deleting"):
         report = opened.delete_thread(thread)

@@ -97,6 +97,11 @@ def decode_lsn(payload: bytes) -> int:
     return int(_U64.unpack(payload)[0])
 
 
+def decode_lsns(payload: bytes) -> list[int]:
+    """Return several, one behind the other."""
+    return [lsn for (lsn,) in _U64.iter_unpack(payload)]
+
+
 def encode_u32(number: int) -> bytes:
     """A branch number as payload."""
     return _U32.pack(number)

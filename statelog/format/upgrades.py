@@ -47,7 +47,11 @@ def _allow_loans(_tables: Tables) -> None:
     """Version 2 has one more type of record, and more to say in another: what is there stays as it is."""
 
 
-UPGRADES: dict[int, Upgrade] = {1: _allow_loans}
+def _allow_lives(_tables: Tables) -> None:
+    """Version 3 lets an id begin anew: a thread's record and a tombstone may say more, those that are there stay."""
+
+
+UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives}
 """By the version they begin with."""
 
 

@@ -29,6 +29,8 @@ class ThreadEvent(NamedTuple):
 
     thread_id: str
     specs: dict[str, str]
+    is_anew: bool | None = None
+    """True if a thread of that id was deleted before."""
 
 
 class SchemaEvent(NamedTuple):

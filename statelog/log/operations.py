@@ -96,17 +96,24 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
     stage_event(batch, PolicyEvent(0, policy, stored))
 
 
-def create_thread(batch: Batch, thread_id: str, specs: dict[str, str]) -> int:
+def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: bool = False) -> int:
     """Begin a thread, under the policy that the store has for it; return its LSN.
 
+    Args:
+        batch: where it is staged.
+        thread_id: no thread has it.
+        specs: of its channels.
+        anew: also if one of this id was deleted.
+
     Raises:
-        ThreadDeletedError: one of this id was deleted.
+        ThreadDeletedError: one of this id was deleted, and not `anew`.
 
     """
-    if batch.view.is_deleted(thread_id):
+    is_anew = batch.view.is_deleted(thread_id)
+    if is_anew and not anew:
         raise deleted_error(thread_id)
     policy = policy_of_new_thread(batch.view.policies(), thread_id)
-    lsn = stage_event(batch, ThreadEvent(thread_id, specs))
+    lsn = stage_event(batch, ThreadEvent(thread_id, specs, is_anew or None))
     if policy:
         set_policy(batch, lsn, policy)
     return lsn

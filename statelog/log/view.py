@@ -94,19 +94,26 @@ class View:
         return self.transaction.get_index(keys.encode_thread_key(thread)) is not None
 
     def is_deleted(self, thread_id: str) -> bool:
-        """Whether a thread of this id was deleted."""
-        key = keys.encode_tombstone_key(part_digest(thread_id.encode()))
-        return self.transaction.get_index(key) is not None
+        """Whether there is no thread of this id because it was deleted."""
+        return self.thread_lsn(thread_id) is None and len(self._deletions(thread_id)) > 0
 
-    def deleted_thread(self, thread_id: str) -> int | None:
-        """Return the LSN a deleted thread had."""
+    def deleted_lives(self, thread_id: str) -> list[int]:
+        """Return the LSNs that the deleted threads of an id had, in order."""
+        return list(map(self._thread_of_deletion, self._deletions(thread_id)))
+
+    def died_us(self, thread_id: str) -> int | None:
+        """Return when a thread of this id was deleted last, None if none was."""
+        deletions = self._deletions(thread_id)
+        return self.record(deletions[-1]).time_us if deletions else None
+
+    def _deletions(self, thread_id: str) -> list[int]:
         payload = self.transaction.get_index(keys.encode_tombstone_key(part_digest(thread_id.encode())))
-        return None if payload is None else self._thread_of_deletion(keys.decode_lsn(payload))
+        return keys.decode_lsns(payload or b"")
 
     def deleted_threads(self) -> Iterator[int]:
         """Yield the LSNs that deleted threads had."""
         for _key, payload in self.transaction.scan_index(b"x"):
-            yield self._thread_of_deletion(keys.decode_lsn(payload))
+            yield from map(self._thread_of_deletion, keys.decode_lsns(payload))
 
     def _thread_of_deletion(self, lsn: int) -> int:
         return decode_as(self.record(lsn), lambda record: DeleteEvent(*record.fields())).thread

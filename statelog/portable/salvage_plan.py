@@ -134,7 +134,7 @@ def _plan_threads(plan: Plan, needs: _Needs) -> None:
             plan.names_made_up.append(name)
             plan.stand_ins[lsn] = ThreadEvent(name, {})
         else:
-            plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs)
+            plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs, is_anew=True)  # it may be: nothing else says so
 
 
 def _plan_branches(plan: Plan, needs: _Needs) -> None:

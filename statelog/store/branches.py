@@ -44,7 +44,7 @@ def leaves_beside(batch: Batch, thread: int, branch: int) -> list[tuple[bytes, i
     A fork that goes the same way, as where a run is done again, writes them once more.
     """
     head = batch.head(thread, branch)
-    parent = batch.view.branch(thread, branch).parent
+    parent = None if head is None else batch.view.branch(thread, branch).parent
     if head is None or parent is None:
         return []
     beside = batch.view.checkpoint_of(thread, parent, head.event.version + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.errors import SchemaError, ThreadNotFoundError
+from statelog.errors import SchemaError, ThreadNotFoundError, UsageError
 from statelog.log import operations as writer
 from statelog.log.events import MAIN
 from statelog.schema import Schema, reconcile
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 class Located:
     """One branch of one thread, found or still to be made."""
 
-    def __init__(self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN) -> None:
+    def __init__(
+        self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN, *, reborn: bool = False
+    ) -> None:
         check_thread_id(thread_id)
         self._session = session
         self._id = thread_id
@@ -31,17 +33,22 @@ class Located:
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
         self._branch_number: int | None = None
+        self._may_be_reborn = reborn
         with session.read() as view:
             self._resolve(view)
+        if reborn and self._lsn is not None:
+            message = f"thread {thread_id!r} is not deleted: an id is begun anew when its thread has gone"
+            raise UsageError(message, argument="reborn", thread=thread_id)
         if branch != MAIN and self._branch_number is None:
             raise no_branch(thread_id, branch)
 
     def _resolve(self, view: View) -> bool:
         """Learn the thread's and branch's numbers; return whether they exist."""
-        if self._branch_number is not None and self._lsn is not None and self._session.is_final:
-            if view.is_alive(self._lsn):
+        if self._lsn is not None and self._session.is_final:
+            if not view.is_alive(self._lsn):
+                return False  # and does not come back, whatever begins under its id
+            if self._branch_number is not None:
                 return True
-            self._lsn = self._branch_number = None
         lsn = view.thread_lsn(self._id)
         if lsn is None:
             self._missing_specs = self._given.specs()
@@ -58,6 +65,7 @@ class Located:
 
     def _ids(self, view: View) -> tuple[int, int]:
         if not self._resolve(view):
+            self._check_not_deleted(view)
             if self._lsn is None:
                 if view.is_deleted(self._id):
                     raise writer.deleted_error(self._id)
@@ -86,12 +94,13 @@ class Located:
             if self._schema.is_open:
                 self._check_still_open(batch)
             return self._lsn, self._branch_number
+        self._check_not_deleted(batch.view)
         # Nothing is remembered here: the batch may come to nothing, or be run again.
         lsn = batch.view.thread_lsn(self._id)
         if lsn is None:
             if self._branch != MAIN:
                 raise no_branch(self._id, self._branch)
-            return writer.create_thread(batch, self._id, self._given.specs()), 0
+            return writer.create_thread(batch, self._id, self._given.specs(), anew=self._may_be_reborn), 0
         if self._has_schema:
             added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
             if added:
@@ -100,6 +109,11 @@ class Located:
         if number is None:
             raise no_branch(self._id, self._branch)
         return lsn, number
+
+    def _check_not_deleted(self, view: View) -> None:
+        """Refuse to go on if the thread that this object was of was deleted: another may have its id by now."""
+        if self._lsn is not None and self._session.is_final and not view.is_alive(self._lsn):
+            raise writer.deleted_error(self._id)
 
     def _check_still_open(self, batch: Batch) -> None:
         """Refuse to go past reducers that the thread was given since this object was made."""
@@ -112,5 +126,6 @@ class Located:
     def _learn(self) -> None:
         """Remember what a write has created."""
         self._branch_number = None
+        self._may_be_reborn = False
         with self._session.read() as view:
             self._resolve(view)

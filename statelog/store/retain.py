@@ -124,11 +124,13 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     if thread_id != "":
         check_thread_id(thread_id)
     with engine.read() as view:
-        thread = view.thread_lsn(thread_id)
-        dead = view.deleted_thread(thread_id) if thread is None else None
-        is_pending = dead is not None and _holds_unerased(view, dead)
-    if dead is not None and is_pending:  # an earlier deletion was cut short
-        return erase_records(engine, dead)
+        is_alive = view.thread_lsn(thread_id) is not None
+        unerased = [dead for dead in view.deleted_lives(thread_id) if _holds_unerased(view, dead)]
+    left = RetentionReport()
+    for dead in unerased:  # an earlier deletion was cut short
+        left.add(erase_records(engine, dead))
+    if unerased and not is_alive:
+        return left
 
     def work(batch: Batch) -> tuple[int, int, list[int]]:
         found = batch.view.thread_lsn(thread_id)
@@ -145,6 +147,7 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
     deleted, versions, lenders = engine.commit(work, may_use_reserve=True)
     engine.collectors.pop(deleted, None)
     report = erase_records(engine, deleted)
+    report.add(left)
     for lender in lenders:  # what a deleted thread has left goes with the last of its copies
         with engine.read() as view:
             is_free = not view.is_alive(lender) and not view.lent_below(lender)

@@ -118,7 +118,7 @@ class Store:
 
     # --- threads -----------------------------------------------------------------
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
         """Return a thread; it comes to be with its first commit.
 
         Args:
@@ -126,13 +126,16 @@ class Store:
             schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
                 one the thread takes any channel with `replace`, or has the reducers it remembers.
             branch: one of the thread's branches.
+            reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
+                ThreadDeletedError; the log has both.
 
         Raises:
             SchemaError: the thread remembers other reducers; the message shows both.
             BranchNotFoundError: no such branch.
+            UsageError: `reborn`, and there is a thread of that id.
 
         """
-        return Thread(self, id, schema, branch)
+        return Thread(self, id, schema, branch, reborn=reborn)
 
     def threads(self) -> Iterator[ThreadInfo]:
         """Yield all threads in order of creation."""
@@ -265,8 +268,9 @@ class Store:
     def delete_thread(self, id: str) -> RetentionReport:
         """Delete a thread: its versions, names and values, for good.
 
-        Its id stays dead: a late write raises ThreadDeletedError. Its bytes are overwritten as their space
-        is reused, and gone for certain after `compact`. The report tells how many versions it had.
+        Its id stays dead until it is begun anew (`thread(id, reborn=True)`): a late write raises ThreadDeletedError.
+        Its bytes are overwritten as their space is reused, and gone for certain after `compact`. The report tells how
+        many versions it had.
 
         Raises:
             ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.

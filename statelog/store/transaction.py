@@ -102,10 +102,10 @@ class Transaction:
         """What was staged before others committed: objects that were handed out then read their nodes in it."""
         self._is_durable = False
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
-        """Return a thread whose writes belong to this transaction."""
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
+        """Return a thread whose writes belong to this transaction; see `Store.thread`."""
         self._check_open()
-        return Thread(self, id, schema, branch)
+        return Thread(self, id, schema, branch, reborn=reborn)
 
     def copy_thread(self, source: str, target: str) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""

@@ -21,9 +21,9 @@ import statelog
 from statelog import reducers
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
-FORMAT = 2
+FORMAT = 3
 HERE = Path(__file__).parent
-NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",)}
+NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",), 3: ("begun_anew",)}
 """By the format they are the first of."""
 SCHEMA = {
     "any": reducers.replace,
@@ -97,6 +97,11 @@ def make(path, name):
             store.retain(keep_last=2, threads="copy")
             store.delete_thread("small")
             store.delete_thread("large, copied")
+        if name == "begun_anew":
+            for life in range(2, 4):
+                store.delete_thread("small")
+                store.thread("small", reborn=True).commit({"life": life})
+            store.delete_thread("new")
         if name == "retained":
             thread = store.thread("many")
             thread.tag("kept", 10)

@@ -487,22 +487,3 @@ def test_a_conflict_of_a_mount_says_who_and_where(store):
     error = raised.value
     assert (error.thread, error.channel, error.expected_version, error.actual_version) == ("t", "n", 0, 1)
     assert thread.state == {"n": 2}
-
-
-def test_a_fork_that_goes_the_same_way_stores_texts_once(tmp_path):
-    texts = [f"{number} ".ljust(3000, "x") for number in range(6)]
-    with statelog.open(tmp_path / "s.state") as store:
-        main = store.thread("t")
-        main.commit({"n": 0})
-        fork = main.fork("again")
-        for text in texts:
-            main.commit({"text": text})
-        for text in texts:
-            made = fork.commit({"text": text})
-            with store.read() as view:
-                assert len(view.transaction.get_log(made.lsn)) < 1000
-        main.commit({"text": ""})
-        store.retain(keep_last=1)
-        assert store.verify().ok
-        assert fork.state["text"] == texts[-1]
-        assert main.state["text"] == ""

@@ -38,6 +38,15 @@ _NO_METADATA = encode_metadata(None)
 _NOTHING_WRITTEN = written_item(())
 
 
+class Follows(NamedTuple):
+    """What a write goes on from: it tells which life of a thread it belongs to that was deleted and begun anew."""
+
+    time_us: int | None
+    """When that was made; None if it cannot be told."""
+    id: str | None
+    """Of a checkpoint; None for nothing."""
+
+
 class LineHead(NamedTuple):
     """The last checkpoint of a line."""
 
@@ -80,6 +89,7 @@ class Lineage:
         counts: Callable[[MapView], bool] = lambda _state: True,
         twins: Twins | None = None,
         similar: Similar | None = None,
+        follows: Follows | None = None,
         before: Callable[[Batch], Head] | None = None,
     ) -> Checkpoint:
         """Commit on top of a checkpoint.
@@ -95,6 +105,7 @@ class Lineage:
             counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
             twins: items that are there already are referred to, not stored again.
             similar: likewise parts of lists that are written whole.
+            follows: see `aside`.
             before: what `aside` has returned: in the same commit, before this.
 
         Raises:
@@ -113,7 +124,7 @@ class Lineage:
             thread = None if parent is None else _thread_at_head(batch, parent)
             is_at_head = thread is not None
             if thread is None:
-                thread = self._thread_for_writing(batch)
+                thread = self._thread_for_writing(batch, () if follows is None else (follows,))
             is_taken = batch.has_id(thread, id)
             if is_at_head and parent is not None:
                 branch = parent.place[1]
@@ -147,6 +158,7 @@ class Lineage:
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
         similar: Similar | None = None,
+        follows: Sequence[Follows] = (),
         is_flushed: bool = True,
     ) -> Checkpoint:
         """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
@@ -157,10 +169,11 @@ class Lineage:
             untag: see `aside`.
             followed: see `aside`.
             similar: see `aside`.
+            follows: see `aside`.
             is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
 
         """
-        work = self.aside(branch, writes, untag=untag, followed=followed, similar=similar)
+        work = self.aside(branch, writes, untag=untag, followed=followed, similar=similar, follows=follows)
         return self._made(self._session.write(work, is_flushed=is_flushed))
 
     def aside(
@@ -171,6 +184,7 @@ class Lineage:
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
         similar: Similar | None = None,
+        follows: Sequence[Follows] = (),
     ) -> Callable[[Batch], Head]:
         """Return what commits on the head of a branch, when it is run on a batch.
 
@@ -182,11 +196,13 @@ class Lineage:
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
             similar: see `commit`.
+            follows: with these the thread is begun anew if it was deleted. What goes on from an earlier life is
+                refused: from what was made before the deletion, or, if that cannot be told, is not there.
 
         """
 
         def work(batch: Batch) -> Head:
-            thread = self._thread_for_writing(batch)
+            thread = self._thread_for_writing(batch, follows)
             number = batch.view.branch_number(thread, branch)
             if number is None:
                 number = writer.fork(batch, self.id, thread, branch, (0, 0))
@@ -216,11 +232,17 @@ class Lineage:
             self._session.after_commit(head)
         return Checkpoint(self._session, self.id, outcome)
 
-    def _thread_for_writing(self, batch: Batch) -> int:
-        """Return the thread, begun with an empty version if need be."""
+    def _thread_for_writing(self, batch: Batch, follows: Sequence[Follows]) -> int:
+        """Return the thread, begun with an empty version if need be, and anew if what is written does not forbid it."""
         thread = batch.view.thread_lsn(self.id)
+        died_us = batch.view.died_us(self.id)
+        if died_us is not None:
+            for time_us, id in follows:
+                is_there = id is not None and thread is not None and batch.has_id(thread, id)
+                if not is_there and (id is not None if time_us is None else time_us <= died_us):
+                    raise writer.deleted_error(self.id)
         if thread is None:
-            thread = writer.create_thread(batch, self.id, {})
+            thread = writer.create_thread(batch, self.id, {}, anew=len(follows) > 0)
         if batch.head(thread, 0) is None:
             writer.commit(
                 batch,

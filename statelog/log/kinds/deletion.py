@@ -47,7 +47,8 @@ def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
             for key, payload in list(view.transaction.scan_index(keys.encode_debt_prefix(thread))):
                 index.delete_index(keys.encode_loan_key(keys.decode_debt_lender(key), keys.decode_lsn(payload)))
                 index.delete_index(key)
-        index.put_index(keys.encode_tombstone_key(event.id_digest), keys.encode_lsn(lsn))
+        key = keys.encode_tombstone_key(event.id_digest)
+        index.put_index(key, (index.get_index(key) or b"") + keys.encode_lsn(lsn))
 
     return Kind(
         type=TYPE_DELETE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statelog.format import keys
-from statelog.format.fields import CHECKPOINT_LSN, NAME, SPECS, THREAD, THREAD_ID, VERSION
+from statelog.format.fields import CHECKPOINT_LSN, NAME, SPECS, THREAD, THREAD_ID, TRUE, VERSION
 from statelog.format.record import FLAG_REDACTED, TYPE_FORK, TYPE_SCHEMA, TYPE_TAG, TYPE_THREAD, decode_record
 from statelog.log.care.policies import without_thread
 from statelog.log.events import CHECKPOINT_TYPES, MAIN, ForkEvent, SchemaEvent, TagEvent, ThreadEvent
@@ -28,7 +28,7 @@ def _begin(index: IndexWriter, event: ThreadEvent, lsn: int) -> None:
 
 
 def _check_beginning(view: View, event: ThreadEvent, lsn: int, _recent: Recent) -> None:
-    if view.thread_lsn(event.thread_id) is not None or view.is_deleted(event.thread_id):
+    if view.thread_lsn(event.thread_id) is not None or (view.is_deleted(event.thread_id) and not event.is_anew):
         refuse(lsn, f"thread {event.thread_id!r} begins again")
 
 
@@ -41,10 +41,10 @@ THREAD_KIND = Kind(
     type=TYPE_THREAD,
     name="thread",
     event=ThreadEvent,
-    bodies=((THREAD_ID, SPECS),),
+    bodies=((THREAD_ID, SPECS), (THREAD_ID, SPECS, TRUE)),
     owner=lambda _event, lsn: lsn,
     apply=_begin,
-    describe=lambda _view, event: {"channels": event.specs},
+    describe=lambda _view, event: {"channels": event.specs, **({"anew": True} if event.is_anew else {})},
     check=_check_beginning,
     records=_own_record,
     prefixes=(b"T",),

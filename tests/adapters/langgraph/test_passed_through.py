@@ -3,6 +3,9 @@
 from typing import Annotated, TypedDict
 
 import pytest
+
+pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
+
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph

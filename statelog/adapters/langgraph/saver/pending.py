@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Follows
 from statelog.adapters.kit.shared_items import Similar, are_looked_for
 from statelog.adapters.langgraph.saver.arguments import pair_of, several
 from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
+    checkpoint_name,
     checkpoint_prefix,
     group_name,
     line_name,
     similar_lines,
+    time_us_of,
     write_name,
 )
-from statelog.errors import UsageError
+from statelog.errors import LimitError, ThreadDeletedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +49,7 @@ class Pending(NamedTuple):
     after them."""
     followed: Checkpoint | None
     """The checkpoint they are put to, if it is remembered."""
+    follows: Follows
     similar: Similar | None
     """Where most of a long list may lie: one that is given back whole, or handed on."""
 
@@ -56,6 +60,7 @@ class _Aside(TypedDict):
     writes: Callable[[int], Sequence[Write]]
     followed: Sequence[Checkpoint]
     similar: Similar | None
+    follows: Sequence[Follows]
 
 
 def pending(
@@ -93,7 +98,18 @@ def pending(
     if encoded is not None and are_looked_for(encoded.behind):
         lines = similar_lines(place.namespace) + [line_name(called)] * bool(called)
         similar = _new(Similar, (lines, len(encoded.behind)))
-    return _new(Pending, (prefix, encoded, made, followed, similar))
+    return _new(Pending, (prefix, encoded, made, followed, follows(place, place), similar))
+
+
+REFUSED = (UsageError, LimitError, ThreadDeletedError)
+"""What a write may raise by itself, with others or without."""
+
+
+def follows(asked: Place, made: Place) -> Follows:
+    """Return what a write goes on from: a checkpoint, or nothing: the thread as it was when the checkpoint was made."""
+    if not asked.id:
+        return _new(Follows, (time_us_of(made.id), None))
+    return _new(Follows, (time_us_of(asked.id), checkpoint_name(asked.namespace, asked.id)))
 
 
 def _refuse_others(*given: tuple[str, Any]) -> None:
@@ -133,5 +149,6 @@ def _aside(parts: Sequence[Pending]) -> _Aside:
     return {
         "writes": writes,
         "followed": [part.followed for part in parts if part.followed is not None],
+        "follows": [part.follows for part in parts],
         "similar": _all_similar([part.similar for part in parts if part.similar is not None]),
     }

@@ -17,11 +17,11 @@ import statelog
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver import arguments as asking
+from statelog.adapters.langgraph.saver import pending as tasks
 from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
 from statelog.adapters.langgraph.saver.metadata import metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.pending import Pending, commit_pending, pending, with_checkpoint
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Own,
@@ -53,7 +53,7 @@ from statelog.adapters.langgraph.values.names import (
     thread_id_of,
 )
 from statelog.aio.running import Runner, stream
-from statelog.errors import CheckpointNotFoundError, ExpiredError, LimitError, ThreadNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -119,7 +119,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._parts = Parts()
         self._decoded = Decoded()
         self._bases = Bases()
-        self._gatherer: Gatherer[Pending] = Gatherer()
+        self._gatherer: Gatherer[tasks.Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
 
@@ -280,7 +280,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
             ConflictError: with conflict="raise", and the parent has a successor.
-            ThreadDeletedError: the thread was deleted.
+            ThreadDeletedError: the parent was of a thread that was deleted.
             UsageError, LimitError: an argument, name or size that cannot be; the message names it.
 
         """
@@ -332,12 +332,13 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             counts=partial(is_in_namespace, codec, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
             similar=changes.similar(place),
+            follows=tasks.follows(asked, place),
         )
-        parts: Sequence[Pending] = ()
+        parts: Sequence[tasks.Pending] = ()
         try:
             with self._gatherer.taken(place.thread_id) as parts:
-                made = commit(before=with_checkpoint(lineage, parts))
-        except (UsageError, LimitError):  # whose it is shows when each is made alone
+                made = commit(before=tasks.with_checkpoint(lineage, parts))
+        except tasks.REFUSED:  # whose it is shows when each is made alone
             if not parts:
                 raise
             made = commit()
@@ -361,7 +362,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
-            ThreadDeletedError: the thread was deleted.
+            ThreadDeletedError: the checkpoint was of a thread that was deleted.
             UsageError: the config names no thread, or no checkpoint.
 
         """
@@ -371,18 +372,17 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             raise UsageError(message, argument="checkpoint_id", value=None)
         base, called = self._bases.get(place), self._bases.called_by(place.thread_id, task_id)
         followed = None if base is None else base.checkpoint
-        part = pending(self._codec, place, writes, task_id, task_path, followed, called)
+        part = tasks.pending(self._codec, place, writes, task_id, task_path, followed, called)
         if part.together or part.others:
-            lineage = self._lineage(place.thread_id)
-            make, is_followed = partial(commit_pending, lineage), not part.others
-            self._gatherer.commit(place.thread_id, part, make, is_followed=is_followed)
+            make = partial(tasks.commit_pending, self._lineage(place.thread_id))
+            self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)
         else:
             asking.check_open(self.store)
 
     # --- removing and copying -----------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread for good: a late write to it raises ThreadDeletedError. One that is not there is no error."""
+        """Delete a thread, if it is there. Its id begins anew with its next `put` without a parent."""
         with suppress(ThreadNotFoundError):
             self.store.delete_thread(thread_id_of(thread_id))
 

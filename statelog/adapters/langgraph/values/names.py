@@ -239,6 +239,18 @@ def _spell(number: bytes) -> str:
 _END_OF_GROUPS = _index_digits(_INDEX_OF_GROUPS)
 
 
+_UUID_6 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUID_BEGINNING_US = 12_219_292_800_000_000
+"""From the reform of the calendar to 1970, in microseconds."""
+
+
+def time_us_of(id: str) -> int | None:
+    """Return when an id was made that LangGraph has made, a UUID of version 6 (RFC 9562); None of any other."""
+    if _UUID_6.fullmatch(id) is None:
+        return None
+    return int(id[:8] + id[9:13] + id[15:18], 16) // 10 - _UUID_BEGINNING_US
+
+
 def writes_range(prefix: str) -> tuple[str, str]:
     """Return the first name a write of a checkpoint could have, and one behind the last."""
     width = _TASK_WIDTH + _INDEX_WIDTH

@@ -98,7 +98,7 @@ def test_a_put_is_made_though_the_writes_with_it_are_refused(saver, monkeypatch)
 
         return work if parts else None
 
-    monkeypatch.setattr(saver_module, "with_checkpoint", refused)
+    monkeypatch.setattr(saver_module.tasks, "with_checkpoint", refused)
     at = put(saver, config("t"), IDS[0])
     thread = start_writing(saver, at)
     put(saver, at, IDS[1])

@@ -1,0 +1,22 @@
+"""What branches of a thread have in common is stored once."""
+
+import statelog
+
+
+def test_a_fork_that_goes_the_same_way_stores_texts_once(tmp_path):
+    texts = [f"{number} ".ljust(3000, "x") for number in range(6)]
+    with statelog.open(tmp_path / "s.state") as store:
+        main = store.thread("t")
+        main.commit({"n": 0})
+        fork = main.fork("again")
+        for text in texts:
+            main.commit({"text": text})
+        for text in texts:
+            made = fork.commit({"text": text})
+            with store.read() as view:
+                assert len(view.transaction.get_log(made.lsn)) < 1000
+        main.commit({"text": ""})
+        store.retain(keep_last=1)
+        assert store.verify().ok
+        assert fork.state["text"] == texts[-1]
+        assert main.state["text"] == ""
