@@ -24,6 +24,10 @@ NOTHING_BORROWED = b"\x80"
 NOTHING_WRITTEN = b"\x80"
 
 
+NEEDS_KEY = "statelog:needs"
+"""In the metadata of a version: channels that are made of what its ancestors hold (see `care.needs`)."""
+
+
 class ThreadEvent(NamedTuple):
     """A thread begins, and its branch `main`."""
 

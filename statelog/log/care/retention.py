@@ -28,6 +28,7 @@ from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED
 from statelog.log.care.mark import Marks
+from statelog.log.care.needs import needed_by
 from statelog.log.care.pages import without_versions
 from statelog.log.care.vacuum import (
     RECORDS_PER_TRANSACTION_MAX,
@@ -335,7 +336,7 @@ def _roots(view: View, lsn: int) -> Iterator[NodeRef]:
 
 
 class _Keeps:
-    """Whether a policy keeps a version of a thread."""
+    """Whether a policy keeps a version of a thread: by its rules, or because a version that it keeps needs it."""
 
     def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
         self.branches = list(view.branches(thread))
@@ -358,6 +359,21 @@ class _Keeps:
             for _key, payload in view.transaction.scan_index(keys.encode_tag_prefix(thread)):
                 self.pins.add(keys.decode_lsn(payload))
         self.pins.discard(0)
+        self._add_needed(view, thread)
+
+    def _add_needed(self, view: View, thread: int) -> None:
+        """Pin what versions that are kept need: of neighbours the first one alone, which needs what they need."""
+        firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
+        for row in self.branches:
+            if self._is_young:
+                firsts.add((row.number, view.version_at_time(thread, row.number, self._oldest_us - 1) + 1))
+        for lsn in self._only or ():
+            if not view.record(lsn).flags & FLAG_REDACTED:
+                event = view.checkpoint(lsn)
+                firsts.add((event.branch, event.version + 1))
+        places = [entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None]
+        needed = needed_by(view, [lsn for lsn in {*places, *self.pins} if self._only is None or lsn not in self._only])
+        self.pins.update(needed)
 
     def _add(self, view: View, thread: int, branch: int, high: int, count: int) -> None:
         """Keep the last versions up to `high` as a branch sees them, each on the branch it was committed on."""

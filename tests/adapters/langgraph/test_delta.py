@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, TypedDict
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.saver.putting import Changes
 from statelog.errors import ExpiredError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -60,17 +62,31 @@ def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
     assert len(found[0]["messages"]) == 40
 
 
-def test_ancestors_that_retention_took_are_missed(saver):
-    """Nothing else is said of what they held."""
-    graph = talk(saver, Long)
-    run(graph, 5)
+@pytest.mark.parametrize("keep_last", [1, 5, 10, 100])
+@pytest.mark.parametrize("state", [Talk, Long])
+def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
+    """What is kept of it reads as from a saver that lets nothing go."""
+    saver.store.retain(keep_last=keep_last, as_policy=True)
+    memory = InMemorySaver()
+    for each in (memory, saver):
+        run(talk(each, state), 40)
+    expected = {found.metadata["step"]: found.values for found in talk(memory, state).get_state_history(config("t"))}
+    for lasts in (100, keep_last, 1):
+        saver.store.retain(keep_last=lasts)
+        kept = list(talk(saver, state).get_state_history(config("t")))
+        assert {found.metadata["step"]: found.values for found in kept}.items() <= expected.items()
+        assert kept[0].metadata["step"] == max(expected)
+    run(talk(saver, state), 1)
+    assert len(talk(saver, state).get_state(config("t")).values["messages"]) == 82
+
+
+def test_ancestors_that_an_older_release_let_go_are_missed(saver):
+    """Then nothing else is said of what they held."""
+    with patch.object(Changes, "needs", lambda *_: []):
+        run(talk(saver, Long), 5)
     saver.store.retain(keep_last=2)
-    with pytest.raises(ExpiredError, match=r"'messages' .*prune"):
-        graph.get_state(config("t"))
-    run(graph, 5, thread="pruned")
-    before = graph.get_state(config("pruned")).values
-    saver.prune(["pruned"])
-    assert graph.get_state(config("pruned")).values == before
+    with pytest.raises(ExpiredError, match=r"'messages' .*have expired"):
+        talk(saver, Long).get_state(config("t"))
 
 
 def test_forks_are_rebuilt_from_their_own_past(saver):

@@ -20,6 +20,7 @@ from statelog.adapters.langgraph.values.names import (
     similar_lines,
     writes_range,
 )
+from statelog.reducers import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,6 +217,14 @@ class Changes(NamedTuple):
         """Return where parts of lists may lie that are written whole."""
         longest = max(self.whole, default=0)
         return _new(Similar, (similar_lines(place.namespace), longest)) if longest else None
+
+    def needs(self, base: Base, metadata: Mapping[str, Any]) -> list[str]:
+        """Return the DeltaChannels that are made of what the ancestors of the checkpoint hold."""
+        counters = metadata.get("counters_since_delta_snapshot")
+        names = {channel_name(str(channel)) for channel in counters} if isinstance(counters, dict) else set()
+        gone = {write.channel for write in self.writes if isinstance(write, Removal)}
+        held = (set(base.channels) - gone) | {write.channel for write in self.writes if not isinstance(write, Removal)}
+        return sorted(names - held)
 
     def twins(self, base: Base, asked: Place) -> Twins | None:
         """Return where items of what is written may lie."""

@@ -113,7 +113,7 @@ def _has_lost_its_parent(codec: Codec, checkpoint: Checkpoint) -> bool:
 def _expired(place: Place, channels: list[str]) -> ExpiredError:
     message = (
         f"thread {place.thread_id!r}: checkpoints that its DeltaChannels {', '.join(map(repr, channels))} are made of"
-        " have expired: of such a thread versions go by `prune`, not by retention"
+        " have expired: an older release has put this checkpoint, and did not say that it needs them"
     )
     return ExpiredError(message, thread=place.thread_id, checkpoint=place.id, channels=channels)
 

@@ -313,7 +313,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         lineage = self._lineage(place.thread_id)
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
-        small, whole = codec.encode_metadata(metadata_of(config, metadata), place.thread_id)
+        told = metadata_of(config, metadata)
+        small, whole = codec.encode_metadata(told, place.thread_id, changes.needs(base, told))
         kept = encode_kept(codec, own, checkpoint)
         writes = [*changes.writes, items.put_made(CHECKPOINT_CHANNEL, kept)]
         if whole is not None:

@@ -15,6 +15,7 @@ from statelog.adapters.langgraph.values.cutting import CUT_SIZE_BYTES_MIN, cut, 
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
+from statelog.log.events import NEEDS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -303,9 +304,12 @@ class Codec:
 
     # --- metadata -----------------------------------------------------------------------
 
-    def encode_metadata(self, metadata: Mapping[str, Any], thread_id: str) -> tuple[bytes, bytes | None]:
+    def encode_metadata(
+        self, metadata: Mapping[str, Any], thread_id: str, needs: Sequence[str] = ()
+    ) -> tuple[bytes, bytes | None]:
         """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that)."""
         of = f"of thread {thread_id!r}"
+        more = {NEEDS_KEY: [*needs]} if needs else {}
         found = {
             key: value
             if (kind := type(value)) in _ALWAYS_PLAIN
@@ -315,7 +319,7 @@ class Codec:
             for key, value in metadata.items()
         }
         try:
-            item = cbor.encode(found)
+            item = cbor.encode(found | more)
             if len(item) <= _METADATA_SIZE_BYTES_MAX:
                 return item, None
         except StatelogError:
@@ -323,7 +327,7 @@ class Codec:
         encoded = self.encode(dict(metadata), f"metadata {of}")
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
-        return cbor.encode(small), encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
+        return cbor.encode(small | more), encoded if isinstance(encoded, bytes) else items.pack_list(encoded)
 
     def _plain_metadata(self, key: str, value: Any, of: str) -> Any:
         if _is_plain(value, 0):
@@ -338,7 +342,7 @@ class Codec:
         if whole is not None:
             decoded: dict[str, Any] = self.decode(whole)
             return decoded
-        return {key: self._load(value) for key, value in metadata.items()}
+        return {key: self._load(value) for key, value in metadata.items() if key != NEEDS_KEY}
 
     def _load(self, value: Any) -> Any:
         if isinstance(value, Packed):

@@ -1,0 +1,104 @@
+"""A version that needs its ancestors keeps them, whatever a policy says."""
+
+from __future__ import annotations
+
+import pytest
+
+import statelog
+
+NEEDS = {"statelog:needs": ["items"]}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with statelog.open(tmp_path / "a.state", durability="interval") as store:
+        yield store
+        assert store.verify().ok
+
+
+def _fill(thread, count, snapshots=()):
+    """Each version says what it adds; some hold the whole."""
+    for version in range(thread.version + 1, thread.version + 1 + count):
+        if version in snapshots:
+            thread.commit({"items": list(range(version))})
+        else:
+            thread.commit({"added": version}, metadata=NEEDS)
+
+
+def _versions(thread):
+    return sorted(checkpoint.version for checkpoint in thread.history())
+
+
+@pytest.mark.parametrize(("keep_last", "first"), [(1, 6), (3, 6), (4, 3), (6, 3), (8, 0), (10, 0)])
+def test_ancestors_stay_back_to_the_one_that_holds_the_channel(store, keep_last, first):
+    """Versions 0, 3 and 6 hold it, of nine; what is kept begins with one of them."""
+    thread = store.thread("t")
+    _fill(thread, 9, snapshots=(0, 3, 6))
+    store.retain(keep_last=keep_last)
+    assert _versions(thread) == list(range(first, 9))
+    assert thread.at(first).state["items"] == list(range(first))
+
+
+def test_without_a_holder_all_stay_and_without_need_none(store):
+    needy, plain = store.thread("needy"), store.thread("plain")
+    _fill(needy, 9)
+    for number in range(9):
+        plain.commit({"added": number}, metadata={"statelog:needs": "no list", "x": ["statelog:needs"]})
+    store.retain(keep_last=1)
+    assert (_versions(needy), _versions(plain)) == (list(range(9)), [8])
+
+
+def test_of_several_channels_the_oldest_holder_counts(store):
+    thread = store.thread("t")
+    thread.commit({"a": [1], "b": [1]})
+    thread.commit({"x": 1}, metadata={"statelog:needs": ["a", "b"]})
+    thread.commit({"b": [1, 2]}, metadata={"statelog:needs": ["a"]})
+    thread.commit({"x": 2}, metadata={"statelog:needs": ["a", "b"]})
+    thread.commit({"a": [1, 2]}, metadata={"statelog:needs": ["b"]})
+    store.retain(keep_last=1)
+    assert _versions(thread) == [2, 3, 4]
+
+
+def test_tags_and_forks_keep_what_they_need(store):
+    thread = store.thread("t")
+    _fill(thread, 12, snapshots=(0, 3, 6, 9))
+    thread.tag("here", 4)
+    fork = thread.fork("f", at=7, update={"x": 1}, metadata=NEEDS)
+    _fill(thread, 6, snapshots=(14,))
+    store.retain(keep_last=1)
+    assert _versions(thread) == [3, 4, 6, 7, 14, 15, 16, 17]
+    assert sorted(checkpoint.version for checkpoint in fork.history()) == [3, 4, 6, 7, 8]
+
+
+def test_a_young_version_keeps_older_ones(store):
+    thread = store.thread("t")
+    _fill(thread, 6, snapshots=(2,))
+    store.retain(max_age=3600)
+    assert _versions(thread) == list(range(6))
+    store.retain(max_age=0.0)
+    assert _versions(thread) == [2, 3, 4, 5]
+
+
+def test_a_version_that_is_needed_does_not_expire_by_name(store):
+    thread = store.thread("t")
+    _fill(thread, 6, snapshots=(2,))
+    assert store.expire([thread.at(version) for version in range(5)]).expired_versions == 2
+    assert _versions(thread) == [2, 3, 4, 5]
+
+
+def test_a_policy_at_work_keeps_them_too(store):
+    thread = store.thread("t")
+    store.retain(keep_last=5, threads="t", as_policy=True)
+    _fill(thread, 1000, snapshots=range(0, 1000, 150))
+    held = 1000 - 1000 % 150
+    assert set(range(held - 150, 1000)) >= set(_versions(thread)) >= set(range(held, 1000))
+    assert thread.at(held).state["items"] == list(range(held))
+
+
+def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
+    thread = store.thread("t")
+    _fill(thread, 9, snapshots=(3,))
+    store.rebuild_index()
+    copy = store.copy_thread("t", "copy")
+    store.retain(keep_last=1)
+    assert _versions(thread) == _versions(copy) == list(range(3, 9))
