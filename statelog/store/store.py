@@ -151,7 +151,8 @@ class Store:
 
         One commit, whatever the length: a record of about 200 bytes for each version, and no value again. From then on
         neither knows of the other: each can be committed to, retained and deleted. The copy's versions bear the time
-        of the copying, and therefore other digests and default ids; its retention policy is that of any new thread.
+        of the copying, and therefore other digests and default ids; where metadata names the source as its `thread_id`,
+        theirs names the copy. Its retention policy is that of any new thread.
 
         Raises:
             ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.

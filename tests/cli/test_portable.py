@@ -41,6 +41,20 @@ def test_compact_as_json_has_the_sizes(run, state):
     assert document["records"] == run("stat", state, "--json").document["last_lsn"]
 
 
+def test_compact_when_enough_is_free(run, state):
+    """As in a crontab: nothing is done until it is worth it."""
+    size = state.stat().st_size
+    answer = run("compact", state, "--when-free", "0.9")
+    assert answer.code == 0
+    assert answer.out.startswith("left as it is: ")
+    assert state.stat().st_size == size
+    document = run("compact", state, "--when-free", "0.9", "--json").document
+    assert (document["compacted"], 0 <= document["free"] < 0.9) == (False, True)
+    assert run("compact", state, "--when-free", "0", "--json").document["compacted"] is True
+    assert run("compact", state, "--when-free", "1.5").code == 2
+    assert run("compact", state, "--when-free", "half").code == 2
+
+
 def test_a_store_in_use_is_not_compacted(run, state):
     script = "import statelog, sys; store = statelog.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     child = subprocess.Popen(

@@ -406,3 +406,21 @@ def test_a_string_found_in_a_copy_keeps_the_loan(store: statelog.Store, *, forge
     assert other.state["text"] == LONG + "and more and more"
     store.delete_thread("other")
     assert not is_in_file_after_compaction(store, LONG)
+
+
+def test_metadata_that_names_the_thread_names_the_copy(store: statelog.Store) -> None:
+    source = store.thread("source")
+    for metadata in ({"thread_id": "source", "x": 1}, {"thread_id": "other"}, {"x": {"thread_id": "source"}}, None):
+        source.commit({"n": 1}, metadata=metadata)
+    copy = store.copy_thread("source", "copy")
+    assert [checkpoint.metadata for checkpoint in copy.history()][::-1] == [
+        {"thread_id": "copy", "x": 1},
+        {"thread_id": "other"},
+        {"x": {"thread_id": "source"}},
+        {},
+    ]
+    again = store.copy_thread("copy", "again")
+    assert again.at(0).metadata["thread_id"] == "again"
+    assert source.at(0).metadata["thread_id"] == "source"
+    store.rebuild_index()
+    assert store.verify().ok

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import AlreadyExistsError, ThreadNotFoundError
-from statelog.format import keys
+from statelog.format import cbor, keys
 from statelog.format.record import DIGEST_SIZE_BYTES, TYPE_CHECKPOINT, TYPE_ROLLBACK
 from statelog.log import operations as writer
 from statelog.log.batch import Head
@@ -57,6 +57,10 @@ def copy_thread(batch: Batch, source_id: str, target_id: str) -> int:
     return target
 
 
+_THREAD_ID = "thread_id"
+"""In metadata: the thread's id."""
+
+
 class _Place(NamedTuple):
     """A version of the source, or (None) the beginning of a branch."""
 
@@ -75,6 +79,8 @@ class _Copy:
         self._source = source
         self._target = target
         self._target_id = target_id
+        self._source_id = self._view.thread(source).id
+        self._naming = cbor.encode(_THREAD_ID) + cbor.encode(self._source_id)
         self._source_lsns = array("Q")
         self._lsns = array("Q")
         self._digests = bytearray()
@@ -109,6 +115,7 @@ class _Copy:
             parent_digest=self._parent_digest(event),
             borrowed=NOTHING_BORROWED,
             target=self._rollback_target(event),
+            metadata=self._metadata_of(event),
             lsn=batch.next_lsn(),
             time_us=self._next_time_us(),
         )
@@ -123,6 +130,13 @@ class _Copy:
         self._source_lsns.append(entry.lsn)
         self._lsns.append(event.lsn)
         self._digests += digest
+
+    def _metadata_of(self, event: CheckpointEvent) -> bytes:
+        """Return a version's metadata, the copy's id in place of the source's where that is said of the thread."""
+        fields = cbor.decode(event.metadata) if self._naming in event.metadata else {}
+        if fields.get(_THREAD_ID) != self._source_id:
+            return event.metadata
+        return cbor.encode({**fields, _THREAD_ID: self._target_id})
 
     def _next_time_us(self) -> int:
         self._time_us = max(now_us(), self._time_us + 1)
