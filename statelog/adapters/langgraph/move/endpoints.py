@@ -6,7 +6,7 @@ A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the pat
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.adapters.langgraph.saver.reading import Written, find_place, is_hidden, read_writes, writes_state, written
 from statelog.adapters.langgraph.values import names
-from statelog.errors import FormatError, StorageError, StoreNotFoundError, UsageError
+from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,6 +78,10 @@ class Place:
         return cls(named["thread_id"], named.get("checkpoint_ns", ""), named["checkpoint_id"])
 
 
+_FREE_MAX = 0.25
+"""Of the pages in use so many may be free."""
+
+
 @dataclass(slots=True)
 class Endpoint:
     """Any saver to move threads from or to, read through its own methods alone."""
@@ -105,6 +109,9 @@ class Endpoint:
     def flush(self) -> None:
         """Return when all that was written would survive a power cut."""
 
+    def tidy(self) -> None:
+        """Give back the room that much writing has left free, if that can be done."""
+
 
 @dataclass(slots=True)
 class _StoreEndpoint(Endpoint):
@@ -123,6 +130,12 @@ class _StoreEndpoint(Endpoint):
 
     def flush(self) -> None:
         self.store.flush()
+
+    def tidy(self) -> None:
+        statistics = self.store.statistics()
+        if statistics.pages_free > _FREE_MAX * statistics.pages_used:
+            with suppress(StoreLockedError, StoreFullError):  # others have it open; there is no room for a second file
+                self.store.compact()
 
 
 @dataclass(slots=True)

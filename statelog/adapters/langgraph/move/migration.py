@@ -168,6 +168,8 @@ def migrate(
             done += len(thread.parents)
             steps.reach(done)
         target.flush()
+    if any(thread.copied for thread in threads):
+        target.tidy()
     whole = [thread for thread in threads if thread.error is None]
     return MigrationReport(
         source=source.name,

@@ -188,6 +188,14 @@ def test_graphs_go_on_from_what_was_imported(database, path):
         assert [message.content for message in told][-3:] == ["another way", "more", f"reply {len(told) - 1}"]
 
 
+def test_an_import_leaves_little_of_the_file_free(database, path):
+    assert import_into(path, database).returncode == 0
+    size = path.stat().st_size
+    with statelog.open(path) as store:
+        store.compact()
+    assert size <= 1.3 * path.stat().st_size
+
+
 def test_an_import_done_twice_adds_nothing(database, expected, path):
     import_into(path, database)
     answer = import_into(path, database)
