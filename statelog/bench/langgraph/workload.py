@@ -7,7 +7,7 @@ from statelog.bench.workload import Bench, Workload
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.bench.langgraph import chat, delta, steps, together
+    from statelog.bench.langgraph import chat, delta, handing, steps, together
 
     return Result.joined(
         [
@@ -15,6 +15,7 @@ def _measure(bench: Bench) -> Result:
             steps.measure_small(bench),
             together.measure_together(bench),
             delta.measure(bench),
+            handing.measure_handed(bench),
         ]
     )
 
