@@ -73,7 +73,7 @@ def _late_writes(saver):
     """Of a run that goes on while its thread is deleted: what it would do next."""
     first = saver.put(CONFIG, empty_checkpoint(), {"step": -1}, {})
     second = saver.put(first, empty_checkpoint(), {"step": 0}, {})
-    own, third = empty_checkpoint(), empty_checkpoint()
+    own, third, second_id = empty_checkpoint(), empty_checkpoint(), second["configurable"]["checkpoint_id"]
     return [
         lambda: saver.put_writes(second, [("x", "late")], "task"),
         lambda: saver.put_writes(second, [("__error__", "late")], "task"),
@@ -82,6 +82,8 @@ def _late_writes(saver):
         lambda: saver.put(first, third, {}, {}),
         lambda: saver.put(CONFIG, own, {}, {}),
         lambda: saver.put(config("t", "child:1"), own, {}, {}),
+        lambda: saver.put(config("t", "child:1"), empty_checkpoint(), {"parents": {"": second_id}}, {}),
+        lambda: saver.put(config("t", "child:1|leaf:2"), empty_checkpoint(), {"parents": {"child:1": second_id}}, {}),
     ]
 
 

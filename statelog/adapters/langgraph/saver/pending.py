@@ -105,8 +105,14 @@ REFUSED = (UsageError, LimitError, ThreadDeletedError)
 """What a write may raise by itself, with others or without."""
 
 
-def follows(asked: Place, made: Place) -> Follows:
-    """Return what a write goes on from: a checkpoint, or nothing: the thread as it was when the checkpoint was made."""
+def follows(asked: Place, made: Place, parents: Any = None) -> Follows:
+    """Return what a write goes on from: a checkpoint, or nothing: the thread as it was when the checkpoint was made.
+
+    The first one of a graph in a graph goes on from the one that has called it, by the `parents` in its metadata.
+    """
+    if not asked.id and made.namespace and isinstance(parents, dict):
+        caller = made.namespace.rpartition("|")[0]
+        asked = asked._replace(namespace=caller, id=str(parents.get(caller) or ""))
     if not asked.id:
         return _new(Follows, (time_us_of(made.id), None))
     return _new(Follows, (time_us_of(asked.id), checkpoint_name(asked.namespace, asked.id)))

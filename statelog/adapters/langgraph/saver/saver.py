@@ -333,7 +333,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             counts=partial(is_in_namespace, codec, place.namespace),
             twins=changes.twins(base, asked) if changes.lists or changes.snapshots else None,
             similar=changes.similar(place),
-            follows=tasks.follows(asked, place),
+            follows=tasks.follows(asked, place, metadata.get("parents")),
         )
         parts: Sequence[tasks.Pending] = ()
         try:
