@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def compact(*, store: Path, when_free: float | None, as_json: bool) -> None:
     """Put STORE into a new file, in key order and without free pages, that takes its name.
 
-    No other process may have it open. Cut anywhere, the old file is there or the new one.
-    It takes room for a second file until it is done.
+    Others may have it open: they go on in the new file. Cut anywhere, the old file is there or the new one.
+    It takes room for a second file until it is done, and until the last read of the old one ends.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:

@@ -1,22 +1,19 @@
-"""Compaction: the store in a new file, in key order, without free pages.
+"""Compaction: the store in a new file, in key order, without free pages, while others use it.
 
-The new file is filled under a temporary name and flushed; then it takes the store's
-name in one rename, and the directory is flushed. Cut anywhere, the name leads to the
+The new file is filled under a temporary name from one snapshot, and flushed, while commits go on. Then, under the
+writer lock, it is brought up to date, flushed again, and takes the store's name in one rename. The word of the old file
+says so (`file/moved.py`): every process, this one too, goes on in the new file with its next transaction, and its
+earlier ones end in the old one, which is gone with the last of them. Cut anywhere, the name leads to the
 old file or to the new one, both whole and of the same contents.
 
-Nobody commits to the new file before the rename is durable: the environment takes its
-name for volatile until the directory has been flushed, also if the rename reported an
-error and happened, and so does whoever opens a file (`JournaledFile.open_handles`).
-
-While it runs, no other process has the store open (exclusive presence), and commits
-of this process wait; reading goes on, but for the moment of the swap.
+Nobody commits to the new file before the rename is durable: whoever opens a file, or follows, flushes the directory
+first (`JournaledFile.open_handles`). The old file's journal stays until then, so that the old file is whole with it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import struct
@@ -27,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 
 from statelog.errors import CorruptionError, StorageError, StoreLockedError, UsageError
-from statelog.storage import registry
 from statelog.storage.faults import point
 from statelog.storage.file.checks import check_file, read_live_meta
 from statelog.storage.file.creation import (
@@ -42,16 +38,17 @@ from statelog.storage.file.creation import (
 )
 from statelog.storage.file.descriptors import follow_owner, keep_standard_streams, open_file
 from statelog.storage.file.disk import flush_file, write_all
-from statelog.storage.file.failures import error_code, is_full, translate_os
-from statelog.storage.file.locks import FileLocks, is_same_file
-from statelog.storage.file.place import replaced_error
+from statelog.storage.file.failures import error_code, is_full, is_of_system, translate_os
+from statelog.storage.file.locks import is_same_file
+from statelog.storage.file.moved import MOVED, SUCCESSOR, write_word
 from statelog.storage.file.residency import MAPPED_AROUND_BYTES, MappedPages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.journal.control import Control
 
     CheckRecord = Callable[[int, bytes | memoryview], None]
     Progress = Callable[[int, int], None]
@@ -72,9 +69,6 @@ _TRANSACTION_ID_AT = 16 + 24 + 2 * 48 + 8
 
 _TRANSACTION_ID = struct.Struct("=Q")
 
-_busy: set[JournaledFile] = set()
-"""Environments being compacted. One that is forked is another object in the child: nothing is left behind there."""
-
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
@@ -86,15 +80,14 @@ class Compacted:
     index_entries: int
 
 
-@contextmanager
-def exclusively(environment: JournaledFile) -> Iterator[None]:
-    """Keep every other process out of the store while the `with` block runs.
+def check_compactable(environment: JournaledFile) -> None:
+    """Raise what `compact_file` would raise later.
 
     Raises:
         ForkedError, ReadOnlyError, ClosedError: as named.
         UsageError: called from within a commit, or the file has several names (hard links).
-        StoreLockedError: another process has the store open. Facts: path.
-        StorageError: there are no locks here that would tell whether one has. Facts: path.
+        StorageError: there are no locks here that keep others from opening the file meanwhile; or a flush has failed.
+            Facts: path.
     """
     path = environment.path
     if os.getpid() != environment.process_id:
@@ -103,36 +96,23 @@ def exclusively(environment: JournaledFile) -> Iterator[None]:
     if environment.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with environment.read():  # raises if it is closed
+    with environment.read():  # raises if it is closed, and follows
         pass
-    if environment in _busy:
-        message = f"{path} is being compacted by another thread"
-        raise StoreLockedError(message, path=str(path))
-    if not environment.locks.try_exclusive():
-        if environment.locks.supported:
-            message = f"{path} is open in another process: close it there first"
-            raise StoreLockedError(message, path=str(path))
-        message = f"{path}: no locks on this system that tell whether another process has it open"
+    environment.steady.refuse_if_broken()
+    if not environment.locks.supported:
+        message = f"{path}: no locks on this system that keep other processes from opening it meanwhile"
         raise StorageError(message, path=str(path))
-    _busy.add(environment)
-    try:
-        finish_leftovers(path)
-        if os.fstat(environment.locks.descriptor).st_nlink > 1:
-            message = f"{path} has several names (hard links): a new file would take the place of one of them only"
-            raise UsageError(message, path=str(path))
-        yield
-    finally:
-        _busy.discard(environment)
-        if not environment.closed:
-            environment.locks.acquire_presence(0)
+    if os.fstat(environment.locks.descriptor).st_nlink > 1:
+        message = f"{path} has several names (hard links): a new file would take the place of one of them only"
+        raise UsageError(message, path=str(path))
 
 
 def compact_file(
     environment: JournaledFile, *, check_record: CheckRecord | None = None, progress: Progress | None = None
 ) -> Compacted:
-    """Put a new file, filled in key order, in the place of the store's. The caller is in `exclusively`.
+    """Put a new file, filled in key order, in the place of the store's.
 
-    Everything opened on the environment goes on working, on the new file.
+    Everything opened on the store goes on working, in every process, on the new file.
 
     Args:
         environment: the store.
@@ -141,81 +121,147 @@ def compact_file(
         progress: called with (entries copied, entries in all).
 
     Raises:
+        ...: what `check_compactable` raises.
         CorruptionError: LMDB or `check_record` found damage; the old file stays.
         StoreFullError: no room for a second file beside the first; the old file stays.
-        UsageError: a read outlived the time allowed for it; the old file stays.
+        StoreLockedError: another process compacts the store, or writes, or opens it all the time allowed; the old file
+            stays. Facts: path.
         StorageError: what else the system refuses. Facts: path. The store is whole, and if
             the new file has its name but that is not durable, the next use makes it so.
     """
+    check_compactable(environment)
     temporary = compaction_path(environment.path)
-    with environment.write_lock:
-        try:
-            environment.steady.retire()
-            descriptor = _create(temporary, environment)
-            try:
-                compacted = _fill(environment, temporary, descriptor, check_record, progress)
+    try:
+        finish_leftovers(environment.path)
+        with _temporary(environment, temporary) as descriptor:
+            filling = _Filling(environment, temporary, descriptor, check_record, progress)
+            filling.fill()
+            with environment.write_lock, environment.locks.writing(environment.lock_timeout_s):
+                environment.locks.file.check()
+                filling.complete()
                 _swap(environment, temporary, descriptor)
-            finally:
-                if environment.locks.descriptor != descriptor:  # it did not become the store
-                    _drop(temporary, descriptor)
-        except lmdb.Error as error:
-            raise environment.translate(error) from error
-        except OSError as error:
-            raise translate_os(error, path=environment.path) from error
-    return compacted
+        environment.follow()
+    except lmdb.Error as error:
+        raise environment.translate(error) from error
+    except OSError as error:
+        if not is_of_system(error):
+            raise
+        raise translate_os(error, path=environment.path) from error
+    return filling.compacted()
 
 
 # --- filling ----------------------------------------------------------------------
 
 
-def _create(temporary: Path, environment: JournaledFile) -> int:
-    """Make the temporary file, with mode and owner of the old one; return a descriptor of it."""
+@contextmanager
+def _temporary(environment: JournaledFile, temporary: Path) -> Iterator[int]:
+    """Lend a temporary file, with mode and owner of the old one; remove it at the end if it has its name still."""
     point("compaction.before_temporary")
     status = os.fstat(environment.locks.descriptor)
-    descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
+    message = f"{environment.path} is being compacted, by another process or thread"
+    locked = StoreLockedError(message, path=str(environment.path))
     try:
-        lock_temporary(descriptor)
+        descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
+    except FileExistsError:
+        raise locked from None
+    try:
+        try:
+            lock_temporary(descriptor)
+        except BlockingIOError:  # by who takes it for a leftover, since it was not locked yet
+            raise locked from None
+        if not is_same_file(temporary, descriptor):
+            raise locked
         follow_owner(descriptor, status, stat.S_IMODE(status.st_mode))
         point("compaction.after_temporary")
-    except BaseException:
-        _drop(temporary, descriptor)
-        raise
-    return descriptor
-
-
-def _drop(temporary: Path, descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        temporary.unlink()
-    os.close(descriptor)
-
-
-def _fill(
-    environment: JournaledFile,
-    temporary: Path,
-    descriptor: int,
-    check_record: CheckRecord | None,
-    progress: Progress | None,
-) -> Compacted:
-    """Copy the store into the temporary file, and flush that."""
-    size_before_bytes = os.fstat(environment.locks.descriptor).st_size
-    map_size_bytes = size_before_bytes + _SPARE_SIZE_BYTES
-    keep_standard_streams()
-    target = lmdb.open(
-        str(temporary), subdir=False, lock=False, map_size=map_size_bytes, max_dbs=TABLES_MAX, sync=False
-    )
-    try:
-        with environment.read(), environment.handles.begin(buffers=True) as source, _full_if_short(descriptor):
-            copied = _copy_tables(environment, source, target, descriptor, check_record, progress)
-    except lmdb.MapFullError as error:  # cannot be: it is the old file without its free pages
-        raise StorageError(f"{environment.path} does not fit its own size", path=str(environment.path)) from error
+        yield descriptor
     finally:
-        target.close()
-    last = read_live_meta(environment.locks.descriptor, environment.path).transaction_id
-    _advance_transaction_id(descriptor, temporary, last)
-    point("compaction.before_file_sync")
-    flush_file(descriptor)
-    point("compaction.after_file_sync")
-    return Compacted(size_before_bytes, os.fstat(descriptor).st_size, *copied)
+        if is_same_file(temporary, descriptor):
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        os.close(descriptor)
+
+
+class _Filling:
+    """Fills the temporary file."""
+
+    def __init__(
+        self,
+        environment: JournaledFile,
+        temporary: Path,
+        descriptor: int,
+        check_record: CheckRecord | None,
+        progress: Progress | None,
+    ) -> None:
+        self._environment = environment
+        self._temporary = temporary
+        self._descriptor = descriptor
+        self._check_record = check_record
+        self._progress = progress
+        self._rewritten = 0
+        self._copied = (0, 0)
+        self._size_before_bytes = self._size_after_bytes = 0
+
+    def compacted(self) -> Compacted:
+        """Return what was done."""
+        return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
+
+    def fill(self) -> None:
+        """Copy the store as it is, and flush what was copied, while others commit."""
+        self._rewritten = self._control.rewritten
+        self._size_before_bytes = os.fstat(self._environment.locks.descriptor).st_size
+        with self._opened() as (source, target):
+            appender = _Appender(target, MappedPages(self._environment, self._descriptor))
+            self._copied = _copy_tables(self._environment, source, appender, self._check_record, self._progress)
+        point("compaction.before_first_sync")
+        flush_file(self._descriptor)
+
+    def complete(self) -> None:
+        """Take over what was committed since, and flush it, while nobody can commit."""
+        if self._control.rewritten != self._rewritten:  # what was copied may be gone: retention, deletion
+            os.ftruncate(self._descriptor, 0)
+            self.fill()
+        else:
+            with self._opened() as (source, target):
+                self._copied = _copy_changes(self._environment, source, target, self._check_record)
+        last = read_live_meta(self._environment.locks.descriptor, self._environment.path).transaction_id
+        _advance_transaction_id(self._descriptor, self._temporary, last)
+        write_word(self._descriptor, SUCCESSOR)
+        point("compaction.before_file_sync")
+        flush_file(self._descriptor)
+        point("compaction.after_file_sync")
+        self._size_after_bytes = os.fstat(self._descriptor).st_size
+
+    @property
+    def _control(self) -> Control:
+        control = self._environment.steady.control
+        assert control is not None, "a store that is open for reading is not compacted"
+        return control
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:
+        """Open the new file, and a snapshot of the old one."""
+        environment = self._environment
+        size_bytes = os.fstat(environment.locks.descriptor).st_size + os.fstat(self._descriptor).st_size
+        keep_standard_streams()
+        target = lmdb.open(
+            str(self._temporary),
+            subdir=False,
+            lock=False,
+            map_size=size_bytes + _SPARE_SIZE_BYTES,
+            max_dbs=TABLES_MAX,
+            sync=False,
+        )
+        try:
+            with (
+                environment.read() as snapshot,
+                snapshot.handles.begin(buffers=True) as source,
+                _full_if_short(self._descriptor),
+            ):
+                yield source, target
+        except lmdb.MapFullError as error:  # cannot be: it is the old file without its free pages
+            raise StorageError(f"{environment.path} does not fit its own size", path=str(environment.path)) from error
+        finally:
+            target.close()
 
 
 @contextmanager
@@ -236,14 +282,12 @@ def _full_if_short(descriptor: int) -> Iterator[None]:
 def _copy_tables(
     environment: JournaledFile,
     source: lmdb.Transaction,
-    target: lmdb.Environment,
-    descriptor: int,
+    appender: _Appender,
     check_record: CheckRecord | None,
     progress: Progress | None,
 ) -> tuple[int, int]:
     """Copy the three tables; return the entries of log and index."""
-    handles = environment.handles
-    tables = ((META_TABLE, handles.meta), (LOG_TABLE, handles.log), (INDEX_TABLE, handles.index))
+    tables = _tables(environment)
     counts = [source.stat(table)["entries"] for _name, table in tables]
     done, whole = 0, sum(counts)
 
@@ -253,11 +297,10 @@ def _copy_tables(
         if progress is not None and (done % _PROGRESS_ENTRIES == 0 or done == whole):
             progress(done, whole)
 
-    appender = _Appender(target, MappedPages(environment, descriptor))
     try:
         for (name, table), count in zip(tables, counts, strict=True):
             before = done
-            copy = target.open_db(name, txn=appender.transaction)
+            copy = appender.open_table(name)
             _copy_table(source.cursor(table), appender, copy, check_record if name == LOG_TABLE else None, advance)
             if done - before != count:
                 message = f"{environment.path} is damaged: table {name.decode()} has {done - before} of {count} entries"
@@ -266,6 +309,58 @@ def _copy_tables(
     finally:
         appender.transaction.abort()
     return counts[1], counts[2]
+
+
+def _tables(environment: JournaledFile) -> Sequence[tuple[bytes, Any]]:
+    handles = environment.handles
+    return (META_TABLE, handles.meta), (LOG_TABLE, handles.log), (INDEX_TABLE, handles.index)
+
+
+def _copy_changes(
+    environment: JournaledFile, source: lmdb.Transaction, target: lmdb.Environment, check_record: CheckRecord | None
+) -> tuple[int, int]:
+    """Copy the records that were appended since the tables were copied, and what differs in the index.
+
+    Returns:
+        The entries of log and index.
+    """
+    (_meta, _table), (log_name, log), (index_name, index) = _tables(environment)
+    copied_log, copied_index = target.open_db(log_name), target.open_db(index_name)
+    cursor = source.cursor(log)
+    with target.begin(write=True) as transaction:
+        end = transaction.cursor(copied_log)
+        is_more = cursor.set_range(bytes(end.key()) + b"\0") if end.last() else cursor.first()
+        while is_more:
+            key, value = cursor.item()
+            if check_record is not None:
+                check_record(int.from_bytes(key), value)
+            transaction.put(key, value, append=True, db=copied_log)
+            is_more = cursor.next()
+        for key, change in list(_differences(transaction.cursor(copied_index), source.cursor(index))):
+            if change is None:
+                transaction.delete(key, db=copied_index)
+            else:
+                transaction.put(key, change, db=copied_index)
+    return source.stat(log)["entries"], source.stat(index)["entries"]
+
+
+def _differences(old: lmdb.Cursor, new: lmdb.Cursor) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the keys whose values differ in two tables, with the new value, None where there is none."""
+    has_old, has_new = old.first(), new.first()
+    while has_old or has_new:
+        old_key, old_value = old.item() if has_old else (b"", b"")
+        new_key, new_value = new.item() if has_new else (b"", b"")
+        old_key, new_key = bytes(old_key), bytes(new_key)
+        if has_old and (not has_new or old_key < new_key):
+            yield old_key, None
+            has_old = old.next()
+        elif has_new and (not has_old or new_key < old_key):
+            yield new_key, bytes(new_value)
+            has_new = new.next()
+        else:
+            if old_value != new_value:
+                yield new_key, bytes(new_value)
+            has_old, has_new = old.next(), new.next()
 
 
 def _copy_table(
@@ -291,6 +386,10 @@ class _Appender:
         """Of the files that are read, and written: what was touched of them is given back."""
         self._size_bytes = 0
         self.transaction = target.begin(write=True)
+
+    def open_table(self, name: bytes) -> Any:
+        """Return a table, made if need be."""
+        return self._target.open_db(name, txn=self.transaction)
 
     def put(self, key: bytes | memoryview, value: bytes | memoryview, table: Any) -> None:
         if self._size_bytes >= _COPIED_SIZE_BYTES:
@@ -323,44 +422,16 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 
 
 def _swap(environment: JournaledFile, temporary: Path, descriptor: int) -> None:
-    """Put the new file in the old one's place, on the disk and under the environment.
-
-    Forks, openings, transactions and flushes of this process wait meanwhile. Whatever happens, the
-    environment ends on the file that has the store's name.
-    """
-    locks = FileLocks(descriptor, environment.path)
-    with registry._lock, environment.gate, environment.steady.flushing:  # noqa: SLF001 - of this room: order as in a fork
+    """Give the new file the store's name. The caller is the one who writes to the old one."""
+    old = environment.locks.descriptor
+    with environment.locks.moving(environment.lock_timeout_s):
         environment.check_open()
-        environment.shut_gate()
-        locks.acquire_presence(0)  # before anybody else can know the file
-        locks.acquire_writable(0)
-        environment.handles.raw.close()
-        environment.handles = None  # type: ignore[assignment]  # gated until it is set again
+        environment.locks.file.check()
+        write_word(old, MOVED)
         try:
-            if not is_same_file(environment.path, environment.locks.descriptor):
-                raise replaced_error(environment.path)
             point("compaction.before_rename")
             temporary.rename(environment.path)
+            point("compaction.after_rename")
         finally:  # a rename may report an error and have happened
-            if is_same_file(environment.path, descriptor):
-                _adopt(environment, locks)
-            else:
-                environment.open_handles()
-        point("compaction.after_rename")
-        environment.open_handles()
-        point("compaction.after_directory_sync")
-
-
-def _adopt(environment: JournaledFile, locks: FileLocks) -> None:
-    """Make the new file the one that the environment, and the registry, know."""
-    old = environment.locks.descriptor
-    locks.writer = environment.locks.writer
-    environment.locks = locks
-    environment.is_name_durable = False
-    with contextlib.suppress(OSError):
-        fcntl.flock(locks.descriptor, fcntl.LOCK_UN)  # no temporary file any more
-    status = os.fstat(locks.descriptor)
-    registry._by_inode.pop(environment.inode, None)  # noqa: SLF001
-    environment.inode = (status.st_dev, status.st_ino)
-    registry._by_inode[environment.inode] = environment  # noqa: SLF001
-    os.close(old)
+            if not is_same_file(environment.path, descriptor):
+                write_word(old, 0)

@@ -7,10 +7,12 @@ here a store is opened, and recovered if it was not closed.
 from __future__ import annotations
 
 import contextlib
+import os
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statelog.errors import AccessError, UsageError
+from statelog.errors import AccessError, StoreLockedError, StoreReplacedError, UsageError
 from statelog.storage import registry
 from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.journaled import JournaledFile
@@ -22,14 +24,24 @@ from statelog.storage.commit.recovery import (
     waits_for_recovery,
 )
 from statelog.storage.commit.transaction import alone, make_steady
+from statelog.storage.file.locks import FileLocks, is_same_file
+from statelog.storage.file.moved import map_word
+from statelog.storage.file.opened import NO_HANDLES
 from statelog.storage.file.statistics import collect_statistics
+from statelog.storage.moving import finish_move
 from statelog.storage.options import Options, check_path
 
 if TYPE_CHECKING:
-    import os
+    import lmdb
 
     from statelog.storage.commit.recovery import Replay
     from statelog.storage.file.statistics import EnvironmentStatistics
+
+
+def _let_go(raw: lmdb.Environment, descriptor: int) -> None:
+    """Close a file that has a successor, after its last transaction."""
+    raw.close()
+    os.close(descriptor)
 
 
 class Environment(JournaledFile):
@@ -38,16 +50,74 @@ class Environment(JournaledFile):
     def __init__(self, path: Path, descriptor: int, options: Options, replay: Replay) -> None:
         """Use `open`: it keeps one environment per file."""
         super().__init__(path, descriptor, options)
-        with self.gate, self.locks.opening(options.lock_timeout_s, read_only=options.read_only):
-            if not options.read_only:
-                check_before_recovery(path, descriptor)
-                self.steady.open_control(is_first=not self.locks.is_open_for_writing())
-            try:
-                recover(self, replay)
-            except BaseException:
-                self.steady.close_control(is_last=not self.locks.is_open_for_writing())
-                raise
+        self._replay = replay
+        try:
+            with self.gate:
+                self._enter()
+        except BaseException:
+            self.forget_mapped()
+            raise
         self.committer = Committer(self)
+
+    def _enter(self) -> None:
+        """Take part in the use of the file that `locks` has open; recover it first if need be. Holds under `gate`."""
+        locks, path = self.locks, self.path
+        with locks.opening(self.lock_timeout_s, read_only=self.read_only):
+            locks.file.check()
+            if not self.read_only:
+                check_before_recovery(path, locks.descriptor)
+                finish_move(path, locks.descriptor)
+                self.steady.open_control(is_first=not locks.is_open_for_writing())
+            try:
+                recover(self, self._replay)
+            except BaseException:
+                self.steady.close_control(is_last=not locks.is_open_for_writing())
+                raise
+
+    def follow(self) -> None:
+        """As declared."""
+        if not self.has_moved or os.getpid() != self.process_id:
+            return
+        if not self.write_lock.acquire(timeout=self.lock_timeout_s):
+            message = (
+                f"{self.path} was compacted, and a commit of this process has not ended: {self.lock_timeout_s:g} s"
+            )
+            raise StoreLockedError(message, path=str(self.path), timeout_s=self.lock_timeout_s)
+        try:
+            with self.gate:
+                self.check_open()
+                while self.has_moved:
+                    self._open_successor()
+        finally:
+            self.write_lock.release()
+
+    def _open_successor(self) -> None:
+        """Open the file that has this one's name now, and let go of this one when its last transaction has ended.
+
+        Nothing happens if the name has gone on to the next file meanwhile.
+        """
+        descriptor = registry.open_data_file(self.path, writable=not self.read_only, create=False)
+        former, former_moved, former_handles = self.locks, self.moved, self.handles
+        try:
+            with self.steady.moving():
+                self.locks, self.moved = FileLocks(descriptor, self.path), map_word(descriptor)
+                self.handles = NO_HANDLES
+                try:
+                    self._enter()
+                except BaseException:
+                    self.locks, self.moved, self.handles = former, former_moved, former_handles
+                    raise
+        except BaseException as error:
+            is_named = is_same_file(self.path, descriptor)
+            os.close(descriptor)
+            if isinstance(error, StoreReplacedError) and not is_named:
+                return  # the next compaction was quicker
+            raise
+        registry.note_inode(self)
+        if former_handles is None:  # it could not be opened again
+            os.close(former.descriptor)
+        else:
+            weakref.finalize(former_handles, _let_go, former_handles.raw, former.descriptor)
 
     @classmethod
     def open(

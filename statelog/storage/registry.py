@@ -66,7 +66,7 @@ def _make(
     real: Path, make: Callable[[Path, int], JournaledFile], *, writable: bool, create: bool
 ) -> JournaledFile | None:
     """Open a file that is not open yet; None if another process put a new file in its place meanwhile."""
-    descriptor = _open_file(real, writable=writable, create=create)
+    descriptor = open_data_file(real, writable=writable, create=create)
     try:
         environment = make(real, descriptor)
     except BaseException as error:
@@ -80,10 +80,18 @@ def _make(
     if not is_same_file(real, descriptor):
         environment.shut()
         return None
-    status = os.fstat(descriptor)
-    environment.inode = (status.st_dev, status.st_ino)
-    _by_path[real] = _by_inode[environment.inode] = environment
+    _by_path[real] = environment
+    note_inode(environment)
     return environment
+
+
+def note_inode(environment: JournaledFile) -> None:
+    """Know an environment by the file that it has open now."""
+    if _by_inode.get(environment.inode) is environment:
+        del _by_inode[environment.inode]
+    status = os.fstat(environment.locks.descriptor)
+    environment.inode = (status.st_dev, status.st_ino)
+    _by_inode[environment.inode] = environment
 
 
 def release(environment: JournaledFile) -> None:
@@ -127,6 +135,9 @@ def _find(real: Path) -> JournaledFile | None:
         message = f"{real} cannot be opened here: this process was forked in the midst of one of its transactions"
         raise ForkedError(message, path=str(real))
     environment = _by_inode.get(inode)
+    if environment is None and former is not None and former.has_moved:
+        former.follow()
+        return former
     if environment is None and former is not None:
         try:
             former.locks.file.is_kept()  # looks: what is lost is refused to all who have it
@@ -136,7 +147,7 @@ def _find(real: Path) -> JournaledFile | None:
     return environment
 
 
-def _open_file(real: Path, *, writable: bool, create: bool) -> int:
+def open_data_file(real: Path, *, writable: bool, create: bool) -> int:
     """Open the data file by itself, for checks and locks."""
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):

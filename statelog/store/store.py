@@ -316,13 +316,16 @@ class Store:
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
         """Put the store into a new file, in key order and without free pages, that takes the old one's name.
 
-        Cut anywhere, the old file is there or the new one. It takes room for a second file until it is done.
+        Others may have the store open, also in other processes: they go on in the new file, and reads that have begun
+        end in the old one. Cut anywhere, the old file is there or the new one. It takes room for a second file until
+        it is done, and until the last read of the old one ends. Commits wait while what was committed meanwhile is
+        copied.
 
         Args:
             progress: called with (entries copied, entries in all); it may read, and its commits raise UsageError.
 
         Raises:
-            StoreLockedError: another process has the store open.
+            StoreLockedError: another process or thread compacts the store, or writes all the time allowed.
             StoreFullError: there is no room for a second file; the old one stays.
 
         """

@@ -101,9 +101,9 @@ def break_descriptor(environment):
 
     def break_it(*, by):
         found = descriptors_of(environment.path)
-        (descriptor,) = found[False] - {environment.locks.descriptor}
         other = os.open(by, os.O_RDONLY if by == os.devnull else os.O_RDWR)
-        os.dup2(other, descriptor, inheritable=False)
+        for descriptor in found[False] - {environment.locks.descriptor}:  # LMDB's, and that of a mapped page
+            os.dup2(other, descriptor, inheritable=False)
         os.close(other)
 
     return break_it

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.format.record import decode_record
 from statelog.log.care.sweep import sweep_store
-from statelog.storage.compaction import compact_file, exclusively
+from statelog.storage.compaction import check_compactable, compact_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +44,9 @@ def compact(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         if progress is not None:
             progress(looked_at + done, looked_at + whole)
 
-    with exclusively(engine.environment):
-        swept = sweep_store(engine, progress=advance)
-        compacted = compact_file(engine.environment, check_record=_check_record, progress=advance_further)
+    check_compactable(engine.environment)
+    swept = sweep_store(engine, progress=advance)
+    compacted = compact_file(engine.environment, check_record=_check_record, progress=advance_further)
     return CompactionReport(
         compacted.size_before_bytes,
         compacted.size_after_bytes,

@@ -185,7 +185,6 @@ class JournaledFile(OpenFile):
                 make_name_durable(self.path)
                 self.is_name_durable = True
             finish_leftovers(self.path)
-        self.map_address = 0
         self.handles, self.header = open_handles(self, self.headroom.commit_size_bytes_max)
         store_id: bytes = self.header["store_id"]
         if self.store_id not in {b"", store_id}:
@@ -194,6 +193,7 @@ class JournaledFile(OpenFile):
             message = f"{self.path} is another store than the one that was opened"
             raise StorageError(message, path=str(self.path))
         self.store_id = store_id
+        self.headroom.look_again()
         self.steady.look_for_pins()
         self.is_shut = False
 
@@ -206,7 +206,7 @@ class JournaledFile(OpenFile):
                 return
             try:
                 self._let_go_of_pins()
-                self.map_address = 0
+                self.handles.map_address = 0
                 self.handles.raw.set_mapsize(size_bytes // _PAGE_SIZE_BYTES * _PAGE_SIZE_BYTES)
             finally:
                 self.is_shut = False
@@ -270,6 +270,11 @@ class JournaledFile(OpenFile):
         if self.read_only or self.handles is None:
             self.closed = True
             return
+        if self.has_moved:  # nobody goes on with it
+            self.steady.leave()
+            self.closed = True
+            self.steady.close_control(is_last=False)
+            return
         with self.locks.closing() as is_alone:
             if is_alone:
                 with contextlib.suppress(OSError, lmdb.Error, StatelogError):
@@ -284,7 +289,8 @@ class JournaledFile(OpenFile):
         self.wake.close()
         descriptor = self.locks.descriptor
         if descriptor >= 0:
-            if not self.read_only and self.locks.try_exclusive():
+            self.forget_mapped()
+            if not (self.read_only or self.locks.file.is_lost) and self.locks.try_exclusive():
                 remove_wake_file(self.store_id)
             self.locks.descriptor = -1
             os.close(descriptor)
@@ -319,6 +325,7 @@ class JournaledFile(OpenFile):
         """
         self.is_forked = True
         self.locks.supported = False
+        self.forget_mapped()
         os.close(self.locks.descriptor)
         self.gate.release()
         self.steady.leave_after_fork()

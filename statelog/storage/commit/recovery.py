@@ -22,6 +22,7 @@ from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
+from statelog.storage.file.moved import SUCCESSOR, read_word
 from statelog.storage.file.neighbours import (
     journal_path,
     misfit_error,
@@ -77,8 +78,9 @@ def check_before_recovery(path: Path, descriptor: int) -> None:
 
 
 def waits_for_recovery(path: Path, descriptor: int) -> bool:
-    """Tell whether a store was not closed, by anybody who is still there."""
-    return read_marker(descriptor) is not None and not FileLocks(descriptor, path).is_open_for_writing()
+    """Tell whether a store was not closed, by anybody who is still there, or its compaction was cut."""
+    is_unfinished = read_marker(descriptor) is not None or read_word(descriptor) == SUCCESSOR
+    return is_unfinished and not FileLocks(descriptor, path).is_open_for_writing()
 
 
 def recover(environment: JournaledFile, replay: Replay) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
+from statelog.storage.file.moved import MOVED, write_word
+from statelog.storage.file.opened import NO_HANDLES
 from statelog.storage.file.reading import NO_PAGE
 from statelog.storage.file.writing import TableWriter
 
@@ -73,6 +75,8 @@ class WriteTransaction(TableWriter):
             if environment.is_shut:
                 environment.pass_gate(self)
             environment.locks.acquire_writer(environment.lock_timeout_s)
+            if environment.moved[0] == MOVED:
+                self._follow()
             try:
                 environment.steady.prepare()
                 handles = environment.handles
@@ -87,9 +91,22 @@ class WriteTransaction(TableWriter):
             self._end()
             raise
         self.number = raw.id()
+        self._handles = handles
         self._log = handles.log
         self._index = handles.index
         self.stage = Stage.BEGUN
+
+    def _follow(self) -> None:
+        """Begin on the file that a compaction has put in the place of the one that is locked."""
+        environment = self._environment
+        while environment.has_moved:
+            environment.locks.release_writer()
+            environment.active_transactions.discard(self)
+            environment.follow()
+            environment.pass_gate(self)
+            environment.locks.acquire_writer(environment.lock_timeout_s)
+        if environment.moved[0] == MOVED:  # who was about to was killed
+            write_word(environment.locks.descriptor, 0)
 
     def _end(self) -> None:
         """Release the writer lock; harmless when repeated."""
@@ -99,6 +116,7 @@ class WriteTransaction(TableWriter):
             if not environment.closed:
                 environment.locks.release_writer(self.stage is Stage.COMMITTED and not self.is_flushed)
             environment.active_transactions.discard(self)
+            self._handles = NO_HANDLES  # the committer may keep this one longer than the file is in use
 
     def commit(self) -> None:
         """Commit, and return when it is as durable as the store's mode says. On failure, `abort` follows."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from statelog.storage.file.opened import Handles, OpenFile
+    from statelog.storage.file.opened import OpenFile
     from statelog.storage.file.writing import TableWriter
 
 _COMMIT_PAGES = 12
@@ -70,7 +70,6 @@ class Headroom:
         "_end_max",
         "_environment",
         "_halvings",
-        "_handles",
         "_need",
         "_ripe_id",
         "_users",
@@ -86,8 +85,6 @@ class Headroom:
         """Pages of the transaction looked at last."""
         self._end_max = 0
         """Up to which page commits may take pages before the file is looked at again: it only grows."""
-        self._handles: Handles | None = None
-        """Of the file for which that holds."""
         self._halvings = 0
         """How often the size of what is rewritten was halved, for want of pages."""
         self._ripe_id = -1
@@ -141,6 +138,10 @@ class Headroom:
             # What is in use already stays in use: then nothing grows, and what is freed serves commits.
             self._environment.set_map_size(self.commit_size_bytes_max)
 
+    def look_again(self) -> None:
+        """Look at the file with the next commit: it is another one, or opened again."""
+        self._end_max = 0
+
     def provide(self, transaction: TableWriter) -> None:
         """See to it that the reserve is there after a transaction that is about to be committed.
 
@@ -153,18 +154,17 @@ class Headroom:
             return
         need = self._pages_needed(transaction.changes, transaction.size_bytes)
         handles = self._environment.handles
-        address = self._environment.map_address
+        address = handles.map_address
         last = last_page(address, handles.page_size_bytes, transaction.number - 1) if address else NO_LAST_PAGE
         if last == NO_LAST_PAGE:  # the map was not looked at since it was made
             last = handles.raw.info()["last_pgno"]
         end = last + 1
-        if end + need <= self._end_max and handles is self._handles:
+        if end + need <= self._end_max:
             return
         self._need = need
         if self.is_disk_full:
             self._check_free(transaction)
             return
-        self._handles = handles
         self._end_max = end + self._grow()
         if end + need > self._end_max:
             raise NoHeadroomError

@@ -127,6 +127,19 @@ class FileLocks:
                 fcntl.fcntl(self.descriptor, _SET_LOCK, _OPENING_FREE)
 
     @contextlib.contextmanager
+    def moving(self, timeout_s: float) -> Iterator[None]:
+        """Keep others from opening the file while the `with` block runs, which puts another one in its place.
+
+        Raises:
+            StoreLockedError: another opens it all the time. Facts: path, timeout_s.
+        """
+        self._acquire(_OPENING_EXCLUSIVE, timeout_s)
+        try:
+            yield
+        finally:
+            self._try(_OPENING_FREE)
+
+    @contextlib.contextmanager
     def closing(self) -> Iterator[bool]:
         """Keep others from opening the store while the `with` block runs; tell whether nobody else can write to it."""
         if not self.supported:

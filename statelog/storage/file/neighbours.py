@@ -36,6 +36,16 @@ def journal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}-journal")
 
 
+def lock_path(path: Path) -> Path:
+    """Return where LMDB's lock file of a store lies."""
+    return path.with_name(f"{path.name}-lock")
+
+
+def is_lock_file(descriptor: int) -> bool:
+    """Tell whether a file is a lock file of LMDB's."""
+    return os.pread(descriptor, len(_MAGIC), 0) == _MAGIC
+
+
 def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
     """Open the journal of the store at `path` for reading and writing.
 
@@ -146,7 +156,7 @@ def prepare_lock_file(path: Path, locks: FileLocks) -> None:
         FormatError: a store, or no file, bears its name: LMDB would write over it. Facts: path, journal.
         StoreReplacedError: it belongs to another file, which was here before and is in use. Facts: path.
     """
-    lock_file = path.with_name(f"{path.name}-lock")
+    lock_file = lock_path(path)
     try:
         descriptor = open_side_file(lock_file, os.O_RDONLY | os.O_NONBLOCK, os.fstat(locks.descriptor))
     except OSError:  # LMDB meets it, too, and says what it needs

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import lmdb
 
 from statelog.errors import ForkedError
 from statelog.storage.file.failures import translate_lmdb
 from statelog.storage.file.locks import FileLocks
+from statelog.storage.file.moved import MOVED, NOT_MOVED, map_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import lmdb
 
     from statelog.errors import StatelogError
     from statelog.storage.file.abandoned import Ending
     from statelog.storage.options import Options
 
 
-class Handles(NamedTuple):
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Handles:
     """What one opening of LMDB gave; replaced as a whole by a reopening."""
 
     raw: lmdb.Environment
@@ -31,6 +34,28 @@ class Handles(NamedTuple):
     log: Any
     index: Any
     page_size_bytes: int
+    descriptor: int
+    """Of the data file."""
+    map_address: int = 0
+    """Where LMDB's map lies; 0 until somebody looks, since it moves."""
+
+
+class _Nothing:
+    """Stands where LMDB's environment will be."""
+
+    def begin(self, *_arguments: Any) -> lmdb.Transaction:
+        raise lmdb.Error(
+            "it is being opened"
+        )  # without a code, as of one that was closed: who meets it waits at the gate
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+_nothing: Any = _Nothing()
+
+NO_HANDLES = Handles(_nothing, _nothing.begin, None, None, None, 0, -1)
+"""While the successor of a file is being opened."""
 
 
 class OpenFile(ABC):
@@ -40,6 +65,8 @@ class OpenFile(ABC):
         path: real path of the data file.
         store_id: 16 bytes, from the header.
         write_lock: held by the thread that writes, from before it begins until all of its commit is accounted for.
+        moved: its one word is `MOVED` when a compaction, of any process, has put another file in this one's place, or
+            is about to.
     """
 
     def __init__(self, path: Path, descriptor: int, options: Options) -> None:
@@ -57,11 +84,10 @@ class OpenFile(ABC):
         """Nobody may begin: the environment is being reopened or resized, or is closed."""
         self.is_forked = False
         """This is the copy that a child has of its parent's environment."""
-        self.map_address = 0
-        """Where LMDB's map lies; 0 until somebody looks, since it moves."""
         self.handles: Handles = None  # type: ignore[assignment]  # set before the gate opens
         self.write_lock = threading.RLock()
         self.store_id = b""
+        self.moved = map_word(descriptor)
 
     def translate(self, error: lmdb.Error) -> StatelogError:
         """Return statelog's exception for LMDB's."""
@@ -71,6 +97,27 @@ class OpenFile(ABC):
         """Return the error of a child that uses its parent's store."""
         message = f"{self.path} was opened before this process was forked: open it again in the child"
         return ForkedError(message, path=str(self.path))
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a compaction has put another file in this one's place: `follow` it."""
+        return self.moved[0] == MOVED and not self.locks.file.is_kept()
+
+    def forget_mapped(self) -> None:
+        """Let go of what keeps a descriptor of the file."""
+        self.moved = NOT_MOVED
+
+    @abstractmethod
+    def follow(self) -> None:
+        """Go on in the file that a compaction has put in the place of this one; nothing happens if none has.
+
+        Transactions that have begun end where they began.
+
+        Raises:
+            ClosedError: the store is closed.
+            StoreLockedError: others open it, or this process commits, all the time allowed. Facts: path, timeout_s.
+            StoreReplacedError, StorageError, ...: as for an opening; the next use tries again.
+        """
 
     @abstractmethod
     def pass_gate(self, transaction: Ending) -> None:

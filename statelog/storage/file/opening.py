@@ -24,6 +24,7 @@ from statelog.storage.file.upgrading import is_older, upgrade
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from statelog.storage.file.locks import FileLocks
 
 _SPARE_READS = 0
 """Ended read transactions LMDB's binding keeps for reuse. One would save 80 ns, and be freed in the
@@ -42,10 +43,10 @@ def open_handles(file: OpenFile, max_size_bytes: int) -> tuple[Handles, dict[str
         StorageError: LMDB refuses it. Facts: path.
     """
     locks, path, read_only = file.locks, file.path, file.read_only
-    if not is_same_file(path, locks.descriptor):  # LMDB would make a file where there is none
-        raise replaced_error(path)
+    _check_place(locks, path)  # LMDB would make a file where there is none
     handles = _open_lmdb(file, max_size_bytes, sync=False)
     try:
+        _check_place(locks, path)  # LMDB goes by the name: it may have opened another
         if is_older(handles, read_only=read_only):
             # In a transaction that LMDB itself flushes: there is no journal of another format.
             handles.raw.close()
@@ -59,6 +60,11 @@ def open_handles(file: OpenFile, max_size_bytes: int) -> tuple[Handles, dict[str
         if isinstance(error, lmdb.Error):
             raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
         raise
+
+
+def _check_place(locks: FileLocks, path: Path) -> None:
+    if not is_same_file(path, locks.descriptor):
+        raise replaced_error(path)
 
 
 def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
@@ -82,7 +88,7 @@ def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
         )
         # To write, LMDB wants a write transaction even to open what is there.
         with contextlib.nullcontext() if read_only else locks.writing(file.lock_timeout_s):
-            return _open_tables(raw, path)
+            return _open_tables(raw, path, locks.descriptor)
     except BaseException as error:
         if raw is not None:
             raw.close()
@@ -91,13 +97,13 @@ def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
         raise
 
 
-def _open_tables(raw: lmdb.Environment, path: Path) -> Handles:
+def _open_tables(raw: lmdb.Environment, path: Path, descriptor: int) -> Handles:
     try:
         meta, log, index = (raw.open_db(name, create=False) for name in (META_TABLE, LOG_TABLE, INDEX_TABLE))
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
         message = f"{path} is an LMDB file, but not a statelog store"
         raise FormatError(message, path=str(path)) from error
-    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"])
+    return Handles(raw, raw.begin, meta, log, index, raw.stat()["psize"], descriptor)
 
 
 def _read_header(handles: Handles, path: Path) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def check_pages(environment: OpenFile, transaction: ReadTransaction) -> list[Pag
         page names the snapshot any more.
 
     """
-    descriptor, path = environment.locks.descriptor, environment.path
+    descriptor, path = transaction.handles.descriptor, environment.path
     try:
         meta = read_meta_of(descriptor, path, transaction.id)
         check_file(descriptor, path)

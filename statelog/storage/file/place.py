@@ -23,9 +23,6 @@ LOOK_S = 0.02
 class Place:
     """The place of one open data file. What was lost once stays so: another process may have opened what came instead.
 
-    Nobody may look while a compaction changes the file: commits hold `Steady.flushing`, reads are active
-    transactions.
-
     Attributes:
         is_lost: whether the path was seen to lead elsewhere.
         look_at_s: when a read looks again.
@@ -65,10 +62,12 @@ class Place:
         if not self.is_kept():
             raise replaced_error(self._path)
 
-    def check_at(self, now_s: float) -> None:
-        """As `check`, for a read that found it due; the next is due after `LOOK_S`."""
-        self.check()
-        self.look_at_s = now_s + LOOK_S
+    def look_again(self, now_s: float) -> bool:
+        """As `is_kept`, for a read that found it due; the next is due after `LOOK_S`."""
+        is_kept = self.is_kept()
+        if is_kept:
+            self.look_at_s = now_s + LOOK_S
+        return is_kept
 
 
 def replaced_error(path: Path) -> StoreReplacedError:

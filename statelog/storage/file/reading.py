@@ -22,12 +22,13 @@ from statelog.format.keys import after_prefix
 from statelog.format.seal import unseal
 from statelog.kernels import check_leaf_at
 from statelog.storage.file.freed import find_in_use
+from statelog.storage.file.moved import MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from statelog.storage.file.opened import OpenFile
+    from statelog.storage.file.opened import Handles, OpenFile
 
 encode_lsn = Struct(">Q").pack
 
@@ -57,7 +58,7 @@ class ReadTransaction:
     Short by contract: while it lives, LMDB reuses no page freed since it began.
     """
 
-    __slots__ = ("_borrowed", "_environment", "_index", "_leaf", "_log", "_raw")
+    __slots__ = ("_borrowed", "_environment", "_handles", "_index", "_leaf", "_log", "_raw")
 
     _raw: Any  # lmdb.Transaction, None before it began
     _leaf: int  # number of the leaf page of the index that was looked at last
@@ -83,14 +84,19 @@ class ReadTransaction:
             raise environment.forked_error()
         active = environment.active_transactions
         try:
+            if environment.moved[0] == MOVED:
+                environment.follow()
             active.add(self)
             if environment.is_shut:
                 active.discard(self)
                 environment.pass_gate(self)
             file = environment.locks.file
             now_s = monotonic()
-            if now_s >= file.look_at_s:
-                file.check_at(now_s)
+            if now_s >= file.look_at_s and not file.look_again(now_s):
+                active.discard(self)
+                environment.follow()
+                environment.locks.file.check()
+                environment.pass_gate(self)
             handles = environment.handles
             self._raw = handles.begin(None, None, False, True)
         except lmdb.Error as error:
@@ -100,6 +106,7 @@ class ReadTransaction:
         except BaseException:
             active.discard(self)
             raise
+        self._handles = handles
         self._log = handles.log
         self._index = handles.index
         return self
@@ -129,6 +136,11 @@ class ReadTransaction:
                 if raw is not None and raw is not _ENDED:
                     raw.abort()
                 self._environment.active_transactions.discard(self)
+
+    @property
+    def handles(self) -> Handles:
+        """What is read; of the file before a compaction, if it has begun before."""
+        return self._handles
 
     @property
     def id(self) -> int:
@@ -161,7 +173,7 @@ class ReadTransaction:
             if self._seek(cursor, key):
                 self._check_neighbour(cursor, key + b"\0", is_below=False)
             return None
-        find_in_use(self._environment, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
+        find_in_use(self._handles, value, key, self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages)
         return unseal(key, value)
 
     def last_lsn(self) -> int:
@@ -285,10 +297,10 @@ class ReadTransaction:
         fill it, that bears another's number, or whose keys do not ascend, was damaged (E2).
         """
         number = find_in_use(
-            self._environment, lent, bytes(lent), self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages
+            self._handles, lent, bytes(lent), self._snapshot_id(), self._leaf, may_be_own=self._may_own_pages
         )
         if number >= 0 and number != self._leaf:
-            fault = check_leaf_at(lent, self._environment.handles.page_size_bytes, number)
+            fault = check_leaf_at(lent, self._handles.page_size_bytes, number)
             if fault:
                 message = f"a page of the index: {fault}"
                 raise CorruptionError(message, key=bytes(lent))

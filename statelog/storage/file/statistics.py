@@ -56,18 +56,18 @@ def collect_statistics(environment: OpenFile, pins: Sized = ()) -> EnvironmentSt
     """Return the statistics of one commit, the last if commits leave time enough; `pins` count for no readers."""
     for _ in range(_ATTEMPTS):
         with ReadTransaction(environment) as transaction:
-            handles = environment.handles
+            handles = transaction.handles
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
             pins_held = len(pins)
             readers = len(numbers_read(handles)) - 1 - pins_held
             map_size_bytes = handles.raw.info()["map_size"]
-            meta = read_live_meta(environment.locks.descriptor, environment.path)
+            meta = read_live_meta(handles.descriptor, environment.path)
             if meta.transaction_id == transaction.id and len(pins) == pins_held:
                 break
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
     return EnvironmentStatistics(
-        file_size_bytes=os.fstat(environment.locks.descriptor).st_size,
+        file_size_bytes=os.fstat(handles.descriptor).st_size,
         map_size_bytes=map_size_bytes,
         page_size_bytes=meta.page_size_bytes,
         pages_used=used,

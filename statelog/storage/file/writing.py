@@ -122,7 +122,7 @@ class TableWriter(ReadTransaction):
         """Write the header as it is: a transaction that changes nothing, and counts."""
         self.changes += 1
         self.is_steady = True
-        meta = self._environment.handles.meta
+        meta = self._handles.meta
         self._raw.put(HEADER_KEY, bytes(self._raw.get(HEADER_KEY, None, meta)), True, True, False, meta)
 
     def delete_index(self, key: bytes) -> None:

@@ -35,7 +35,7 @@ from statelog.storage.journal.control import UNKNOWN, Control
 from statelog.storage.journal.flushing import OpenJournal
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
 from statelog.storage.journal.marker import Reach, clear_marker, read_marker, set_marker
-from statelog.storage.journal.pin import Pins, begin_read, last_lsn
+from statelog.storage.journal.pin import begin_read, last_lsn
 from statelog.storage.journal.session import fill_first_half, find_or_begin
 
 if TYPE_CHECKING:
@@ -54,17 +54,11 @@ _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 
 
 class Steady(OpenJournal):
-    """A process's part in the protocol. Unless said otherwise, it is called by who holds the writer lock.
-
-    Attributes:
-        pins: of this process.
-    """
+    """A process's part in the protocol. Unless said otherwise, it is called by who holds the writer lock."""
 
     def __init__(self, environment: OpenFile, headroom: Headroom) -> None:
         super().__init__(environment)
         self._headroom = headroom
-        self.pins = Pins()
-        self._completing = threading.RLock()
 
     @property
     def is_unsteady(self) -> bool:
@@ -110,20 +104,20 @@ class Steady(OpenJournal):
         if self.is_off:
             return
         control = self._shared()
-        self._refuse_if_broken()
+        self.refuse_if_broken()
         if self._descriptor < 0:
             self._join()
         if control.lock.needs_repair:
             self.advance()
         if not self._agree() or not control.is_pinned(control.steady):
             self.look_for_journal()
-            self._refuse_if_broken()
+            self.refuse_if_broken()
             if not self._pin_again():
                 self.advance()
         if self.is_due():
             if control.epoch == control.steady:
                 self.look_for_journal()
-                self._refuse_if_broken()
+                self.refuse_if_broken()
                 self._begin_advance()
             elif self._is_full():
                 self.complete(is_awaited=True)
@@ -172,6 +166,7 @@ class Steady(OpenJournal):
             raw.commit()
             return
         control = self._shared()
+        control.rewritten += transaction.is_steady
         if not self._append(transaction):
             control.lsn = UNKNOWN
             raw.commit()
@@ -252,7 +247,7 @@ class Steady(OpenJournal):
         with self._completing, alone if self._descriptor >= 0 else contextlib.nullcontext(False) as is_mine:
             if not is_mine or control.done == control.epoch:
                 return
-            self._refuse_if_broken()  # the flush that failed may have been that of who was at it
+            self.refuse_if_broken()  # the flush that failed may have been that of who was at it
             slot = decode_slot(control.prepared_slot())
             assert slot is not None, "the slot that was prepared is damaged"
             try:

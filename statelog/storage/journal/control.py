@@ -81,7 +81,7 @@ def flushed_to(path: Path) -> int:
     return found[_FLUSHED] if found[0] == _MAGIC and found[_EPOCH] else UNKNOWN
 
 
-def _is_leftover(descriptor: int) -> bool:
+def is_leftover(descriptor: int) -> bool:
     """Tell whether a file is a control page that nobody has removed, or the beginning of one: zeros.
 
     After a loss of power, any of its sectors may be zeros.
@@ -122,6 +122,7 @@ class Control:
         taken_max: after how many an advance is due.
         path_pages: what a commit takes but for the leaves that it changes.
         size_bytes: of the journal, as far as it is on the disk.
+        rewritten: how many commits did more than to append records.
         is_broken: a flush has failed in some process: nothing is written any more, until the store was recovered.
     """
 
@@ -142,6 +143,7 @@ class Control:
     size_bytes = _Word(14)
     is_broken = _Word(_IS_BROKEN)
     prepared_number = _Word(16)
+    rewritten = _Word(23)
     _slot_size = _Word(17)
 
     def __init__(self, path: Path, store: os.stat_result, *, is_first: bool) -> None:
@@ -163,7 +165,7 @@ class Control:
         """Open the page, or make it; what has its name and is none, as somebody's own file, gets another."""
         descriptor, is_own = open_own(path, self.path, store=store), False
         try:
-            is_own = _is_leftover(descriptor)
+            is_own = is_leftover(descriptor)
             if not is_own:
                 refuse_store(path, self.path, descriptor)
                 rename_aside(self.path)

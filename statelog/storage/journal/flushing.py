@@ -15,9 +15,12 @@ from statelog.storage.file.neighbours import journal_path
 from statelog.storage.journal.control import UNKNOWN, Control
 from statelog.storage.journal.journal import HALF_SIZE_BYTES, HALVES_AT, encode_group, fill
 from statelog.storage.journal.marker import NO_REACH, Reach, write_reach
+from statelog.storage.journal.pin import Pins
 from statelog.storage.journal.session import find_error, is_taken_away
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from statelog.errors import JournalMissingError, StorageError
     from statelog.storage.file.opened import OpenFile
     from statelog.storage.file.writing import TableWriter
@@ -36,12 +39,15 @@ class OpenJournal:
             the data file, becomes another.
         is_broken: whether nothing may be written: a flush failed, and what the page cache holds is not to be believed,
             or, as `is_gone` says, the journal or the data file was removed, and the page cache has everything.
+        pins: of this process.
         is_off: nothing is journaled or flushed: for measuring, and while a journal is replayed.
     """
 
     def __init__(self, environment: OpenFile) -> None:
         self.control: Control | None = None
+        self.pins = Pins()
         self.flushing = threading.RLock()
+        self._completing = threading.RLock()
         self.is_off = not environment.options.flush
         self.is_broken = self.is_gone = self._is_marked = False
         self._environment = environment
@@ -116,12 +122,12 @@ class OpenJournal:
         while control.flushed < lsn:
             sequence = control.flush_sequence()
             with self.flushing:
-                if control.flushed >= lsn or self._descriptor < 0:  # retired: all of it lies in the data file
-                    break
+                if control.flushed >= lsn or self._descriptor < 0 or control is not self.control:
+                    break  # retired, or of the file before a compaction: all of it lies in the data file
                 try:
                     # Without the lock, if its owner has been stopped: one flush more harms nobody.
                     if control.flush_lock.try_acquire() or slices >= _SLICES_MAX:
-                        self._refuse_if_broken()  # a flush after one that failed need not tell of it
+                        self.refuse_if_broken()  # a flush after one that failed need not tell of it
                         written = control.written  # before: what is committed meanwhile is for the next time
                         self._flush_journal()
                         if written > control.flushed:
@@ -169,12 +175,12 @@ class OpenJournal:
         """Write no more if somebody has taken the journal away: nobody would read it after a crash. Needs no lock."""
         with self.flushing:
             if self._descriptor >= 0 and not self.is_broken and is_taken_away(self._environment, self._descriptor):
-                self.is_broken = self.is_gone = True
+                self.is_broken = self.is_gone = not self._environment.has_moved
 
     def check_file(self) -> None:
         """Let no commit be acknowledged into a file that nobody finds. Raises StoreReplacedError. Facts: path."""
-        with self.flushing:  # a compaction puts another file there, and holds it
-            if not self._environment.locks.file.is_kept():
+        with self.flushing:
+            if not (self._environment.locks.file.is_kept() or self._environment.has_moved):  # a successor has it, too
                 self.is_broken = self.is_gone = True
                 raise self._broken_error()
 
@@ -188,6 +194,29 @@ class OpenJournal:
         if self.is_gone:  # another may be made, unless the mark says that there should be one
             self.is_broken = self.is_gone = False
 
+    @contextlib.contextmanager
+    def moving(self) -> Iterator[None]:
+        """Have no part in any session while the `with` block runs, which opens the successor of the data file.
+
+        What this process had of the former one is closed at its end. If the block fails, the process has it again.
+        """
+        with self._completing, self.flushing:
+            former = self.control, self.pins, self._descriptor, self._is_marked
+            self.control, self.pins, self._descriptor, self._is_marked = None, Pins(), -1, False
+            try:
+                yield
+            except BaseException:
+                self.control, self.pins, self._descriptor, self._is_marked = former
+                raise
+            self.is_broken = self.is_gone = False
+            self._reach = NO_REACH
+        control, pins, descriptor, _is_marked = former
+        pins.drop()
+        if control is not None:
+            control.close()
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def break_off(self) -> StorageError | JournalMissingError:
         """Write no more after a failed flush, and let nobody: another process's flush need not tell of it again."""
         self.is_broken, self.is_gone = True, False
@@ -195,7 +224,8 @@ class OpenJournal:
             self.control.is_broken = 1
         return self._broken_error()
 
-    def _refuse_if_broken(self) -> None:
+    def refuse_if_broken(self) -> None:
+        """Raise if nothing may be written. Needs no lock."""
         if self.is_broken or self._shared().is_broken:
             raise self._broken_error()
 

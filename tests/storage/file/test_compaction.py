@@ -1,6 +1,7 @@
 """A compaction leaves the same contents in a new file, wherever it is cut, and nobody who uses the store notices."""
 
 import errno
+import gc
 import os
 import random
 import resource
@@ -21,29 +22,27 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.storage import compaction, faults
-from statelog.storage.compaction import compact_file, exclusively
+from statelog.storage.compaction import compact_file
 from statelog.storage.file.creation import finish_leftovers
 
 COMPACTION_POINTS = [point for point in faults.POINTS if point.startswith("compaction.")]
 COMPACT = """
 from statelog.storage import compaction
-from statelog.storage.compaction import compact_file, exclusively
+from statelog.storage.compaction import compact_file
 compaction._COPIED_SIZE_BYTES = 500
 environment = Environment.open(sys.argv[1], max_size_bytes=2**26)
 while environment.committer.submit(append) < 40:
     pass
-with exclusively(environment):
-    say("compacting")
-    compact_file(environment)
-    say("compacted")
+say("compacting")
+compact_file(environment)
+say("compacted")
 """
 
 COMMIT = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
 
 
 def compact(environment, **options):
-    with exclusively(environment):
-        return compact_file(environment, **options)
+    return compact_file(environment, **options)
 
 
 @pytest.fixture
@@ -198,18 +197,35 @@ def test_commits_wait_and_are_not_lost(filled, append, check_whole):
     assert check_whole(filled) == 40 + sum(counts)
 
 
-def test_a_store_open_in_another_process_is_refused(filled, start_child, check_whole, leftovers):
-    child = start_child(
-        "environment = Environment.open(sys.argv[1], max_size_bytes=2**26); say('open'); sys.stdin.read()"
-    )
-    assert child.stdout.readline() == "open\n"
-    with pytest.raises(StoreLockedError, match="open in another process"):
-        compact(filled)
-    assert check_whole(filled) == 40
-    assert leftovers() == []
-    child.kill()
-    child.wait()
-    assert compact(filled).records == 40
+FOLLOW = """
+environment = Environment.open(sys.argv[1], max_size_bytes=2**26, read_only=sys.argv[2] == "reader")
+with environment.read() as transaction:
+    say(transaction.last_lsn())
+sys.stdin.readline()
+if not environment.read_only:
+    environment.committer.submit(append)
+with environment.read() as transaction:
+    say(transaction.last_lsn())
+"""
+
+
+@pytest.mark.parametrize(("role", "after"), [("writer", 41), ("reader", 40)])
+def test_another_process_goes_on_in_the_new_file(filled, start_child, check_whole, role, after):
+    child = start_child(FOLLOW, role)
+    assert child.stdout.readline() == "40\n"
+    compact(filled)
+    assert child.communicate("\n", timeout=30)[0] == f"{after}\n"
+    assert check_whole(filled) == after
+
+
+def test_a_process_that_did_not_look_would_be_noticed(filled, start_child):
+    """Negative control: it goes on in the old file, and what it commits is not in the store."""
+    child = start_child(FOLLOW.replace("sys.stdin", "Environment.has_moved = False; sys.stdin"), "writer")
+    assert child.stdout.readline() == "40\n"
+    compact(filled)
+    said, _ = child.communicate("\n", timeout=30)
+    with filled.read() as transaction:
+        assert (child.returncode, said, transaction.last_lsn()) != (0, "41\n", 41)
 
 
 def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, check_whole):
@@ -227,21 +243,32 @@ def test_no_locks_means_no_compaction(open_environment, monkeypatch):
         compact(open_environment())
 
 
-def test_two_threads_do_not_compact_at_once(filled):
+def test_two_do_not_compact_at_once(filled):
     def compact_again(_done, _whole):
-        with pytest.raises(StoreLockedError, match="by another thread"), exclusively(filled):
-            pass
+        with pytest.raises(StoreLockedError, match="is being compacted"):
+            compact(filled)
 
     compact(filled, progress=compact_again)
 
 
-def test_a_read_that_does_not_end_stops_the_swap(filled, monkeypatch, check_whole, leftovers, append):
-    monkeypatch.setattr("statelog.storage.commit.journaled._DRAIN_TIMEOUT_S", 0.01)
-    with filled.read(), pytest.raises(UsageError, match="still open"):
+def test_a_read_goes_on_in_the_old_file(filled, append, check_whole):
+    with filled.read() as transaction:
         compact(filled)
-    assert check_whole(filled) == 40
-    assert leftovers() == []
-    assert filled.committer.submit(append) == 41
+        filled.committer.submit(append)
+        assert transaction.last_lsn() == 40
+    assert check_whole(filled) == 41
+
+
+def test_the_old_file_goes_with_its_last_read(filled, path):
+    def descriptors():
+        targets = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        return sum(target == f"{path.name} (deleted)" for target in targets)
+
+    with filled.read():
+        compact(filled)
+        assert descriptors() > 0
+    gc.collect()
+    assert descriptors() == 0
 
 
 def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
@@ -317,7 +344,7 @@ def test_a_damaged_record_is_not_carried_over(filled, path, leftovers, check_who
 
 def test_the_points_are_there():
     """Were they missing, the tests of cuts would pass by their absence."""
-    assert len(COMPACTION_POINTS) == 8
+    assert len(COMPACTION_POINTS) == 10
 
 
 @pytest.mark.parametrize("point", COMPACTION_POINTS)
@@ -410,7 +437,8 @@ def happened(filled, monkeypatch):
 def test_file_then_name_then_directory(filled, happened, path):
     compact(filled)
     written = [call for call in happened if call[1] != f"{path.name}-journal"]
-    assert written == [("fdatasync", f".{path.name}.compacting"), ("rename", path.name), ("fsync", path.parent.name)]
+    flush = ("fdatasync", f".{path.name}.compacting")
+    assert written == [flush, flush, ("rename", path.name), ("fsync", path.parent.name)]
 
 
 def test_a_missing_flush_would_be_noticed(filled, happened, monkeypatch, path):

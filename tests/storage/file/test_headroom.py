@@ -134,12 +134,11 @@ def test_an_error_of_the_disk_refuses_the_commit_and_no_more(environment, disk, 
 
 
 def test_a_compacted_file_gets_its_headroom_with_the_next_commit(environment, path):
-    from statelog.storage.compaction import compact_file, exclusively
+    from statelog.storage.compaction import compact_file
 
     for number in range(100):
         environment.committer.submit(put(number))
-    with exclusively(environment):
-        compact_file(environment)
+    compact_file(environment)
     assert pages_beyond(environment, path) == 0
     environment.committer.submit(put(100))
     assert pages_beyond(environment, path) >= reserve_pages(50)

@@ -1,0 +1,199 @@
+"""Processes that commit while another compacts their store, again and again, and are killed at it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import statelog
+from statelog.errors import StoreLockedError
+from statelog.storage import faults
+
+WRITE = """
+import sys, statelog
+path, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+if sys.argv[4:]:
+    exec(sys.argv[4])
+with statelog.open(path, lock_timeout_s=20) as store:
+    thread = store.thread(name)
+    assert thread.state.get("number", 0) >= number, "what was acknowledged is gone"
+    number = thread.state.get("number", 0)
+    while True:
+        number += 1
+        thread.commit({"number": number, "text": f"{name} {number} " * 40})
+        print(number, flush=True)
+"""
+
+COMPACT = """
+import sys, statelog
+with statelog.open(sys.argv[1], lock_timeout_s=20) as store:
+    print("compacting", flush=True)
+    while True:
+        try:
+            store.compact()
+        except statelog.errors.StoreLockedError:
+            pass
+"""
+
+FORGET = """
+from statelog.storage.environment import Environment
+Environment.has_moved = False
+"""
+"""The negative control: a process that does not find out that the file has a successor."""
+
+
+class Writer:
+    """A process that commits to a thread of its own, and what it has acknowledged over all of its lives."""
+
+    def __init__(self, path, name, prelude=""):
+        self.name, self.acknowledged, self.child = name, 0, None
+        self._path, self._prelude = path, prelude
+
+    def start(self):
+        command = [sys.executable, "-c", WRITE, self._path, self.name, str(self.acknowledged), self._prelude]
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def kill(self):
+        """Kill it, and return what it died of before."""
+        self.child.kill()
+        said, errors = self.child.communicate()
+        self.acknowledged = max([self.acknowledged, *(int(line) for line in said.split())])
+        return errors
+
+
+def run(path, seed, seconds, prelude=""):
+    """Four that commit, one that compacts, a kill every half second; return the writers and what they died of."""
+    rng = random.Random(seed)
+    statelog.open(path).close()
+    writers = [Writer(path, f"writer {number}", prelude) for number in range(4)]
+    compactor = [sys.executable, "-c", COMPACT, path]
+    compacting = subprocess.Popen(compactor)
+    errors = []
+    for writer in writers:
+        writer.start()
+    end = time.monotonic() + seconds
+    inodes = set()
+    while time.monotonic() < end:
+        time.sleep(rng.uniform(0.2, 0.8))
+        inodes.add(path.stat().st_ino)
+        victim = rng.choice([*writers, None])
+        if victim is None:
+            compacting.kill()
+            compacting.wait()
+            compacting = subprocess.Popen(compactor)
+        else:
+            errors.append(victim.kill())
+            victim.start()
+    compacting.kill()
+    compacting.wait()
+    errors += [writer.kill() for writer in writers]
+    return writers, [error for error in errors if error], len(inodes)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_nothing_acknowledged_is_lost(path, seed):
+    writers, errors, files = run(path, seed, seconds=8 if seed == 1 else 60)
+    assert errors == []
+    assert files > 1
+    with statelog.open(path) as store:
+        for writer in writers:
+            head = store.thread(writer.name).state
+            assert head["number"] >= writer.acknowledged > 0
+            assert head["text"] == f"{writer.name} {head['number']} " * 40
+        assert store.verify(deep=True).problems == []
+
+
+def test_a_writer_that_goes_on_in_the_old_file_is_found_out(path):
+    """Negative control of the test above."""
+    writers, errors, _files = run(path, 3, seconds=3, prelude=FORGET)
+    with statelog.open(path) as store:
+        lost = [w for w in writers if store.thread(w.name).state.get("number", 0) < w.acknowledged]
+    assert lost or errors
+
+
+@pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("compaction.")])
+def test_killed_anywhere_beside_another_process(path, point):
+    """The one who compacts is killed; who has the store open goes on, and so does who opens it then."""
+    with statelog.open(path) as store:
+        thread = store.thread("here")
+        for number in range(20):
+            thread.commit({"number": number})
+        child = subprocess.run(
+            [sys.executable, "-c", "import sys, statelog; statelog.open(sys.argv[1]).compact()", path],
+            env={**os.environ, faults.ENVIRONMENT_VARIABLE: f"{point}:1:kill"},
+            check=False,
+        )
+        assert child.returncode == (0 if point == "compaction.between_transactions" else -signal.SIGKILL)
+        thread.commit({"number": 20})
+        subprocess.run([sys.executable, "-c", COMMIT_AFTER, path], check=True)
+        assert thread.state["number"] == 21
+        store.compact()
+        assert store.verify(deep=True).problems == []
+    with statelog.open(path) as store:
+        assert store.thread("here").state["number"] == 21
+
+
+COMMIT_AFTER = """
+import sys, statelog
+with statelog.open(sys.argv[1]) as store:
+    store.thread("here").commit({"number": 21})
+"""
+
+READ = """
+import sys, statelog
+with statelog.open(sys.argv[1]) as store, store.snapshot() as snapshot:
+    print(snapshot.thread("here").state["number"], flush=True)
+    sys.stdin.readline()
+    print(snapshot.thread("here").state["number"], store.thread("here").state["number"], flush=True)
+"""
+
+
+def test_a_stopped_reader_keeps_nobody_waiting(path):
+    with statelog.open(path, lock_timeout_s=5) as store:
+        store.thread("here").commit({"number": 1})
+        reader = subprocess.Popen(
+            [sys.executable, "-c", READ, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert reader.stdout.readline() == "1\n"
+        os.kill(reader.pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+        for number in (2, 3):
+            store.compact()
+            store.thread("here").commit({"number": number})
+        took_s = time.monotonic() - began_s
+        os.kill(reader.pid, signal.SIGCONT)
+        said, _ = reader.communicate("\n", timeout=30)
+        assert (said, took_s < 5) == ("1 3\n", True)
+
+
+STOP_AT_RENAME = """
+import os, signal, sys, statelog
+from statelog.storage import faults
+faults.arm("compaction.before_rename", action=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+statelog.open(sys.argv[1]).compact()
+"""
+
+
+def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path):
+    with statelog.open(path, lock_timeout_s=0.5) as store:
+        store.thread("here").commit({"number": 1})
+        child = subprocess.Popen([sys.executable, "-c", STOP_AT_RENAME, path])
+        try:
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+            assert store.thread("here").state["number"] == 1
+            for attempt in (lambda: store.thread("here").commit({"number": 2}), store.compact):
+                began_s = time.monotonic()
+                with pytest.raises(StoreLockedError):
+                    attempt()
+                assert time.monotonic() - began_s < 5
+        finally:
+            child.send_signal(signal.SIGCONT)
+        assert child.wait(30) == 0
+        store.thread("here").commit({"number": 3})
+        assert store.thread("here").state["number"] == 3
