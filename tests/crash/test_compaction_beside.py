@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -197,3 +199,17 @@ def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path)
         assert child.wait(30) == 0
         store.thread("here").commit({"number": 3})
         assert store.thread("here").state["number"] == 3
+
+
+def test_the_old_file_goes_with_its_last_read(path):
+    def descriptors():
+        targets = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        return sum(target == f"{path.name} (deleted)" for target in targets)
+
+    with statelog.open(path) as store:
+        store.thread("here").commit({"number": 1})
+        with store.snapshot():
+            store.compact()
+            assert descriptors() > 0
+        gc.collect()
+        assert descriptors() == 0

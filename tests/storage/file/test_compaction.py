@@ -1,7 +1,6 @@
 """A compaction leaves the same contents in a new file, wherever it is cut, and nobody who uses the store notices."""
 
 import errno
-import gc
 import os
 import random
 import resource
@@ -218,16 +217,6 @@ def test_another_process_goes_on_in_the_new_file(filled, start_child, check_whol
     assert check_whole(filled) == after
 
 
-def test_a_process_that_did_not_look_would_be_noticed(filled, start_child):
-    """Negative control: it goes on in the old file, and what it commits is not in the store."""
-    child = start_child(FOLLOW.replace("sys.stdin", "Environment.has_moved = False; sys.stdin"), "writer")
-    assert child.stdout.readline() == "40\n"
-    compact(filled)
-    said, _ = child.communicate("\n", timeout=30)
-    with filled.read() as transaction:
-        assert (child.returncode, said, transaction.last_lsn()) != (0, "41\n", 41)
-
-
 def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, check_whole):
     children = []
     faults.arm("compaction.before_rename", action=lambda: children.append(start_child(COMMIT)))
@@ -257,18 +246,6 @@ def test_a_read_goes_on_in_the_old_file(filled, append, check_whole):
         filled.committer.submit(append)
         assert transaction.last_lsn() == 40
     assert check_whole(filled) == 41
-
-
-def test_the_old_file_goes_with_its_last_read(filled, path):
-    def descriptors():
-        targets = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
-        return sum(target == f"{path.name} (deleted)" for target in targets)
-
-    with filled.read():
-        compact(filled)
-        assert descriptors() > 0
-    gc.collect()
-    assert descriptors() == 0
 
 
 def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
