@@ -276,7 +276,7 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
 ) -> None:
     """V1: neither is the head of the moment one of those to go, nor what came after it; and both are soon let go."""
     thread = store.thread("t", schema={"notes": reducers.merge})
-    start, let_go, late = retention.Collector.start, retention._let_go, []
+    start, let_go, late = retention.Collector.start, retention.let_go, []
 
     def commit_until(count: int) -> None:
         while len(late) < count:
@@ -295,7 +295,7 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
         thread.commit({"notes": {f"key {number}": "some text " * 20}})
     expected = dict(thread.state["notes"])
     monkeypatch.setattr(retention.Collector, "start", start_and_commit)
-    monkeypatch.setattr(retention, "_let_go", decide_and_commit)
+    monkeypatch.setattr(retention, "let_go", decide_and_commit)
     store.retain(keep_last=1, threads="t")
     monkeypatch.undo()
     assert len(late) == 10

@@ -27,6 +27,9 @@ NOTHING_WRITTEN = b"\x80"
 NEEDS_KEY = "statelog:needs"
 """In the metadata of a version: channels that are made of what its ancestors hold (see `care.needs`)."""
 
+SERVES_KEY = "statelog:serves"
+"""In the metadata of a version: the id of the version that its branch was begun for (see `care.serves`)."""
+
 
 class ThreadEvent(NamedTuple):
     """A thread begins, and its branch `main`."""

@@ -183,6 +183,14 @@ class View:
         version = kernels.page_range(found[1])[1]
         return self.checkpoint_at(thread, version, kernels.page_read(found[1], version))
 
+    def last_entry(self, thread: int, branch: int) -> tuple[int, VersionEntry] | None:
+        """Return the last version of those committed on a branch itself, and its entry; None if there is none."""
+        found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
+        if found is None:
+            return None
+        version = kernels.page_range(found[1])[1]
+        return version, kernels.page_read(found[1], version)
+
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         """Return the entry of a version as `branch` sees it, None if there is none."""
         if branch:
@@ -242,10 +250,9 @@ class View:
         """Return the time of a thread's last version, 0 if it has none: that of the latest of its heads (L2)."""
         latest_us = 0
         for key, _payload in self.transaction.scan_index(keys.encode_branch_prefix(thread)):
-            found = self.transaction.last_index(keys.encode_page_prefix(thread, keys.decode_u32(key[9:])))
+            found = self.last_entry(thread, keys.decode_u32(key[9:]))
             if found is not None:
-                last = kernels.page_range(found[1])[1]
-                latest_us = max(latest_us, kernels.page_read(found[1], last).time_us)
+                latest_us = max(latest_us, found[1].time_us)
         return latest_us
 
     def entries(self, thread: int, branch: int) -> Iterator[tuple[int, VersionEntry]]:

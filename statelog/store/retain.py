@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import operations as writer
+from statelog.log.care.keeping import Policy
 from statelog.log.care.loans import lenders_of
-from statelog.log.care.retention import Policy, erase_records, retain_thread
+from statelog.log.care.retention import erase_records, retain_thread
 from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released
 from statelog.log.index import TO_BE_ERASED, redacted_records
 from statelog.log.names import check_name

@@ -17,18 +17,15 @@ the thread may lead to (V2); see `sweep.py`.
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from itertools import islice
-from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED
+from statelog.log.care.keeping import EVERYTHING, Keeps, Policy, Version, let_go
 from statelog.log.care.mark import Marks
-from statelog.log.care.needs import needed_by
 from statelog.log.care.pages import without_versions
 from statelog.log.care.vacuum import (
     RECORDS_PER_TRANSACTION_MAX,
@@ -65,29 +62,6 @@ _MARK_TRIES_MAX = 5
 _POLICY_TRANSACTIONS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What to keep of each branch: a version goes when no rule keeps it.
-
-    Attributes:
-        keep_last: so many of the last versions of each branch.
-        max_age_s: versions younger than this. A policy that is stored holds whole seconds, the next above.
-        keep_tags: also tagged ones. Heads and the versions branches leave at are always kept.
-        only: LSNs of versions: all others are kept. For once: no record of a policy says it.
-
-    """
-
-    keep_last: int | None = None
-    max_age_s: float | None = None
-    keep_tags: bool = True
-    only: frozenset[int] | None = None
-
-    def to_fields(self) -> dict[str, Any]:
-        """Return what a policy record says."""
-        max_age_s = None if self.max_age_s is None else ceil(self.max_age_s)
-        return {"keep_last": self.keep_last, "max_age_s": max_age_s, "keep_tags": self.keep_tags}
-
-
 class _Lent(NamedTuple):
     """Keeps what is marked, and every node of the records that a copy of the thread may lead to (V2)."""
 
@@ -96,16 +70,6 @@ class _Lent(NamedTuple):
 
     def is_alive(self, lsn: int, number: int) -> bool:
         return lsn < self.below_lsn or self.marks.is_alive(lsn, number)
-
-
-_EVERYTHING = Policy(max_age_s=1 << 40)
-"""Keeps all versions that are there."""
-
-
-class _Version(NamedTuple):
-    branch: int
-    version: int
-    lsn: int
 
 
 class Collector:
@@ -122,8 +86,9 @@ class Collector:
         self._late_lsn: int | None = None
         """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
         self._branches = 0
+        self._going: frozenset[int] = frozenset()
         self._pins: frozenset[int] = frozenset()
-        self._keeps_made: tuple[int, Policy, _Keeps] | None = None
+        self._keeps_made: tuple[int, Policy, Keeps] | None = None
         """What is kept when a certain record is the store's last."""
 
     @property
@@ -146,7 +111,7 @@ class Collector:
             else:
                 return
 
-    def _keeps(self, view: View) -> _Keeps:
+    def _keeps(self, view: View) -> Keeps:
         """Return what is kept now.
 
         It follows from what was committed, and from the time: while nothing is, a version that was kept stays so.
@@ -154,7 +119,7 @@ class Collector:
         lsn = view.transaction.last_lsn()
         made = self._keeps_made
         if made is None or made[0] != lsn or made[1] is not self.policy:
-            made = self._keeps_made = (lsn, self.policy, _Keeps(view, self._thread, self.policy, self._pinned))
+            made = self._keeps_made = (lsn, self.policy, Keeps(view, self._thread, self.policy, self._pinned))
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
@@ -163,12 +128,13 @@ class Collector:
         yield from _borrowed_nodes(view, self._thread)
         if self._seen == view.transaction.last_lsn():
             return
-        # A branch keeps versions behind the one it leaves at: then all are looked at again.
-        after = self._seen if len(keeps.branches) == self._branches else 0
+        # A branch keeps versions behind the one it leaves at, and one that was to go may stay: then all are looked at.
+        is_as_before = len(keeps.branches) == self._branches and self._going <= keeps.going
+        after = self._seen if is_as_before else 0
         for row in keeps.branches:
             for version, entry in view.entries_after(self._thread, row.number, after):
                 is_late = self._late_lsn is not None and entry.lsn > self._late_lsn
-                if is_late or keeps(_Version(row.number, version, entry.lsn), entry.time_us):
+                if is_late or keeps(Version(row.number, version, entry.lsn), entry.time_us):
                     yield from _roots(view, entry.lsn)
         for lsn in keeps.pins - self._pins:
             if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
@@ -178,6 +144,7 @@ class Collector:
                 yield from _roots(view, lsn)
         self._seen = view.transaction.last_lsn()
         self._branches = len(keeps.branches)
+        self._going = keeps.going
         self._pins = frozenset(keeps.pins)
 
     def catch_up(self, transaction: WriteTransaction) -> Alive:
@@ -212,8 +179,8 @@ class Collector:
         """
         self._late_lsn = late_lsn = self._seen
         with self._engine.read() as view:
-            let_go = _let_go(view, self._thread, self.policy, self._pinned)
-            gone = sorted((version for version in let_go if version.lsn <= late_lsn), key=_lsn, reverse=True)
+            let_go_now = let_go(view, self._thread, self.policy, self._pinned)
+            gone = sorted((version for version in let_go_now if version.lsn <= late_lsn), key=_lsn, reverse=True)
         report = RetentionReport()
         at = 0
         while at < len(gone):
@@ -234,7 +201,7 @@ class Collector:
             report.add(step)
         return report
 
-    def _still_to_go(self, view: View, versions: Sequence[_Version]) -> Iterator[_Version]:
+    def _still_to_go(self, view: View, versions: Sequence[Version]) -> Iterator[Version]:
         """Yield those of some versions that nobody has expired, tagged or forked from meanwhile."""
         keeps = self._keeps(view)
         for version in versions:
@@ -305,7 +272,7 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
 
 def _sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
     report = redact_released(engine, thread)
-    collector = Collector(engine, thread, _EVERYTHING)
+    collector = Collector(engine, thread, EVERYTHING)
     collector.start()
     report.add(collector.sweep())
     return collector, report
@@ -323,7 +290,7 @@ def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
         marked -= collectors.pop(next(iter(collectors))).marked
 
 
-def _lsn(version: _Version) -> int:
+def _lsn(version: Version) -> int:
     return version.lsn
 
 
@@ -332,95 +299,17 @@ def _roots(view: View, lsn: int) -> Iterator[NodeRef]:
     return kind_of(record).roots(decode_event(record))
 
 
-# --- what a policy keeps ------------------------------------------------------------
-
-
-class _Keeps:
-    """Whether a policy keeps a version of a thread: by its rules, or because a version that it keeps needs it."""
-
-    def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
-        self.branches = list(view.branches(thread))
-        self.pins = set(pinned)
-        """LSNs of versions that are kept whatever their number and age."""
-        self._ranges: dict[int, list[tuple[int, int]]] = {row.number: [] for row in self.branches}
-        self._tails: dict[int, int] = {}
-        self._only = policy.only
-        self._is_young = policy.max_age_s is not None
-        self._oldest_us = time.time_ns() // 1000 - int((policy.max_age_s or 0) * 1_000_000)
-        for row in self.branches:
-            head = view.head_version(thread, row.number)
-            self._tails[row.number] = head - (policy.keep_last or 1) + 1
-            self._add(view, thread, row.number, head, policy.keep_last or 1)
-            if row.parent is not None:
-                base = view.entry(thread, row.parent, row.base_version)
-                if base is not None:
-                    self.pins.add(base.lsn)
-        if policy.keep_tags:
-            for _key, payload in view.transaction.scan_index(keys.encode_tag_prefix(thread)):
-                self.pins.add(keys.decode_lsn(payload))
-        self.pins.discard(0)
-        self._add_needed(view, thread)
-
-    def _add_needed(self, view: View, thread: int) -> None:
-        """Pin what versions that are kept need: of neighbours the first one alone, which needs what they need."""
-        firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
-        for row in self.branches:
-            if self._is_young:
-                firsts.add((row.number, view.version_at_time(thread, row.number, self._oldest_us - 1) + 1))
-        for lsn in self._only or ():
-            if not view.record(lsn).flags & FLAG_REDACTED:
-                event = view.checkpoint(lsn)
-                firsts.add((event.branch, event.version + 1))
-        places = [entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None]
-        needed = needed_by(view, [lsn for lsn in {*places, *self.pins} if self._only is None or lsn not in self._only])
-        self.pins.update(needed)
-
-    def _add(self, view: View, thread: int, branch: int, high: int, count: int) -> None:
-        """Keep the last versions up to `high` as a branch sees them, each on the branch it was committed on."""
-        low = max(high - count + 1, 0)
-        while high >= low:
-            owner = view.owner(thread, branch, high)
-            first = view.branch(thread, owner).base_version + 1 if owner else 0
-            self._ranges[owner].append((max(low, first), high))
-            high = first - 1
-
-    def all_from(self, version: _Version, time_us: int) -> bool:
-        """Whether this version of a branch and all later ones are kept, by number or by age."""
-        is_young = self._is_young and time_us >= self._oldest_us
-        return is_young or version.version >= self._tails[version.branch]
-
-    def __call__(self, version: _Version, time_us: int) -> bool:
-        return (
-            version.lsn in self.pins
-            or (self._only is not None and version.lsn not in self._only)
-            or (self._is_young and time_us >= self._oldest_us)
-            or any(low <= version.version <= high for low, high in self._ranges[version.branch])
-        )
-
-
-def _let_go(view: View, thread: int, policy: Policy, pinned: Collection[int]) -> Iterator[_Version]:
-    """Yield versions that a policy does not keep, oldest first on each branch."""
-    keeps = _Keeps(view, thread, policy, pinned)
-    for row in keeps.branches:
-        for number, entry in view.entries(thread, row.number):
-            version = _Version(row.number, number, entry.lsn)
-            if keeps.all_from(version, entry.time_us):
-                break
-            if not keeps(version, entry.time_us):
-                yield version
-
-
 def _expirable(
     transaction: WriteTransaction, thread: int, policy: Policy, pinned: Collection[int]
-) -> tuple[list[_Version], bool]:
+) -> tuple[list[Version], bool]:
     """Return as many versions that a policy lets go as one transaction may expire, and whether these are all."""
-    some = list(islice(_let_go(View(transaction), thread, policy, pinned), RECORDS_PER_TRANSACTION_MAX + 1))
+    some = list(islice(let_go(View(transaction), thread, policy, pinned), RECORDS_PER_TRANSACTION_MAX + 1))
     lsns = [version.lsn for version in some]
     count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
     return some[:count], count == len(some)
 
 
-def _expire(transaction: WriteTransaction, thread: int, gone: list[_Version], marks: Alive) -> RetentionReport:
+def _expire(transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive) -> RetentionReport:
     """Take versions out of the index, redact their records, and take nodes of these that are not marked."""
     view = View(transaction)
     by_page: dict[bytes, set[int]] = {}

@@ -13,6 +13,7 @@ from statelog.adapters.langgraph.saver.arguments import pair_of, several
 from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
+    caller_of,
     checkpoint_name,
     checkpoint_prefix,
     group_name,
@@ -110,9 +111,9 @@ def follows(asked: Place, made: Place, parents: Any = None) -> Follows:
 
     The first one of a graph in a graph goes on from the one that has called it, by the `parents` in its metadata.
     """
-    if not asked.id and made.namespace and isinstance(parents, dict):
-        caller = made.namespace.rpartition("|")[0]
-        asked = asked._replace(namespace=caller, id=str(parents.get(caller) or ""))
+    caller = None if asked.id else caller_of(made.namespace, parents)
+    if caller is not None:
+        asked = asked._replace(namespace=caller[0], id=caller[1])
     if not asked.id:
         return _new(Follows, (time_us_of(made.id), None))
     return _new(Follows, (time_us_of(asked.id), checkpoint_name(asked.namespace, asked.id)))

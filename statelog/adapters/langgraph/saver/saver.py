@@ -7,11 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    CheckpointTuple,
-    DeltaChannelHistory,
-)
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, DeltaChannelHistory
 
 import statelog
 from statelog.adapters.kit import items
@@ -50,6 +46,7 @@ from statelog.adapters.langgraph.values.names import (
     fork_name,
     line_name,
     place_of,
+    served_by,
     thread_id_of,
 )
 from statelog.aio.running import Runner, stream
@@ -314,7 +311,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
         told = metadata_of(config, metadata)
-        small, whole = codec.encode_metadata(told, place.thread_id, changes.needs(base, told))
+        serves = served_by(place.namespace, metadata.get("parents"))
+        small, whole = codec.encode_metadata(told, place.thread_id, changes.needs(base, told), serves)
         kept = encode_kept(codec, own, checkpoint)
         writes = [*changes.writes, items.put_made(CHECKPOINT_CHANNEL, kept)]
         if whole is not None:

@@ -15,7 +15,7 @@ from statelog.adapters.langgraph.values.cutting import CUT_SIZE_BYTES_MIN, cut, 
 from statelog.errors import StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.kernels.msgpack import array_head, join_array, split_array
-from statelog.log.events import NEEDS_KEY
+from statelog.log.events import NEEDS_KEY, SERVES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -305,11 +305,21 @@ class Codec:
     # --- metadata -----------------------------------------------------------------------
 
     def encode_metadata(
-        self, metadata: Mapping[str, Any], thread_id: str, needs: Sequence[str] = ()
+        self, metadata: Mapping[str, Any], thread_id: str, needs: Sequence[str] = (), serves: str | None = None
     ) -> tuple[bytes, bytes | None]:
-        """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that)."""
+        """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that).
+
+        Args:
+            metadata: LangGraph's.
+            thread_id: for messages.
+            needs: channels that are made of what its ancestors hold.
+            serves: the id in the store of the checkpoint that has called its graph.
+
+        """
         of = f"of thread {thread_id!r}"
-        more = {NEEDS_KEY: [*needs]} if needs else {}
+        more: dict[str, Any] = {NEEDS_KEY: [*needs]} if needs else {}
+        if serves is not None:
+            more[SERVES_KEY] = serves
         found = {
             key: value
             if (kind := type(value)) in _ALWAYS_PLAIN
@@ -342,7 +352,7 @@ class Codec:
         if whole is not None:
             decoded: dict[str, Any] = self.decode(whole)
             return decoded
-        return {key: self._load(value) for key, value in metadata.items() if key != NEEDS_KEY}
+        return {key: self._load(value) for key, value in metadata.items() if key not in _NATIVE}
 
     def _load(self, value: Any) -> Any:
         if isinstance(value, Packed):
@@ -352,6 +362,8 @@ class Codec:
         return value
 
 
+_NATIVE = (NEEDS_KEY, SERVES_KEY)
+"""Keys that are the store's, not LangGraph's."""
 _SCALARS = frozenset([type(None), bool, int, float, str])
 _ALWAYS_PLAIN = frozenset([type(None), bool, float, str])
 _DEPTH_MAX = 32

@@ -45,6 +45,8 @@ _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
+_OF_TASK = ":"
+"""In a namespace, between the name of a node and the id of its task."""
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
 _DIGITS = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
@@ -162,6 +164,28 @@ def line_name(namespace: str) -> str:
     if not namespace:
         return "main"
     return f"ns:{namespace}" if _PLAIN.fullmatch(namespace) else f"ns:#{_digest(namespace)}"
+
+
+def caller_of(namespace: str, parents: Any) -> tuple[str, str] | None:
+    """Return namespace and id of the checkpoint that has called a graph, by the `parents` in its metadata.
+
+    Between the two there may be a number, where a task calls several graphs.
+    """
+    if not namespace or not isinstance(parents, dict):
+        return None
+    above = [each for each in parents if isinstance(each, str) and (not each or namespace.startswith(f"{each}|"))]
+    caller = max(above, key=len, default=None)
+    id = None if caller is None else parents[caller]
+    return (caller, id) if caller is not None and isinstance(id, str) and id else None
+
+
+def served_by(namespace: str, parents: Any) -> str | None:
+    """Return the id in the store of the checkpoint that a namespace goes with: of one call, which a task id names.
+
+    A namespace without is one for all calls (`checkpointer=True`), and goes with none.
+    """
+    caller = caller_of(namespace, parents) if _OF_TASK in namespace else None
+    return None if caller is None else checkpoint_name(*caller)
 
 
 def similar_lines(namespace: str) -> list[str]:

@@ -1,0 +1,199 @@
+"""What a policy keeps of a thread's versions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.format import keys
+from statelog.format.record import FLAG_REDACTED
+from statelog.log.care.needs import needed_by
+from statelog.log.care.serves import UNMET_US, find_served, served_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from statelog.log.events import CheckpointEvent
+    from statelog.log.view import BranchRow, View
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What to keep of each branch: a version goes when no rule keeps it.
+
+    Attributes:
+        keep_last: so many of the last versions of each branch.
+        max_age_s: versions younger than this. A policy that is stored holds whole seconds, the next above.
+        keep_tags: also tagged ones. Heads and the versions branches leave at are kept whatever it says, but those of
+            a branch that serves a version (`care.serves`): all of them go with that version.
+        only: LSNs of versions: all others are kept. For once: no record of a policy says it.
+
+    """
+
+    keep_last: int | None = None
+    max_age_s: float | None = None
+    keep_tags: bool = True
+    only: frozenset[int] | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what a policy record says."""
+        max_age_s = None if self.max_age_s is None else ceil(self.max_age_s)
+        return {"keep_last": self.keep_last, "max_age_s": max_age_s, "keep_tags": self.keep_tags}
+
+
+EVERYTHING = Policy(max_age_s=1 << 40)
+"""Keeps all versions that are there."""
+
+
+class Version(NamedTuple):
+    """Where a version stands."""
+
+    branch: int
+    version: int
+    lsn: int
+
+
+class _Servant(NamedTuple):
+    """A branch that serves a version."""
+
+    row: BranchRow
+    served: CheckpointEvent | None
+    """None if it is not there."""
+
+
+class Keeps:
+    """Whether a policy keeps a version of a thread: by its rules, or because a version that it keeps needs it.
+
+    A branch that serves a version counts only if that is kept, so what is kept is found in rounds, the callers first.
+    """
+
+    def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
+        self.branches = list(view.branches(thread))
+        self.pins = set(pinned)
+        """LSNs of versions that are kept whatever their number and age."""
+        self.going: frozenset[int] = frozenset()
+        """Branches that go as a whole, with the version they serve."""
+        self._view = view
+        self._thread = thread
+        self._policy = policy
+        self._ranges: dict[int, set[tuple[int, int]]] = {row.number: set() for row in self.branches}
+        self._tails: dict[int, int] = {}
+        self._only = policy.only
+        self._is_young = policy.max_age_s is not None
+        self._now_us = time.time_ns() // 1000
+        self._oldest_us = self._now_us - int((policy.max_age_s or 0) * 1_000_000)
+        if policy.keep_tags:
+            for _key, payload in view.transaction.scan_index(keys.encode_tag_prefix(thread)):
+                self.pins.add(keys.decode_lsn(payload))
+        self.pins.discard(0)
+        servants = [] if policy == EVERYTHING else list(self._servants())
+        self.going = frozenset(servant.row.number for servant in servants)
+        self._add(self.branches)
+        while kept := [servant for servant in servants if servant.served and self._keeps(servant.served)]:
+            servants = [servant for servant in servants if servant not in kept]
+            self.going = frozenset(servant.row.number for servant in servants)
+            self._add(servant.row for servant in kept)
+
+    # --- branches that serve a version ------------------------------------------------
+
+    def _servants(self) -> Iterator[_Servant]:
+        """Yield the branches that go unless a version is kept that they serve.
+
+        A branch stays if another one leaves it, or a version of it is pinned: so it goes as a whole, or keeps its head,
+        and no number is given twice while there is something that may refer to it. And so does the one with the
+        thread's last version, since later ones are to have later times (L2).
+        """
+        view, thread = self._view, self._thread
+        left = {row.parent for row in self.branches}
+        heads = [(row, last[1]) for row in self.branches if (last := view.last_entry(thread, row.number)) is not None]
+        last_us = max((entry.time_us for _row, entry in heads), default=0)
+        pinned = {view.checkpoint(lsn).branch for lsn in self.pins if self._is_there(lsn)}
+        for row, entry in heads:
+            if row.number in left or row.number in pinned or entry.time_us == last_us:
+                continue
+            id = served_id(view.checkpoint(entry.lsn))
+            served = None if id is None else find_served(view, thread, id)
+            if id is not None and (served is not None or entry.time_us < self._now_us - UNMET_US):
+                yield _Servant(row, served)
+
+    def _is_there(self, lsn: int) -> bool:
+        return not self._view.record(lsn).flags & FLAG_REDACTED  # a tag stays where its version has gone
+
+    def _keeps(self, event: CheckpointEvent) -> bool:
+        return self(Version(event.branch, event.version, event.lsn), event.time_us)
+
+    # --- rules ------------------------------------------------------------------------
+
+    def _add(self, rows: Iterable[BranchRow]) -> None:
+        """Keep of branches what the policy says, but of those that go."""
+        view, thread, keep_last = self._view, self._thread, self._policy.keep_last or 1
+        added = [row for row in rows if row.number not in self.going]
+        for row in added:
+            head = view.head_version(thread, row.number)
+            self._tails[row.number] = head - keep_last + 1
+            self._add_last(row.number, head, keep_last)
+            if row.parent is not None:
+                base = view.entry(thread, row.parent, row.base_version)
+                if base is not None:
+                    self.pins.add(base.lsn)
+        self._add_needed(added)
+
+    def _add_needed(self, rows: Iterable[BranchRow]) -> None:
+        """Pin what versions that are kept need: of neighbours the first one alone, which needs what they need."""
+        view, thread = self._view, self._thread
+        firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
+        for row in rows:
+            if self._is_young:
+                firsts.add((row.number, view.version_at_time(thread, row.number, self._oldest_us - 1) + 1))
+        for lsn in self._only or ():
+            if self._is_there(lsn):
+                event = view.checkpoint(lsn)
+                firsts.add((event.branch, event.version + 1))
+        places = [entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None]
+        needed = needed_by(view, [lsn for lsn in {*places, *self.pins} if self._only is None or lsn not in self._only])
+        self.pins.update(needed)
+
+    def _add_last(self, branch: int, high: int, count: int) -> None:
+        """Keep the last versions up to `high` as a branch sees them, each on the branch it was committed on."""
+        low = max(high - count + 1, 0)
+        while high >= low:
+            owner = self._view.owner(self._thread, branch, high)
+            first = self._view.branch(self._thread, owner).base_version + 1 if owner else 0
+            self._ranges[owner].add((max(low, first), high))
+            high = first - 1
+
+    def all_from(self, version: Version, time_us: int) -> bool:
+        """Whether this version of a branch and all later ones are kept, by number or by age."""
+        if version.branch in self.going:
+            return False
+        is_young = self._is_young and time_us >= self._oldest_us
+        return is_young or version.version >= self._tails[version.branch]
+
+    def __call__(self, version: Version, time_us: int) -> bool:
+        """Whether a version is kept."""
+        if version.branch in self.going:
+            return version.lsn in self.pins
+        return (
+            version.lsn in self.pins
+            or (self._only is not None and version.lsn not in self._only)
+            or (self._is_young and time_us >= self._oldest_us)
+            or any(low <= version.version <= high for low, high in self._ranges[version.branch])
+        )
+
+
+def let_go(view: View, thread: int, policy: Policy, pinned: Collection[int]) -> Iterator[Version]:
+    """Yield versions that a policy does not keep, oldest first on each branch.
+
+    The last branch comes first: one that serves a version mostly began after it, and goes before it, wherever this is
+    cut short. What it serves tells then that it is still to go.
+    """
+    keeps = Keeps(view, thread, policy, pinned)
+    for row in reversed(keeps.branches):
+        for number, entry in view.entries(thread, row.number):
+            version = Version(row.number, number, entry.lsn)
+            if keeps.all_from(version, entry.time_us):
+                break
+            if not keeps(version, entry.time_us):
+                yield version

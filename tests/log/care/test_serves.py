@@ -1,0 +1,154 @@
+"""A branch that serves a version goes as a whole with that version, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+import statelog
+from statelog.log.care import keeping
+
+
+@pytest.fixture
+def store(tmp_path):
+    with statelog.open(tmp_path / "a.state", durability="interval") as store:
+        yield store
+        assert store.verify().ok
+
+
+def _call(thread, name, serves, count=3, at=0):
+    """A branch of so many versions for a version that calls."""
+    branch = thread.fork(name, at=at)
+    for number in range(count):
+        branch.commit({name: number}, metadata={"statelog:serves": serves} if serves else {})
+    return branch
+
+
+def _own(branch, base=0):
+    return sorted(version for version in (each.version for each in branch.history()) if version > base)
+
+
+def _calling(store):
+    """Ten versions that call, and for each one a branch that serves it."""
+    thread = store.thread("t")
+    thread.commit({"n": -1})
+    calls = []
+    for number in range(10):
+        thread.commit({"n": number}, id=f"c{number}")
+        calls.append(_call(thread, f"call{number}", f"c{number}"))
+    return thread, calls
+
+
+def test_a_branch_goes_with_the_version_it_serves(store):
+    _thread, calls = _calling(store)
+    store.retain(keep_last=3)
+    assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
+
+
+def test_a_branch_of_a_version_that_is_kept_reads_as_before(store):
+    _thread, calls = _calling(store)
+    before = [(each.id, dict(each.state)) for each in calls[8].history()]
+    store.retain(keep_last=4)
+    assert [(each.id, dict(each.state)) for each in calls[8].history()] == before
+
+
+def test_a_branch_that_serves_none_keeps_its_head(store):
+    thread = store.thread("t")
+    thread.commit({"n": 0}, id="c0")
+    kept = _call(thread, "all calls", None)
+    for number in range(5):
+        thread.commit({"n": number})
+    store.retain(keep_last=1)
+    assert _own(kept) == [3]
+
+
+def test_what_a_branch_calls_goes_with_it(store):
+    thread = store.thread("t")
+    thread.commit({"n": 0}, id="c0")
+    outer = thread.fork("outer", at=0)
+    outer.commit({"x": 1}, id="outer-1", metadata={"statelog:serves": "c0"})
+    inner = _call(thread, "inner", "outer-1")
+    thread.commit({"n": 1})
+    store.retain(keep_last=2)
+    assert (_own(outer), _own(inner)) == ([1], [2, 3])
+    store.retain(keep_last=1)
+    assert (_own(outer), _own(inner)) == ([], [])
+
+
+def test_a_branch_waits_a_day_for_the_version_it_serves(store, monkeypatch):
+    thread = store.thread("t")
+    thread.commit({"n": 0})
+    call = _call(thread, "call", "not yet")
+    thread.commit({"n": 1})
+    store.retain(keep_last=1)
+    assert _own(call) == [3]
+    monkeypatch.setattr(keeping, "UNMET_US", 0)
+    store.retain(keep_last=1)
+    assert _own(call) == []
+
+
+@pytest.mark.parametrize("kept_by", ["tag", "fork", "pin"])
+def test_a_branch_stays_where_one_of_its_versions_does(store, kept_by):
+    thread, calls = _calling(store)
+    pinned = []
+    if kept_by == "tag":
+        calls[0].tag("here")
+    elif kept_by == "fork":
+        calls[0].fork("on", at=3).commit({"x": 1})
+    else:
+        pinned = [calls[0].head]
+    thread.commit({"n": 10})
+    store.retain(keep_last=1, pinned=pinned)
+    assert (_own(calls[0]), _own(calls[1])) == ([3], [])
+
+
+def test_the_last_version_of_a_thread_stays(store):
+    """Of the times of versions the latest must not be forgotten (L2)."""
+    thread = store.thread("t")
+    thread.commit({"n": 0})
+    thread.commit({"n": 1}, id="c1")
+    thread.commit({"n": 2})
+    call = _call(thread, "call", "c1")
+    store.retain(keep_last=1)
+    assert _own(call) == [3]
+
+
+@pytest.mark.parametrize("is_base_there", [True, False])
+def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
+    thread, calls = _calling(store)
+    thread.commit({"n": 10})
+    if is_base_there:
+        thread.tag("base", 0)
+    store.retain(keep_last=1)
+    assert (_own(calls[0]), calls[0].head is not None) == ([], is_base_there)
+    calls[0].commit({"again": 1})
+    store.rebuild_index()
+    assert (_own(calls[0]), calls[0].state["again"]) == ([1], 1)
+
+
+def test_a_policy_at_work_lets_branches_go(store):
+    thread = store.thread("t")
+    store.retain(keep_last=2, threads="t", as_policy=True)
+    thread.commit({"n": -1})
+    calls = []
+    for number in range(255):
+        thread.commit({"n": number}, id=f"c{number}")
+        calls.append(_call(thread, f"call{number}", f"c{number}", count=2))
+    assert [_own(call) for call in calls] == [[]] * 253 + [[1, 2]] * 2
+
+
+def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
+    """V1: the branch was to go, and what it reaches was not marked, when a tag keeps what it serves."""
+    from statelog.log.care import retention
+
+    thread, calls = _calling(store)
+    start = retention.Collector.start
+
+    def start_and_tag(collector):
+        start(collector)
+        if not thread.tags():
+            thread.tag("late", 3)
+
+    monkeypatch.setattr(retention.Collector, "start", start_and_tag)
+    store.retain(keep_last=1)
+    assert _own(calls[2]) == [3]
+    assert calls[2].state["call2"] == 2
