@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from statelog.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from statelog import Store
     from statelog.log.care.vacuum import RetentionReport
 
 
@@ -52,6 +54,7 @@ def retain(
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("retaining"):
         age_s = _parse_age(max_age)
+        _sweep_for_adapters(opened)
         try:
             report = opened.retain(
                 keep_last=keep_last, max_age=age_s, threads=threads, keep_tags=keep_tags, as_policy=as_policy
@@ -76,6 +79,13 @@ def delete(*, store: Path, thread: str, as_json: bool) -> None:
         report = opened.delete_thread(thread)
     versions = count(report.expired_versions, "version")
     _tell(output, store, report, f"deleted {thread!r}: {versions}", as_json=as_json)
+
+
+def _sweep_for_adapters(store: Store) -> None:
+    with suppress(ImportError):
+        from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
+
+        sweep_after_retention(store)
 
 
 def _parse_age(text: str | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from os import getpid
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from statelog.errors import ClosedError, StoreFullError
 from statelog.log.batch import Batch, Memory, read_log_end
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 T = TypeVar("T")
+
+
+class Sweep(Protocol):
+    """What an adapter does in a thread after versions of it may have gone."""
+
+    def __call__(self, thread_id: str, /, *, at_once: bool) -> bool:
+        """Clean up, unless `at_once` only if it is worth it; return whether anything was committed."""
 
 
 class _Last:
@@ -80,6 +87,8 @@ class Engine:
         self.is_closed = self._is_given_back = False
         self.collectors: dict[int, Any] = {}
         """What retention remembers of threads; `care.retention` makes it."""
+        self.sweepers: dict[str, Sweep] = {}
+        """By the names of adapters."""
 
     @contextmanager
     def read(self) -> Iterator[View]:

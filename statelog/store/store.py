@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
-    from statelog.log.engine import Engine
+    from statelog.log.engine import Engine, Sweep
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImportReport
@@ -294,6 +294,16 @@ class Store:
     def after_commit(self, head: Head) -> None:
         """Apply the thread's retention policy (internal)."""
         apply_policy(self._engine, head.event.thread, head.event.version)
+
+    def sweep_with(self, name: str, sweep: Sweep) -> None:
+        """Have an adapter clean up after retention (internal).
+
+        Args:
+            name: the adapter's; the last one of a name counts.
+            sweep: see `log.engine.Sweep`.
+
+        """
+        self._engine.sweepers[name] = sweep
 
     # --- care -----------------------------------------------------------------------
 

@@ -153,7 +153,7 @@ class Lineage:
     def commit_aside(
         self,
         branch: str,
-        writes: Sequence[Write] | Callable[[int], Sequence[Write]],
+        writes: Sequence[Write] | Callable[[int, Sequence[str]], Sequence[Write]],
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
@@ -179,7 +179,7 @@ class Lineage:
     def aside(
         self,
         branch: str,
-        writes: Sequence[Write] | Callable[[int], Sequence[Write]],
+        writes: Sequence[Write] | Callable[[int, Sequence[str]], Sequence[Write]],
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
@@ -191,7 +191,8 @@ class Lineage:
         Args:
             branch: its name.
             writes: as `items` of this room makes them; or what returns them, given the time of the commit in
-                microseconds: a name made of it comes behind those of earlier commits.
+                microseconds (a name made of it comes behind those of earlier commits), and which of the ids in
+                `follows` are not there.
             untag: ids of checkpoints that are superseded no more.
             followed: checkpoints whose successor at the head of their line, if there is one, may have stored items of
                 the writes already: these are referred to, not stored again.
@@ -209,7 +210,11 @@ class Lineage:
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
                     writer.tag(batch, thread, name, 0)
-            made = writes(batch.next_time_us(thread, number)) if callable(writes) else writes
+            if callable(writes):
+                missing = [id for _us, id in follows if id is not None and not batch.has_id(thread, id)]
+                made = writes(batch.next_time_us(thread, number), missing)
+            else:
+                made = writes
             return writer.commit(
                 batch,
                 self.id,
@@ -400,6 +405,15 @@ class Lineage:
             found = view.transaction.scan_index(all_ids + prefix.encode(), start=start, reverse=True)
             pairs = islice((pair for pair in found if pair[0] != start), limit)
             return [(key[len(all_ids) :].decode(), keys.decode_lsn(payload)) for key, payload in pairs]
+
+    def names(self) -> list[str]:
+        """Return the ids of all checkpoints that have one that was given to them."""
+        with self._session.read() as view:
+            thread = self._thread(view)
+            if thread is None:
+                return []
+            prefix = keys.encode_checkpoint_id_key(thread, "")
+            return [key[len(prefix) :].decode() for key, _payload in view.transaction.scan_index(prefix)]
 
     def at(self, lsn: int) -> Checkpoint | None:
         """Return the checkpoint in a record; None if it is another thread's, or has expired."""

@@ -233,12 +233,30 @@ class Collector:
 def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
     """Apply a policy to a thread at once; `pinned` are LSNs of checkpoints to keep besides."""
     report = RetentionReport(threads=1)
-    collector = Collector(engine, thread, policy, pinned)
-    collector.start()
-    report.add(collector.expire_all())
+    report.add(_expire_all(engine, thread, policy, pinned))
+    if _run_sweepers(engine, thread, at_once=True) and policy.only is None:
+        report.add(_expire_all(engine, thread, policy, pinned))
     _collector, swept = _sweep_thread(engine, thread)
     report.add(swept)
     return report
+
+
+def _expire_all(engine: Engine, thread: int, policy: Policy, pinned: Collection[int]) -> RetentionReport:
+    collector = Collector(engine, thread, policy, pinned)
+    collector.start()
+    return collector.expire_all()
+
+
+def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
+    """Let adapters clean up; return whether they have committed anything."""
+    if not engine.sweepers:
+        return False
+    with engine.read() as view:
+        row = view.find_thread(thread)
+    if row is None:
+        return False
+    committed = [sweep(row.id, at_once=at_once) for sweep in engine.sweepers.values()]
+    return any(committed)
 
 
 def apply_policy(engine: Engine, thread: int, version: int) -> None:
@@ -268,6 +286,7 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
         collector.policy = policy
     engine.collectors[thread] = collector
     _forget_longest_unused(engine.collectors)
+    _run_sweepers(engine, thread, at_once=False)
 
 
 def _sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:

@@ -13,6 +13,7 @@ from statelog.adapters.langgraph.saver.arguments import pair_of, several
 from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
 from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
+    awaited_name,
     caller_of,
     checkpoint_name,
     checkpoint_prefix,
@@ -23,6 +24,7 @@ from statelog.adapters.langgraph.values.names import (
     write_name,
 )
 from statelog.errors import LimitError, ThreadDeletedError, UsageError
+from statelog.format import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +60,7 @@ class Pending(NamedTuple):
 class _Aside(TypedDict):
     """Arguments of `Lineage.aside`."""
 
-    writes: Callable[[int], Sequence[Write]]
+    writes: Callable[[int, Sequence[str]], Sequence[Write]]
     followed: Sequence[Checkpoint]
     similar: Similar | None
     follows: Sequence[Follows]
@@ -136,22 +138,25 @@ def commit_pending(lineage: Lineage, parts: Sequence[Pending]) -> None:
     lineage.commit_aside(WRITES_BRANCH, **_aside(parts), is_flushed=any(part.others for part in parts))
 
 
-def with_checkpoint(lineage: Lineage, parts: Sequence[Pending]) -> Callable[[Batch], Head] | None:
+def with_checkpoint(lineage: Lineage, parts: Sequence[Pending], place: Place) -> Callable[[Batch], Head] | None:
     """Return what commits the writes of some tasks before a checkpoint; None if there are none."""
-    return lineage.aside(WRITES_BRANCH, **_aside(parts)) if parts else None
+    made = checkpoint_name(place.namespace, place.id)
+    return lineage.aside(WRITES_BRANCH, **_aside(parts, made)) if parts else None
 
 
-def _aside(parts: Sequence[Pending]) -> _Aside:
+def _aside(parts: Sequence[Pending], made: str | None = None) -> _Aside:
     tasks: dict[str, list[Encoded]] = {}
+    prefixes = {part.follows.id: part.prefix for part in parts}
     for part in parts:
         if part.together is not None:
             tasks.setdefault(part.prefix, []).append(part.together)
     bundles = {prefix: encode_bundles(those) for prefix, those in tasks.items()}
     others = [write for part in parts for write in part.others]
 
-    def writes(time_us: int) -> Sequence[Write]:
+    def writes(time_us: int, missing: Sequence[str]) -> Sequence[Write]:
         groups = [items.put_once(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()]
-        return [*groups, *others]
+        awaited = [prefixes[name] for name in missing if name != made]
+        return [*[items.put(awaited_name(prefix), cbor.encode(time_us)) for prefix in awaited], *groups, *others]
 
     return {
         "writes": writes,

@@ -1,12 +1,14 @@
 """Checkpoints that go: at once for LangGraph, and from the file as far as nothing is made of them.
 
 The order makes each step safe to be cut off after: they are hidden, in one commit, and their pending writes gone; lines
-that end with one of them are ended, since the head of a branch cannot go; then they expire; then nothing needs hiding.
+that end with one of them are ended, since the head of a branch cannot go, unless it goes with the checkpoint that
+called it; then they expire; then nothing needs hiding.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
@@ -20,14 +22,18 @@ from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
     checkpoint_name,
     hidden_name,
+    served_by,
     writes_prefix,
     writes_range,
 )
+from statelog.log.care.serves import UNMET_US
+from statelog.log.events import SERVES_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from statelog import Checkpoint, Store
+    from statelog.adapters.kit.lineage import LineHead
     from statelog.adapters.langgraph.saver.ordering import Found
     from statelog.adapters.langgraph.values.codec import Codec
 
@@ -36,15 +42,35 @@ _TRUE = b"\xf5"
 
 
 def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
-    """Remove all checkpoints of a thread but the latest of each namespace."""
-    kept: set[str] = set()
+    """Remove all checkpoints of a thread but the latest of each namespace, and of those that a kept one has called."""
+    lineage = Lineage(store, thread_id)
+    latest: dict[str, tuple[Found, str | None]] = {}
+    there: set[str] = set()
+    for found in Ordered(codec, lineage, None).draw(lineage, _ALL):
+        there.add(_name(found))
+        if found.own.namespace not in latest:
+            latest[found.own.namespace] = (found, _served_by(codec, found))
+    kept = {_name(found) for found, serves in latest.values() if serves is None or _is_awaited(found, serves, there)}
+    count = 0
+    while count != (count := len(kept)):
+        kept.update(_name(found) for found, serves in latest.values() if serves in kept)
+    _remove(store, codec, thread_id, lambda found: _name(found) not in kept)
 
-    def is_doomed(found: Found) -> bool:
-        is_first = found.own.namespace not in kept
-        kept.add(found.own.namespace)
-        return not is_first
 
-    _remove(store, codec, thread_id, is_doomed)
+def _name(found: Found) -> str:
+    return checkpoint_name(found.own.namespace, found.own.id)
+
+
+def _served_by(codec: Codec, found: Found) -> str | None:
+    """Return the id in the store of the checkpoint that has called a graph, also where an older release put it."""
+    parents = _metadata(codec, found).get("parents") if found.own.namespace else None
+    return served_by(found.own.namespace, parents)
+
+
+def _is_awaited(found: Found, serves: str, there: Collection[str]) -> bool:
+    """Whether the checkpoint that has called may be still to come."""
+    age_us = time.time_ns() // 1000 - found.checkpoint.event.time_us
+    return serves not in there and age_us < UNMET_US
 
 
 def remove_all(store: Store, codec: Codec, thread_id: str) -> None:
@@ -76,19 +102,30 @@ def _remove(store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Fou
     going = [found for found in doomed if found.checkpoint.lsn not in needed]
     _hide(lineage, doomed, going)
     gone = {found.checkpoint.lsn for found in going}
-    for head in lineage.heads():
-        if head.checkpoint.lsn in gone:
+    names = set(map(_name, going))
+    heads = lineage.heads()
+    for head in heads:
+        if head.checkpoint.lsn in gone and not _goes_by_itself(head, names, heads):
             others = [name for name in head.checkpoint.state if name != CHECKPOINT_CHANNEL]
             lineage.commit_aside(head.branch, [items.put(CHECKPOINT_CHANNEL, END_OF_LINE), *map(items.remove, others)])
-    store.expire([*[found.checkpoint for found in going], *_old_writes(lineage)])
-    _unhide(lineage, going)
+    store.expire(found.checkpoint for found in going)  # and what hides them is taken out (`sweeping.py`)
+    store.expire(_old_writes(lineage))
+
+
+def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[LineHead]) -> bool:
+    """Whether a line goes with the checkpoint that called it (`care.serves`): one that no other line leaves does."""
+    is_left = any(other.branch.startswith(f"{head.branch}@") for other in heads)
+    return head.checkpoint.metadata.get(SERVES_KEY) in going and not is_left
 
 
 def _needed(codec: Codec, lineage: Lineage, found: Found) -> set[int]:
+    return set(needed_by(codec, lineage, found.place, found.checkpoint, _metadata(codec, found)))
+
+
+def _metadata(codec: Codec, found: Found) -> dict[str, Any]:
     stored = items.get(found.checkpoint.state, METADATA_CHANNEL)
     whole = None if stored is None else Parts().read(stored)
-    metadata = codec.decode_metadata(found.checkpoint.metadata, whole)
-    return set(needed_by(codec, lineage, found.place, found.checkpoint, metadata))
+    return codec.decode_metadata(found.checkpoint.metadata, whole)
 
 
 def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found]) -> None:
@@ -98,16 +135,9 @@ def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found]) -> 
     if state is not None:
         for found in going:
             writes += map(items.remove, items.keys_between(state, *writes_range(writes_prefix(found.place))))
-    names = [checkpoint_name(found.own.namespace, found.own.id) for found in going]
-    lineage.commit_aside(WRITES_BRANCH, writes, untag=names)
+    lineage.commit_aside(WRITES_BRANCH, writes, untag=list(map(_name, going)))
 
 
 def _old_writes(lineage: Lineage) -> list[Checkpoint]:
     """Return the versions of the branch of pending writes before its head: they hold nothing that is asked for."""
     return lineage.versions(WRITES_BRANCH, None, _ALL)[1:]
-
-
-def _unhide(lineage: Lineage, going: Sequence[Found]) -> None:
-    gone = [found for found in going if lineage.find(checkpoint_name(found.own.namespace, found.own.id)) is None]
-    if gone:
-        lineage.commit_aside(WRITES_BRANCH, [items.remove(hidden_name(writes_prefix(found.place))) for found in gone])

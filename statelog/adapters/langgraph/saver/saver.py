@@ -34,6 +34,7 @@ from statelog.adapters.langgraph.saver.reading import (
 )
 from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
 from statelog.adapters.langgraph.saver.replaying import delta_history
+from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
 from statelog.adapters.langgraph.values.codec import Codec, Parts
 from statelog.adapters.langgraph.values.copying import Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
@@ -119,6 +120,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._gatherer: Gatherer[tasks.Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
+        sweep_after_retention(store)
 
     @classmethod
     @contextmanager
@@ -336,7 +338,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         parts: Sequence[tasks.Pending] = ()
         try:
             with self._gatherer.taken(place.thread_id) as parts:
-                made = commit(before=tasks.with_checkpoint(lineage, parts))
+                made = commit(before=tasks.with_checkpoint(lineage, parts, place))
         except tasks.REFUSED:  # whose it is shows when each is made alone
             if not parts:
                 raise

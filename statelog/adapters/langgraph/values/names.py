@@ -158,6 +158,14 @@ def checkpoint_name(namespace: str, id: str) -> str:
     return f"#{_digest(namespace, id)}"
 
 
+def place_in(name: str) -> tuple[str, str] | None:
+    """Return namespace and id of a checkpoint by its id in the store; None of one that does not tell."""
+    if name.startswith("#"):
+        return None
+    namespace, _slash, id = name.rpartition("/")
+    return namespace, id
+
+
 @lru_cache(maxsize=256)
 def line_name(namespace: str) -> str:
     """Return the branch of a namespace."""
@@ -216,6 +224,10 @@ def channel_name(channel: str) -> str:
 
 # --- pending writes: names of one length, so that those of a checkpoint stand together, and short: the names of the
 # latest are written again with every commit of one ------------------------------------------------
+
+
+PREFIX_SIZE = _TIME_WIDTH + _PLACE_WIDTH
+"""Characters of `writes_prefix`."""
 
 
 def writes_prefix(place: Place) -> str:
@@ -284,3 +296,8 @@ def writes_range(prefix: str) -> tuple[str, str]:
 def hidden_name(prefix: str) -> str:
     """Return the channel that says that a checkpoint was removed."""
     return f"{prefix}-"
+
+
+def awaited_name(prefix: str) -> str:
+    """Return the channel that says when writes were committed before their checkpoint."""
+    return f"{prefix}."

@@ -1,0 +1,102 @@
+"""Pending writes that go: those of checkpoints that retention has let go.
+
+Retention knows of versions, not of what stands in the branch `writes`; so the store calls this after it. What stands
+there belongs to a checkpoint that is there, or that is still to come: LangGraph begins with the writes. Writes that
+were committed first say so (`awaited_name`), until the checkpoint is seen, or for a day.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.reading import decode_own, kept_item, writes_state
+from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.names import (
+    PREFIX_SIZE,
+    WRITES_BRANCH,
+    awaited_name,
+    checkpoint_prefix,
+    place_in,
+)
+from statelog.format import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from statelog import Store
+    from statelog.adapters.kit.items import Write
+    from statelog.store.views import MapView
+
+_NAME = "langgraph"
+_AWAITED_US = 86_400 * 1_000_000
+_COUNT_MIN = 64
+_SWEPT_MAX = 1024
+
+
+def sweep_after_retention(store: Store) -> None:
+    """Have pending writes go with their checkpoints, in all of LangGraph's threads of a store."""
+    store.sweep_with(_NAME, partial(_sweep, ref(store), {}))
+
+
+def _sweep(store_ref: Callable[[], Store | None], left: dict[str, int], thread_id: str, *, at_once: bool) -> bool:
+    """Take out the pending writes of checkpoints that are gone; return whether there were any.
+
+    Unless it is to be done at once, it is done when there are twice as many as were left: so that a commit bears the
+    cost of some, however many checkpoints are kept.
+    """
+    store = store_ref()
+    if store is None:
+        return False
+    with store.snapshot() as snapshot:
+        lineage = Lineage(snapshot, thread_id)
+        state = writes_state(lineage)
+        if state is None or (not at_once and len(state) < 2 * left.get(thread_id, 0) + _COUNT_MIN):
+            return False
+        writes = list(_removals(lineage, state))
+        if len(left) >= _SWEPT_MAX:
+            left.clear()
+        left[thread_id] = len(state) - len(writes)
+    if writes:
+        Lineage(store, thread_id).commit_aside(WRITES_BRANCH, writes)
+    return bool(writes)
+
+
+def _removals(lineage: Lineage, state: MapView) -> Iterator[Write]:
+    there = {checkpoint_prefix(*place) for place in _places(lineage)}
+    oldest_us = time.time_ns() // 1000 - _AWAITED_US
+    names: Sequence[str] = list(state)
+    awaited = {
+        name[:PREFIX_SIZE]
+        for name in names
+        if name == awaited_name(name[:PREFIX_SIZE]) and _time_us(items.get(state, name)) > oldest_us
+    }
+    for name in names:
+        prefix = name[:PREFIX_SIZE]
+        is_met = name == awaited_name(prefix) and prefix in there
+        if is_met or (prefix not in there and prefix not in awaited):
+            yield items.remove(name)
+
+
+def _time_us(stored: items.Stored | None) -> int:
+    return int(cbor.decode(stored)) if isinstance(stored, bytes) else 0
+
+
+def _places(lineage: Lineage) -> Iterator[tuple[str, str]]:
+    """Yield namespace and id of the checkpoints that are there."""
+    codec = Codec(JsonPlusSerializer())  # of which nothing is asked that a serialiser does
+    for name in lineage.names():
+        place = place_in(name)
+        if place is None:
+            found = lineage.find(name)
+            item = None if found is None else kept_item(found.state)
+            own = None if item is None else decode_own(codec, item)
+            place = None if own is None else (own.namespace, own.id)
+        if place is not None:
+            yield place

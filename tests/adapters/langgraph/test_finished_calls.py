@@ -1,0 +1,294 @@
+"""What retention lets go of a thread: a finished call with its caller, pending writes with their checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import TypedDict
+
+import pytest
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+
+from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph.saver import sweeping
+from statelog.adapters.langgraph.values.names import WRITES_BRANCH
+from statelog.log.care import keeping
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with StatelogSaver.open(tmp_path / "a.state", durability="interval") as saver:
+        yield saver
+        assert saver.store.verify().ok
+
+
+class Talk(TypedDict):
+    asked: str
+    told: str
+
+
+def _graph(*steps):
+    """Nodes one after the other, by their names."""
+    builder = StateGraph(Talk)
+    builder.add_sequence(steps)
+    builder.add_edge(START, steps[0][0])
+    return builder
+
+
+def _nested():
+    """A graph in a graph, which is interrupted inside."""
+    look = ("look", lambda state: {"told": f"looked at {state['asked']}"})
+    ask = ("ask", lambda state: {"told": f"{state['told']}, {interrupt('inside')}"})
+    after = ("after", lambda state: {"told": f"{state['told']}, after"})
+    return _graph(look, ("inner", _graph(look, ask).compile()), after)
+
+
+def _two_deep():
+    return _graph(("middle", _graph(("deep", _nested().compile())).compile()))
+
+
+ASKED = {"asked": "this"}
+
+
+def _config(thread="t"):
+    return {"configurable": {"thread_id": thread}}
+
+
+def _turn(graph, thread="t"):
+    """A turn in which the innermost graph asks, and is answered."""
+    graph.invoke(ASKED, _config(thread), durability="sync")
+    return graph.invoke(Command(resume="yes"), _config(thread), durability="sync")["told"]
+
+
+def _namespaces(saver):
+    return {each.config["configurable"]["checkpoint_ns"] for each in saver.list(_config())} - {""}
+
+
+def _told(state):
+    return (state.values, state.next, [(task.name, task.state and _told(task.state)) for task in state.tasks])
+
+
+def _read(graph, thread="t"):
+    """All that can be asked of a thread's checkpoints, and of the graphs they have called."""
+    configs = [state.config for state in graph.get_state_history(_config(thread))]
+    return {each["configurable"]["checkpoint_id"]: _told(graph.get_state(each, subgraphs=True)) for each in configs}
+
+
+@pytest.mark.parametrize("make", [_nested, _two_deep])
+def test_a_finished_call_goes_with_its_caller(saver, make):
+    graph = make().compile(checkpointer=saver)
+    _turn(graph)
+    called = _namespaces(saver)
+    _turn(graph)
+    before = _read(graph)
+    saver.store.retain(keep_last=3)  # of the second turn
+    assert called
+    assert _namespaces(saver)
+    assert _namespaces(saver).isdisjoint(called)
+    after = _read(graph)
+    assert after == {id: before[id] for id in after}
+    saver.store.retain(keep_last=1)
+    assert _namespaces(saver) == set()
+    assert _turn(graph).startswith("looked at this, yes")
+
+
+def test_an_interrupted_call_is_kept_and_goes_on(saver):
+    graph = _nested().compile(checkpointer=saver)
+    for _number in range(3):
+        _turn(graph)
+    graph.invoke(ASKED, _config(), durability="sync")
+    before = _told(graph.get_state(_config(), subgraphs=True))
+    saver.store.retain(keep_last=1)
+    assert (_told(graph.get_state(_config(), subgraphs=True)), len(_namespaces(saver))) == (before, 1)
+    assert graph.invoke(Command(resume="no"), _config())["told"] == "looked at this, no, after"
+
+
+def test_a_kept_caller_can_be_gone_on_from(saver):
+    graph = _nested().compile(checkpointer=saver)
+    for _number in range(3):
+        _turn(graph)
+    saver.store.retain(keep_last=4)
+    caller = next(each for each in graph.get_state_history(_config()) if each.next == ("inner",))
+    graph.invoke(None, caller.config)
+    assert graph.invoke(Command(resume="again"), _config())["told"] == "looked at this, again, after"
+
+
+def test_a_call_put_before_its_caller_is_kept(saver):
+    """As with durability="exit", where the graph that was called is put first."""
+    graph = _nested().compile(checkpointer=saver)
+    graph.invoke(ASKED, _config(), durability="exit")
+    saver.store.retain(keep_last=1)
+    assert len(_namespaces(saver)) == 1
+    assert graph.invoke(Command(resume="yes"), _config())["told"] == "looked at this, yes, after"
+
+
+def test_a_graph_with_a_history_of_its_own_keeps_its_latest(saver):
+    inner = _graph(("one", lambda state: {"told": f"inner {state['asked']}"})).compile(checkpointer=True)
+    graph = _graph(("inner", inner)).compile(checkpointer=saver)
+    for _number in range(3):
+        graph.invoke(ASKED, _config())
+    saver.store.retain(keep_last=1)
+    assert _namespaces(saver) == {"inner"}
+
+
+def _kept_by(path, way):
+    """Forty turns, cared for in one way: the steps that are left, and the size of the compacted file."""
+    with StatelogSaver.open(path, durability="interval") as saver:
+        graph = _nested().compile(checkpointer=saver)
+        for _number in range(40):
+            _turn(graph)
+        way(saver)
+        kept = [each.metadata["step"] for each in saver.list(_config())]
+        saver.store.compact()
+    return kept, path.stat().st_size
+
+
+def test_prune_keeps_what_retention_keeps(tmp_path):
+    """The same checkpoints, and a file of the same size but for some pages."""
+    pruned, pruned_size = _kept_by(tmp_path / "pruned", lambda saver: saver.prune(["t"]))
+    retained, retained_size = _kept_by(tmp_path / "retained", lambda saver: saver.store.retain(keep_last=1))
+    assert pruned == retained
+    assert abs(pruned_size - retained_size) <= 4 * 4096
+
+
+def test_prune_keeps_a_call_whose_caller_it_keeps(saver):
+    graph = _nested().compile(checkpointer=saver)
+    _turn(graph)
+    graph.invoke(ASKED, _config(), durability="sync")
+    before = _told(graph.get_state(_config(), subgraphs=True))
+    saver.prune(["t"])
+    assert (_told(graph.get_state(_config(), subgraphs=True)), len(_namespaces(saver))) == (before, 1)
+
+
+# --- pending writes ------------------------------------------------------------------
+
+
+def _at(number):
+    id = None if number is None else f"1ef{number:05d}-0000-6000-8000-000000000000"
+    return {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": id}}
+
+
+def _put(saver, number):
+    id = _at(number)["configurable"]["checkpoint_id"]
+    checkpoint = {"v": 4, "id": id, "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+    saver.put(_at(number - 1 if number else None), checkpoint, {"step": number}, {})
+
+
+def _put_with_writes(saver, count):
+    for number in range(count):
+        _put(saver, number)
+        saver.put_writes(_at(number), [("x", number)], f"task-{number}")
+
+
+def _write_count(saver):
+    return len(saver.store.thread("t").checkout(WRITES_BRANCH).state)
+
+
+def test_pending_writes_go_with_their_checkpoint(saver):
+    _put_with_writes(saver, 20)
+    saver.store.retain(keep_last=3)
+    left = [[(f"task-{number}", "x", number)] for number in (19, 18, 17)]
+    assert (_write_count(saver), [each.pending_writes for each in saver.list(_config())]) == (3, left)
+
+
+def test_a_policy_at_work_takes_pending_writes_out(saver):
+    saver.store.retain(keep_last=3, as_policy=True)
+    _put_with_writes(saver, 500)
+    assert _write_count(saver) < 250
+
+
+def test_pending_writes_stay_that_came_before_their_checkpoint(saver):
+    _put(saver, 0)
+    saver.put_writes(_at(1), [("x", "early")], "task")
+    for _time in range(2):
+        saver.store.retain(keep_last=1)
+    _put(saver, 1)
+    saver.store.retain(keep_last=1)
+    assert saver.get_tuple(_at(1)).pending_writes == [("task", "x", "early")]
+
+
+def test_pending_writes_wait_a_day_for_their_checkpoint(saver, monkeypatch):
+    _put(saver, 0)
+    saver.put_writes(_at(1), [("x", "never")], "task")
+    monkeypatch.setattr(sweeping, "_AWAITED_US", 0)
+    saver.store.retain(keep_last=1)
+    assert _write_count(saver) == 0
+
+
+# --- at random, beside running graphs, against a model ---------------------------------------
+
+
+class _LostError(AssertionError):
+    """What was kept does not read as before."""
+
+
+class _Run:
+    """Graphs that are asked, answered and let go of at random; what each thread should read."""
+
+    def __init__(self, saver, seed):
+        self.saver = saver
+        self.random = Random(seed)
+        self.graph = self.random.choice((_nested, _two_deep))().compile(checkpointer=saver)
+        self.expected = {"a": {}, "b": {}}
+        self.is_asking = {"a": False, "b": False}
+
+    def step(self):
+        thread = self.random.choice("ab")
+        if self.random.random() < 0.5:
+            self._invoke(thread)
+        else:
+            self._let_go(thread)
+        for each, expected in self.expected.items():
+            if _read(self.graph, each) != expected:
+                raise _LostError(each)
+
+    def _invoke(self, thread):
+        given = Command(resume="yes") if self.is_asking[thread] else ASKED
+        self.graph.invoke(given, _config(thread), durability=self.random.choice(("sync", "async")))
+        self.is_asking[thread] = not self.is_asking[thread]
+        self.expected[thread] = _read(self.graph, thread)
+
+    def _let_go(self, thread):
+        keep_last = self.random.randint(1, 8)
+        if self.random.random() < 0.25:
+            self.saver.prune([thread])
+            keep_last = 1
+        else:
+            self.saver.store.retain(keep_last=keep_last, threads=thread)
+        newest_first = list(self.expected[thread].items())
+        self.expected[thread] = dict(newest_first[:keep_last])
+
+
+def _run_at_random(saver, seed, steps):
+    """Beside a thread of many turns, of which a policy lets go."""
+    saver.store.retain(keep_last=3, threads="busy", as_policy=True)
+    busy_graph = _nested().compile(checkpointer=saver)
+    stop, told = threading.Event(), set()
+
+    def work():
+        while not stop.is_set():
+            told.add(_turn(busy_graph, "busy"))
+
+    busy = threading.Thread(target=work)
+    busy.start()
+    try:
+        run = _Run(saver, seed)
+        for _number in range(steps):
+            run.step()
+    finally:
+        stop.set()
+        busy.join()
+    assert told == {"looked at this, yes, after"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_kept_at_random_beside_running_graphs_reads_as_before(saver, seed):
+    _run_at_random(saver, seed, steps=14)
+
+
+def test_a_namespace_let_go_while_its_caller_is_kept_is_found(saver, monkeypatch):
+    """Negative control: retention takes no caller for kept."""
+    monkeypatch.setattr(keeping.Keeps, "_keeps", lambda _keeps, _event: False)
+    with pytest.raises(_LostError):
+        _run_at_random(saver, seed=0, steps=100)
