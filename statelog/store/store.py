@@ -221,7 +221,8 @@ class Store:
         """Let old versions go, and the space of what only they held.
 
         A version is kept if it is among the last `keep_last` of its branch, or younger than `max_age`, or
-        tagged, or pinned, or the head of a branch, or where a branch leaves another. The log keeps
+        tagged, or pinned, or the head of a branch, or where a branch leaves another. A branch whose head names a
+        version that it serves (in metadata, `statelog:serves`: its id) goes as a whole with that. The log keeps
         the places of the others, so that its chain still verifies. Space is reused by later commits; the
         file itself gets smaller by `compact`.
 
@@ -257,7 +258,8 @@ class Store:
     def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
         """Let these versions go, and the space of what only they held; all others are kept.
 
-        A version that is tagged, the head of a branch, or where a branch leaves another stays. See `retain`.
+        A version that is tagged, the head of a branch, or where a branch leaves another stays. Branches that serve one
+        of these versions go with it. See `retain`.
 
         Raises:
             ReadOnlyError: the store is open for reading only.

@@ -14,12 +14,14 @@ from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:
+    from statelog.adapters.langgraph import StatelogSaver
     from statelog.bench.measure import Operation
     from statelog.bench.workload import Bench
 
 _TURNS = 60
 _QUESTION_BYTES, _ANSWER_BYTES = 3200, 640
 _FILE_TARGET, _TIME_TARGET = 6.0, 1.1
+_KEPT_TURNS, _KEEP_LAST, _KEPT_TARGET = 150, 10, 3.0
 
 
 def _turn(peer: Peer) -> Operation:
@@ -40,6 +42,19 @@ def _turn(peer: Peer) -> Operation:
     return operation
 
 
+def _kept_of_text(bench: Bench, turns: int) -> float:
+    """Return the size of a file, after as many turns under a policy and a compaction, of the text."""
+    with savers.opened(OURS, bench.directory, "kept") as peer:
+        store = cast("StatelogSaver", peer.saver).store
+        store.retain(keep_last=_KEEP_LAST, as_policy=True)
+        turn = _turn(peer)
+        for _number in range(turns):
+            turn()
+        store.retain()
+        store.compact()
+    return (savers.file_size_bytes(OURS, bench.directory, "kept") or 0) / (turns * (_QUESTION_BYTES + _ANSWER_BYTES))
+
+
 def measure_handed(bench: Bench) -> Result:
     """Measure turns of a graph that calls another one with all of its messages."""
     with ExitStack() as stack:
@@ -48,10 +63,13 @@ def measure_handed(bench: Bench) -> Result:
     sizes = {name: savers.file_size_bytes(name, bench.directory, "handed") for name in samples}
     turns = 1 + len(samples[OURS].durations_ns)
     text = turns * (_QUESTION_BYTES + _ANSWER_BYTES)
+    kept_turns = bench.size(_KEPT_TURNS, at_least=_KEPT_TURNS)
+    kept = f"{kept_turns} turns, keep_last={_KEEP_LAST}, compacted: file, of the text"
     what = f"{turns} turns with a graph in the graph"
     return Result(
         checks=(
             at_most(f"{what}: file, of the text", (sizes[OURS] or 0) / text, _FILE_TARGET),
+            at_most(kept, _kept_of_text(bench, kept_turns), _KEPT_TARGET),
             at_most(f"{what}: time, of {SQLITE}'s", samples[OURS].p50_us / samples[SQLITE].p50_us, _TIME_TARGET),
         ),
         sides=tuple(each.side(f"{name}: {what}", file_size_bytes=sizes[name]) for name, each in samples.items()),

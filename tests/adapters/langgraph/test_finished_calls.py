@@ -7,12 +7,14 @@ from random import Random
 from typing import TypedDict
 
 import pytest
+from click.testing import CliRunner
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.saver import sweeping
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH
+from statelog.cli.application import main
 from statelog.log.care import keeping
 
 
@@ -196,6 +198,15 @@ def test_a_policy_at_work_takes_pending_writes_out(saver):
     saver.store.retain(keep_last=3, as_policy=True)
     _put_with_writes(saver, 500)
     assert _write_count(saver) < 250
+
+
+def test_the_command_takes_pending_writes_out(tmp_path):
+    path = tmp_path / "a.state"
+    with StatelogSaver.open(path) as saver:
+        _put_with_writes(saver, 20)
+    assert CliRunner().invoke(main, ["retain", str(path), "--keep-last", "3"]).exit_code == 0
+    with StatelogSaver.open(path) as saver:
+        assert _write_count(saver) == 3
 
 
 def test_pending_writes_stay_that_came_before_their_checkpoint(saver):

@@ -413,8 +413,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
         Args:
             thread_ids: those that are not there are passed over.
-            strategy: "keep_latest" keeps the latest of each namespace; "delete" none. The thread itself stays, and
-                may be gone on with.
+            strategy: "keep_latest" keeps the latest of each namespace, of a call's if its caller is kept; "delete"
+                none. The thread itself stays, and may be gone on with.
 
         """
         if strategy not in ("keep_latest", "delete"):
