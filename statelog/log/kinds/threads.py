@@ -92,8 +92,6 @@ def _check_fork(view: View, event: ForkEvent, lsn: int, _recent: Recent) -> None
         refuse(lsn, f"branch {event.branch} of branch {event.parent_branch} does not come next")
     if view.branch_number(event.thread, event.name) is not None:
         refuse(lsn, f"branch {event.name!r} begins again")
-    if event.base_version > view.head_version(event.thread, event.parent_branch):
-        refuse(lsn, f"it leaves branch {event.parent_branch} at version {event.base_version}, which is not there")
 
 
 FORK_KIND = Kind(

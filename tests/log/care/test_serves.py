@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 import statelog
@@ -152,3 +154,23 @@ def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
     store.retain(keep_last=1)
     assert _own(calls[2]) == [3]
     assert calls[2].state["call2"] == 2
+
+
+@pytest.mark.parametrize("threads", [None, ["t"]])
+def test_a_thread_whose_branches_have_gone_can_be_exported(store, tmp_path, threads):
+    """Also where the versions have gone that they left at."""
+    thread = store.thread("t")
+    thread.commit({"n": 0})
+    for number in range(1, 6):
+        thread.commit({"n": number}, id=f"c{number}")
+        _call(thread, f"call{number}", f"c{number}", at=number)
+    thread.commit({"n": 6})
+    store.retain(keep_last=3)
+    exported = io.BytesIO()
+    store.export(exported, threads=threads)
+    exported.seek(0)
+    with statelog.open(tmp_path / "b.state") as other:
+        other.import_(exported)
+        calls = [other.thread("t").checkout(f"call{number}") for number in (3, 4)]
+        assert [call.head is not None and call.head.branch == call.branch for call in calls] == [False, True]
+        assert other.verify().ok
