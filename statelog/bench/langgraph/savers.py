@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from statelog.adapters.langgraph import StatelogSaver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from langchain_core.runnables import RunnableConfig
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
 OURS = "StatelogSaver"
 SQLITE = "SqliteSaver"
+ASYNC_SQLITE = "AsyncSqliteSaver"
 MEMORY = "InMemorySaver"
 POSTGRES = "PostgresSaver"
 
-_SUFFIXES = {OURS: ".state", SQLITE: ".sqlite"}
+_SUFFIXES = {OURS: ".state", SQLITE: ".sqlite", ASYNC_SQLITE: ".sqlite"}
 
 POSTGRES_URL = "STATELOG_BENCH_POSTGRES"
 """Names the environment variable with the URL of a server: then PostgresSaver is a side too."""
@@ -76,6 +78,18 @@ def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
             finally:
                 for thread_id in peer.thread_ids:
                     postgres.delete_thread(thread_id)
+
+
+@asynccontextmanager
+async def opened_async(name: str, directory: Path, of_what: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
+    """Open a saver for coroutines: ours, or `ASYNC_SQLITE`; else as `opened`."""
+    path = directory / f"{of_what}{_SUFFIXES[name]}"
+    if name == OURS:
+        with StatelogSaver.open(path) as ours:
+            yield ours
+    else:
+        async with AsyncSqliteSaver.from_conn_string(str(path)) as sqlite:
+            yield sqlite
 
 
 def file_size_bytes(name: str, directory: Path, of_what: str) -> int | None:

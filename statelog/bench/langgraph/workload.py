@@ -7,7 +7,7 @@ from statelog.bench.workload import Bench, Workload
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.bench.langgraph import chat, delta, handing, steps, together
+    from statelog.bench.langgraph import chat, conversations, delta, handing, long, serving, short, steps, together
 
     return Result.joined(
         [
@@ -16,6 +16,10 @@ def _measure(bench: Bench) -> Result:
             together.measure_together(bench),
             delta.measure(bench),
             handing.measure_handed(bench),
+            short.measure_short(bench),
+            conversations.measure_conversations(bench),
+            serving.measure_serving(bench),
+            long.measure_long(bench),
         ]
     )
 
@@ -24,7 +28,7 @@ LANGGRAPH = Workload(
     "langgraph",
     "LangGraph: StatelogSaver beside SqliteSaver and InMemorySaver",
     "commit (what tasks write is flushed with the checkpoint that follows); SqliteSaver: WAL, synchronous=FULL;"
-    ' graphs run with durability="sync"',
+    ' graphs run with durability="sync", of short threads, conversations and servers with their default, "async"',
     _measure,
     needs=("langgraph.graph", "langgraph.checkpoint.sqlite"),
     extra="bench-langgraph",
