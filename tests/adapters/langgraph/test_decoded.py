@@ -320,3 +320,16 @@ def test_several_threads_read_at_once(saver):
     for reader in readers:
         reader.join()
     assert not wrong
+
+
+@pytest.mark.parametrize(("cache_size_bytes", "is_kept"), [(1_000_000, True), (1000, False), (0, False)])
+def test_what_is_larger_than_the_cache_is_decoded_each_time(saver, decoded, cache_size_bytes, is_kept):
+    messages = [HumanMessage(f"{number} " * 50, id=str(number)) for number in range(400)]
+    put(saver, messages)
+    sized = StatelogSaver(saver.store, cache_size_bytes=cache_size_bytes)
+    for _ in range(3):
+        assert got(sized) == messages
+    decoded.clear()
+    assert got(sized) == messages
+    assert (sum(decoded) == 0) is is_kept
+    assert len(sized._decoded.by(sized._codec)._parts) > 1 or not is_kept

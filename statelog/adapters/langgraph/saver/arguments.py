@@ -6,26 +6,31 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from statelog import Store
 from statelog.errors import ClosedError, UsageError
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-    from statelog import Store
 
-
-def check_conflict(conflict: object) -> None:
-    """Refuse what is no way to treat conflicts."""
-    if conflict not in ("fork", "raise"):
-        message = f'conflict is "fork" or "raise", not {conflict!r}'
-        raise UsageError(message, argument="conflict", value=conflict)
-
-
-def check_serde(serde: Any) -> None:
-    """Refuse what LangGraph would not take for a serialiser."""
+def check_options(serde: Any, conflict: object, cache_size_bytes: Any) -> None:
+    """Refuse what is no serialiser to LangGraph, no way to treat conflicts, or no size."""
     if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
         message = f"serde is a serialiser, with dumps_typed and loads_typed, not {serde!r}"
         raise UsageError(message, argument="serde", value=serde)
+    if conflict not in ("fork", "raise"):
+        message = f'conflict is "fork" or "raise", not {conflict!r}'
+        raise UsageError(message, argument="conflict", value=conflict)
+    if type(cache_size_bytes) is not int or cache_size_bytes < 0:
+        message = f"cache_size_bytes is an int, 0 or above, not {cache_size_bytes!r}"
+        raise UsageError(message, argument="cache_size_bytes", value=cache_size_bytes)
+
+
+def check_store(store: object) -> None:
+    """Refuse what is no store."""
+    if not isinstance(store, Store):
+        message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
+        raise UsageError(message, argument="store", value=store)
 
 
 def check_listing(filter: object, limit: object) -> None:

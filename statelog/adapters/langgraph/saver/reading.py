@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.saver.bundles import Bundle, BundledWrite
-    from statelog.adapters.langgraph.values.codec import Codec, Parts, Read
+    from statelog.adapters.langgraph.values.codec import Codec, Read
     from statelog.adapters.langgraph.values.copying import DecodedBy
     from statelog.store.views import MapView
 
@@ -144,9 +144,9 @@ def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
     return lineage.find(checkpoint_name(place.namespace, place.id))
 
 
-def read_row(parts: Parts, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
+def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
     """Read a checkpoint whole; None if it is none of LangGraph's."""
-    channels: dict[str, Read] = {name: parts.read(stored) for name, stored in items.read(checkpoint.state).items()}
+    channels: dict[str, Read] = {name: decoded.read(stored) for name, stored in items.read(checkpoint.state).items()}
     kept = channels.pop(CHECKPOINT_CHANNEL, None)
     if not isinstance(kept, bytes) or kept == END_OF_LINE:
         return None

@@ -15,7 +15,7 @@ from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import END_OF_LINE, writes_state
 from statelog.adapters.langgraph.saver.replaying import needed_by
-from statelog.adapters.langgraph.values.codec import Parts
+from statelog.adapters.langgraph.values.codec import read_whole
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -124,7 +124,7 @@ def _needed(codec: Codec, lineage: Lineage, found: Found) -> set[int]:
 
 def _metadata(codec: Codec, found: Found) -> dict[str, Any]:
     stored = items.get(found.checkpoint.state, METADATA_CHANNEL)
-    whole = None if stored is None else Parts().read(stored)
+    whole = None if stored is None else read_whole(stored)
     return codec.decode_metadata(found.checkpoint.metadata, whole)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint, Store
     from statelog.adapters.langgraph.saver.reading import WriteRow
-    from statelog.adapters.langgraph.values.codec import Codec, Parts, Read
+    from statelog.adapters.langgraph.values.codec import Codec, Read
     from statelog.adapters.langgraph.values.copying import DecodedBy
     from statelog.store.views import MapView
 
@@ -53,7 +53,7 @@ def ancestors(
 
 
 def delta_history(
-    store: Store, decoded: DecodedBy, parts: Parts, asked: Place, channels: Sequence[str]
+    store: Store, decoded: DecodedBy, asked: Place, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return, by channel, the writes since the value stored last, and that value if there is one.
 
@@ -82,14 +82,14 @@ def delta_history(
             for channel in list(remaining):
                 stored = items.get(state, channel_name(channel))
                 if stored is not None:
-                    ends[channel] = (len(steps), parts.read(stored))
+                    ends[channel] = (len(steps), decoded.read(stored))
                     del remaining[channel]
             if not remaining:
                 break
         else:
             if remaining and checkpoint is not None and last is not None and _has_lost_its_parent(codec, last):
                 stored = items.get(checkpoint.state, METADATA_CHANNEL)
-                cut_short = (checkpoint.metadata, None if stored is None else parts.read(stored))
+                cut_short = (checkpoint.metadata, None if stored is None else decoded.read(stored))
     if cut_short is not None:
         lost = sorted(_deltas(codec.decode_metadata(*cut_short)) & remaining.keys())
         if lost:

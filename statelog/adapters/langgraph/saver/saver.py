@@ -35,8 +35,8 @@ from statelog.adapters.langgraph.saver.reading import (
 from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
 from statelog.adapters.langgraph.saver.replaying import delta_history
 from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
-from statelog.adapters.langgraph.values.codec import Codec, Parts
-from statelog.adapters.langgraph.values.copying import Decoded
+from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.copying import CACHE_SIZE_BYTES, Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from statelog import Store
+    from statelog.adapters.langgraph.values.copying import DecodedBy
 
 _PAGE = 16
 """Checkpoints that `list` reads at a time."""
@@ -77,9 +78,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
 
     Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,
     of the same id; its checkpoints are checkpoints, with LangGraph's ids and metadata; each channel is a channel. So
-    `statelog history`, `show`, `diff`, `retain` and `verify` work on them.
-
-    What a commit writes is what is new: a list that grew by one message costs one message.
+    `statelog history`, `show`, `diff`, `retain` and `verify` work on them. What a commit writes is what is new: a list
+    that grew by one message costs one message.
 
     Attributes:
         store: the store.
@@ -92,6 +92,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         *,
         conflict: Literal["fork", "raise"] = "fork",
+        cache_size_bytes: int = CACHE_SIZE_BYTES,
     ) -> None:
         """Save to a store that is open.
 
@@ -102,20 +103,18 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             conflict: what becomes of a checkpoint whose parent has a successor already, as where two runs go on from
                 one checkpoint. "fork": it begins a branch, as LangGraph expects it. "raise": it raises ConflictError,
                 so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
+            cache_size_bytes: for lists that were read, roughly: they are not decoded again. A chat takes twice its
+                size, and 1 KB for each message; one that does not fit is decoded each time.
 
         """
-        asking.check_serde(serde)
-        asking.check_conflict(conflict)
+        asking.check_options(serde, conflict, cache_size_bytes)
         super().__init__(serde=serde)
-        if not isinstance(store, statelog.Store):
-            message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
-            raise UsageError(message, argument="store", value=store)
+        asking.check_store(store)
         self.store = store
         self._conflict = conflict
         self._codec_made = Codec(self.serde)
         self._frozen = Frozen()
-        self._parts = Parts()
-        self._decoded = Decoded()
+        self._decoded = Decoded(cache_size_bytes)
         self._bases = Bases()
         self._gatherer: Gatherer[tasks.Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
@@ -130,6 +129,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         *,
         serde: SerializerProtocol | None = None,
         conflict: Literal["fork", "raise"] = "fork",
+        cache_size_bytes: int = CACHE_SIZE_BYTES,
         **options: Any,
     ) -> Iterator[StatelogSaver]:
         """Open a store for a `with` block, and save to it.
@@ -138,13 +138,13 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             path: the file; made if it is not there.
             serde: see the class.
             conflict: see the class.
+            cache_size_bytes: see the class.
             options: as for `statelog.open`.
 
         """
-        asking.check_serde(serde)
-        asking.check_conflict(conflict)
+        asking.check_options(serde, conflict, cache_size_bytes)
         with statelog.open(path, **options) as store:
-            yield cls(store, serde, conflict=conflict)
+            yield cls(store, serde, conflict=conflict, cache_size_bytes=cache_size_bytes)
 
     @property
     def _codec(self) -> Codec:
@@ -177,6 +177,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         """
         asked = place_of(config)
         codec = self._codec
+        decoded = self._decoded.by(codec)
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
             if asked.id:
@@ -188,8 +189,8 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                 if latest is None:
                     return None
                 place, checkpoint, pending = latest.place, latest.checkpoint, latest.pending
-            row = read_row(self._parts, checkpoint, place, pending)
-        return None if row is None else decode_row(codec, row, config if asked.id else None, self._decoded.by(codec))
+            row = read_row(decoded, checkpoint, place, pending)
+        return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
 
     def list(
         self,
@@ -212,8 +213,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         caller works; what is committed meanwhile is not waited for.
 
         """
-        codec = self._codec
-        below = asking.id_before(before)
+        codec, below = self._codec, asking.id_before(before)
         asking.check_listing(filter, limit)
         if config is not None:
             places = iter([(place_of(config), config["configurable"].get("checkpoint_ns"))])
@@ -222,7 +222,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         decoded = self._decoded.by(codec)
         left = limit
         for place, namespace in places:
-            for page in self._pages(codec, place, namespace, below, filter, left):
+            for page in self._pages(codec, decoded, place, namespace, below, filter, left):
                 left = None if left is None else left - len(page)
                 decoded.expect(read for row in page for read in row.channels.values())
                 for row in page:
@@ -233,6 +233,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
     def _pages(
         self,
         codec: Codec,
+        decoded: DecodedBy,
         place: Place,
         namespace: str | None,
         below: str,
@@ -252,7 +253,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
                 for found in ordered.draw(lineage, count):
                     drawn += 1
                     if not place.id or found.place.id == place.id:
-                        row = read_row(self._parts, found.checkpoint, found.place, found.pending)
+                        row = read_row(decoded, found.checkpoint, found.place, found.pending)
                         if row is not None:
                             page = [*page, row]
             if wanted:
@@ -308,8 +309,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> None:
-        codec = self._codec
-        lineage = self._lineage(place.thread_id)
+        codec, lineage = self._codec, self._lineage(place.thread_id)
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         own = _new(Own, (place.namespace, place.id, asked.id or None, max(base.latest, place.id)))
         told = metadata_of(config, metadata)
@@ -433,7 +433,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
         wanted, decoded = asking.several("channels", channels), self._decoded.by(self._codec)
         asking.check_open(self.store)
-        return delta_history(self.store, decoded, self._parts, place_of(config), wanted) if wanted else {}
+        return delta_history(self.store, decoded, place_of(config), wanted) if wanted else {}
 
     # --- async: the same, on OS threads of the saver's own ------------------------------
 

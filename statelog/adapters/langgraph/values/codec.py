@@ -64,24 +64,9 @@ def join(encoded: Sequence[bytes]) -> Joined:
     return Joined(len(encoded), b"".join([item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]))
 
 
-class Parts(dict[bytes, Joined]):
-    """Parts of lists in memory, by their digests: versions of a list share all but the last ones."""
-
-    def __init__(self, size_bytes_max: int = 32 * 1024 * 1024) -> None:
-        super().__init__()
-        self._size_bytes_max = size_bytes_max
-        self._size = 0
-
-    def __setitem__(self, digest: bytes, part: Joined) -> None:
-        self._size += len(part.data)
-        if self._size > self._size_bytes_max:
-            self.clear()
-            self._size = len(part.data)
-        super().__setitem__(digest, part)
-
-    def read(self, stored: items.Stored) -> Read:
-        """Return a stored value, read whole."""
-        return stored if isinstance(stored, bytes) else items.gather(stored, self, join)
+def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -> Read:
+    """Return a stored value; parts of lists that are `known` by their digests are not read, and others put there."""
+    return stored if isinstance(stored, bytes) else items.gather(stored, {} if known is None else known, join)
 
 
 def pack(data: bytes) -> bytes:

@@ -17,11 +17,13 @@ from uuid import UUID
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
+from statelog.adapters.langgraph.values.codec import read_whole
 from statelog.adapters.langgraph.values.frozen import is_plain_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from statelog.adapters.kit.items import Stored
     from statelog.adapters.langgraph.values.codec import Codec, Joined, Read
 
 Maker = Any
@@ -151,22 +153,39 @@ _VALUE_SIZE_BYTES = 512
 """What a value takes beyond its bytes; and what a piece of it does."""
 
 
-class Decoded:
-    """What one reading after another decodes, each by the serialiser of its time."""
+CACHE_SIZE_BYTES = 64 * 1024 * 1024
+"""What is kept, unless a user says otherwise."""
 
-    def __init__(self) -> None:
+
+class Decoded:
+    """What one reading after another reads and decodes, each by the serialiser of its time."""
+
+    def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
+        self._size_bytes_max = size_bytes_max
         self._last: DecodedBy | None = None
 
     def by(self, codec: Codec) -> DecodedBy:
         """Return what was decoded by a serialiser that would decode as this one does."""
         last = self._last
         if last is None or not last.holds_for(codec):
-            last = self._last = DecodedBy(codec)
+            last = self._last = DecodedBy(codec, self._size_bytes_max)
         return last
 
 
+class _Parts(dict[bytes, "Joined"]):
+    """Parts of lists as they were read, by their digests: versions of a list share all but the last ones."""
+
+    def __init__(self, take: Callable[[int], None]) -> None:
+        super().__init__()
+        self._take = take
+
+    def __setitem__(self, digest: bytes, part: Joined) -> None:
+        self._take(len(part.data))
+        super().__setitem__(digest, part)
+
+
 class DecodedBy:
-    """What is decoded a second time is kept, and copied from then on. For several OS threads.
+    """What is read is kept; what is decoded a second time too, and copied from then on. For several OS threads.
 
     Args:
         codec: what decodes.
@@ -174,18 +193,23 @@ class DecodedBy:
 
     """
 
-    def __init__(self, codec: Codec, size_bytes_max: int = 16 * 1024 * 1024) -> None:
+    def __init__(self, codec: Codec, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
         self.codec = codec
         self._of = _what_decodes(codec)
         self._size_bytes_max = size_bytes_max
         self._size = 0
         self._makers: dict[bytes, Any] = {}
+        self._parts = _Parts(self._take)
 
     def holds_for(self, codec: Codec) -> bool:
         """Whether that would decode as what has decoded this."""
         serde, modules, hook = _what_decodes(codec)
         its_serde, its_modules, its_hook = self._of
         return serde is its_serde and modules is its_modules and hook is its_hook
+
+    def read(self, stored: Stored) -> Read:
+        """Return a stored value, read whole."""
+        return read_whole(stored, self._parts)
 
     def expect(self, reads: Iterable[Read]) -> None:
         """Say what will be decoded next: what occurs in it twice is kept at once."""
@@ -231,6 +255,7 @@ class DecodedBy:
         self._size += size_bytes
         if self._size > self._size_bytes_max:
             self._makers.clear()
+            self._parts.clear()
             self._size = size_bytes
 
 

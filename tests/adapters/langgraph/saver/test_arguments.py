@@ -72,6 +72,9 @@ def saver(tmp_path):
         ("current", lambda saver: saver.get_next_version([1], None)),
         ("serde", lambda saver: StatelogSaver(saver.store, serde=5)),
         ("conflict", lambda saver: StatelogSaver(saver.store, conflict=5)),
+        ("cache_size_bytes", lambda saver: StatelogSaver(saver.store, cache_size_bytes=-1)),
+        ("cache_size_bytes", lambda saver: StatelogSaver(saver.store, cache_size_bytes=1e6)),
+        ("cache_size_bytes", lambda saver: StatelogSaver(saver.store, cache_size_bytes=True)),
     ],
 )
 def test_what_cannot_be_is_refused_by_name_and_changes_nothing(saver, argument, call):
@@ -82,7 +85,7 @@ def test_what_cannot_be_is_refused_by_name_and_changes_nothing(saver, argument, 
     assert len(list(saver.list(None))) == before
 
 
-@pytest.mark.parametrize("options", [{"conflict": 5}, {"serde": "x"}])
+@pytest.mark.parametrize("options", [{"conflict": 5}, {"serde": "x"}, {"cache_size_bytes": "64 MB"}])
 def test_a_saver_that_cannot_be_makes_no_file(tmp_path, options):
     with pytest.raises(UsageError), StatelogSaver.open(tmp_path / "agent.state", **options):
         pass
