@@ -44,9 +44,7 @@ class _Nothing:
     """Stands where LMDB's environment will be."""
 
     def begin(self, *_arguments: Any) -> lmdb.Transaction:
-        raise lmdb.Error(
-            "it is being opened"
-        )  # without a code, as of one that was closed: who meets it waits at the gate
+        raise lmdb.Error("it is being opened")  # no code, as of one that was closed: who meets it waits at the gate
 
     def close(self) -> None:
         """Close nothing."""
