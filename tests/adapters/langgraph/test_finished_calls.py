@@ -7,6 +7,9 @@ from random import Random
 from typing import TypedDict
 
 import pytest
+
+pytest.importorskip("langgraph.graph", reason="needs langgraph")
+
 from click.testing import CliRunner
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
