@@ -5,11 +5,13 @@ static int module_exec(PyObject *module)
 {
     module_state *state = PyModule_GetState(module);
     state->room = PyMem_Calloc(1, SL_ROOM_SIZE);
+    state->held_name = PyUnicode_InternFromString("__dict__");
+    state->extra_name = PyUnicode_InternFromString("__pydantic_extra__");
     if (state->room == NULL) {
         (void)PyErr_NoMemory();
         return -1;
     }
-    return 0;
+    return state->held_name == NULL || state->extra_name == NULL ? -1 : 0;
 }
 
 static void module_free(void *module)
@@ -20,11 +22,17 @@ static void module_free(void *module)
     }
     PyMem_Free(state->room);
     state->room = NULL;
+    Py_CLEAR(state->held_name);
+    Py_CLEAR(state->extra_name);
 }
 
 static PyMethodDef methods[] = {
     {"encode_plain", (PyCFunction)(void (*)(void))sl_encode_plain, METH_FASTCALL,
      "Return the item of a plain value; None where Python must encode it, or refuse it."},
+    {"freeze_items", (PyCFunction)(void (*)(void))sl_freeze_items, METH_FASTCALL,
+     "Return the items of a list, frozen."},
+    {"still_items", (PyCFunction)(void (*)(void))sl_still_items, METH_FASTCALL,
+     "Return how many items are what they were from the beginning, and how many more from the end."},
     {NULL, NULL, 0, NULL},
 };
 

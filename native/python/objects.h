@@ -15,6 +15,8 @@ enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what a plain value takes that is en
 
 typedef struct {
     uint8_t *room; /* what one call at a time works in, under the interpreter's lock */
+    PyObject *held_name;  /* "__dict__" */
+    PyObject *extra_name; /* "__pydantic_extra__" */
 } module_state;
 
 typedef struct {
@@ -79,5 +81,7 @@ static inline PyObject *shared(PyObject *object)
 
 /* What the module is made of (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_freeze_items(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *sl_still_items(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

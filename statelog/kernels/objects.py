@@ -27,3 +27,9 @@ objects = _load()
 
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
 """Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
+
+freeze_items: Callable[[list[Any], dict[type, bool], Callable[[type], bool]], tuple[Any, ...]] = objects.freeze_items
+"""Returns the items of a list, frozen, given which types are plain models, and what tells it of another."""
+
+still_items: Callable[[tuple[Any, ...], list[Any]], tuple[int, int]] = objects.still_items
+"""Returns how many items of a list freeze to the same from the beginning, and how many more from the end."""

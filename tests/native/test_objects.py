@@ -13,6 +13,7 @@ import statelog
 from statelog import kernels
 from statelog.errors import LimitError, StatelogError, UsageError, ValueTypeError
 from statelog.format import cbor
+from statelog.kernels.objects import freeze_items, still_items
 from statelog.limits import DEPTH_MAX
 from statelog.testing import strategies as own
 
@@ -191,3 +192,102 @@ def test_a_collection_that_commits_while_a_checkpoint_is_made(tmp_path):
         assert thread.state["x"] == COMMITS // 3 - 1
         assert store.verify().ok
     assert refused, "no finalizer ran inside a commit"
+
+
+class Model:
+    """Like a plain model of pydantic's."""
+
+    __pydantic_extra__ = None
+
+    def __init__(self, **held):
+        self.__dict__.update(held)
+
+
+def freeze(values, learn=lambda kind: kind is Model):
+    return freeze_items(values, {}, learn)
+
+
+def modelled(value):
+    """Return a value whose dicts with texts for keys are models."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(modelled, value))
+    if isinstance(value, dict):
+        held = {key: modelled(item) for key, item in value.items()}
+        return Model(**held) if held and all(type(key) is str for key in held) else held
+    return value
+
+
+@given(st.lists(odd, max_size=5), st.lists(odd, max_size=5))
+def test_items_are_still_what_they_were(values, others):
+    """`test_frozen.py` tells which values are the same; here, that reading them is sound."""
+    values, others = modelled(values), modelled(others)
+    first, last = still_items(freeze(values), others)
+    assert first + last <= min(len(values), len(others))
+    copies = modelled(values)
+    first, last = still_items(freeze(values), copies)
+    assert [*copies[:first], *copies[len(copies) - last :]] == [*values[:first], *values[len(values) - last :]]
+
+
+def test_of_a_deep_value_nothing_is_known():
+    """So deep a thread's stack might not reach; nor does a list that holds itself end."""
+    deep = nested(31, lambda value: [value])
+    assert still_items(freeze([deep]), [deep]) == (1, 0)
+    assert still_items(freeze([[[deep]]]), [[[deep]]]) == (0, 0)
+    cycle = []
+    cycle += [cycle] * 10
+    assert still_items(freeze([cycle, "a"]), [cycle, "a"]) == (0, 1)
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_a_value_that_changes_while_it_is_frozen(is_filled):
+    """What tells of a type that is new is Python's, and another OS thread may run then."""
+    held, items = {}, []
+
+    def learn(_kind):
+        held.clear()
+        if is_filled:
+            held.update({f"k{number}": number for number in range(100)})
+        items.clear()
+        return False
+
+    held.update(a=Model(), b=1)
+    assert freeze([held], learn) == (...,)
+    items += [Model(), 1]
+    assert freeze([items], learn) == (...,)
+    values = [Model(), 1]
+    items = values
+    with pytest.raises(IndexError):
+        freeze(values, learn)
+
+
+def test_what_tells_of_a_type_may_raise():
+    with pytest.raises(ZeroDivisionError):
+        freeze([[{"a": Model()}]], lambda _kind: 1 // 0)
+
+
+def test_nothing_of_freezing_is_left_behind():
+    values = [Model(a=1, b=[{"x": "y" * 30}], c=(1.5, None)), {"k": [object()]}, nested(40, lambda value: [value])]
+
+    def run(count):
+        for _ in range(count):
+            still_items(freeze(values), values)
+            with pytest.raises(TypeError):
+                freeze([values, Model()], None)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    run(COMMITS // 3)
+    before = run(COMMITS)
+    assert run(COMMITS) - before < COMMITS // 2
+
+
+@pytest.mark.parametrize("arguments", [(), ([],), ((), {}, bool), ([], [], bool)])
+def test_wrong_arguments_of_freeze_items(arguments):
+    with pytest.raises(TypeError):
+        freeze_items(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [(), ((),), ([], []), ((), ())])
+def test_wrong_arguments_of_still_items(arguments):
+    with pytest.raises(TypeError):
+        still_items(*arguments)

@@ -9,7 +9,7 @@ from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
 from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
-from statelog.adapters.langgraph.values.frozen import begins, common_ends, freeze_all, joined, still
+from statelog.adapters.langgraph.values.frozen import common_ends, equal_ends, freeze, still
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.saver.reading import Own
     from statelog.adapters.langgraph.values.codec import Codec, Encoded
-    from statelog.adapters.langgraph.values.frozen import Frozen, Still
+    from statelog.adapters.langgraph.values.frozen import Frozen, Items
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
@@ -205,7 +205,7 @@ class Changes(NamedTuple):
     """The writes of a put, and what its lists were when they were serialised."""
 
     writes: list[Write]
-    frozen: dict[str, Still]
+    frozen: dict[str, Items]
     lists: list[str]
     """Channels of which items are written, which pending writes may have."""
     snapshots: list[str]
@@ -292,29 +292,23 @@ def _value_writes(
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
         return _encoded_writes(changes, name, held, alone)
     value = [*value]  # another OS thread may lengthen it meanwhile
-    made = changes.frozen
     known = None if held is None or isinstance(held, bytes) else memory.get(items.identity(held))
-    now = None
     if known is not None and not isinstance(held, bytes | None):
-        if begins(known, value):
-            first, last = len(known), 0
-        else:
-            now = freeze_all(value)
-            first, last = common_ends(known.items(), now.items())
+        first, last = common_ends(known, value)
         middle = value[first : len(value) - last]
-        more = freeze_all(middle) if now is None else now
+        was = freeze(middle)
         encoded = codec.encode_items(middle, what) if first or last else None  # else they may be too small to split
         if encoded is not None:
             if encoded:
                 changes.lists.append(name)
-            made[name] = joined(known, still(more, middle)) if now is None else still(now, value, first, last)
+            changes.frozen[name] = known[:first] + still(was, middle) + known[len(known) - last :]
             return _spliced(changes, name, held, first, last, encoded)
-    now = now or freeze_all(value)
+    was = freeze(value)
     whole = codec.encode(value, what)
     if isinstance(whole, list):
         changes.lists.append(name)
     if not is_cut(whole):
-        made[name] = still(now, value)
+        changes.frozen[name] = still(was, value)
     return _encoded_writes(changes, name, held, whole)
 
 
@@ -341,7 +335,7 @@ def _spliced(changes: Changes, name: str, held: Stored, first: int, last: int, e
     stop = count - last
     if first == stop or not encoded:
         return _list_writes(name, encoded, first, stop, count)
-    alike, alike_behind = common_ends(items.read_list(held, first, stop), encoded)
+    alike, alike_behind = equal_ends(items.read_list(held, first, stop), encoded)
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
         whole = [*items.read_list(held, 0, first), *encoded, *items.read_list(held, stop)]

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values.frozen import freeze_all, still
+from statelog.adapters.langgraph.values.frozen import freeze, still
 from statelog.adapters.langgraph.values.names import Place
 from statelog.errors import ClosedError
 
@@ -451,7 +451,7 @@ class Interrupted(OrderedDict):
 def test_what_a_saver_remembers_may_be_changed_in_the_middle_of_a_change(saver, begun):
     bases, frozen = saver._bases, saver._frozen
     (of, ((id, base), *_)), *_ = bases._lately.items()
-    known = still(freeze_all(["a"]), ["a"])
+    known = still(freeze(["a"]), ["a"])
     frozen.put(b"one", known)
     bases._lately, frozen._lists = Interrupted(bases._lately), Interrupted(frozen._lists)
     bases._lately.call, frozen._lists.call = begun.step, lambda: frozen.put(b"another", known)
