@@ -15,22 +15,28 @@ from statelog.cli.verifying import verify_in_child
 from statelog.errors import CorruptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from statelog.cli.verifying import Verification
+    from statelog.storage.file.statistics import ReaderStatistics
     from statelog.store.statistics import StoredPolicy, StoreStatistics
 
 _THREADS_SHOWN = 20
+_READERS_SHOWN = 3
 
 
 @click.command(short_help="Show sizes and counts.")
 @STORE
 @AS_JSON
 def stat(*, store: Path, as_json: bool) -> None:
-    """Show sizes and counts of STORE: file, pages, tables, readers, threads, sharing.
+    """Show sizes and counts of STORE: what is free, shared, and held by whom.
 
-    In a large store what is told of records and snapshots is estimated from an even
-    sample, and says so.
+    What `compact` would give back is an estimate. While a process reads, pages that were freed since it began are
+    not used again; one that has just written counts as a reader for a second. In the table, `lent` is what another
+    thread has from this one: so much at least stays when this one is deleted.
+
+    In a large store what is told of records, snapshots and sharing is estimated from an even sample, and says so.
     """
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened, output.progress("counting"):
@@ -44,6 +50,7 @@ def stat(*, store: Path, as_json: bool) -> None:
 def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
     about = "about " if statistics.records_are_estimated else ""
     guess = "about " if statistics.snapshots_are_estimated else ""
+    alike = "about " if statistics.sharing_is_estimated else ""
     page_size, pages = statistics.page_size_bytes, statistics.pages_used + statistics.pages_free
     whole = format_size(statistics.snapshots_size_bytes)
     counts = (
@@ -55,11 +62,16 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
     facts = {
         "file": f"{format_size(statistics.file_size_bytes)} of at most {format_size(statistics.map_size_bytes)}",
         "pages": f"{pages:,} of {format_size(page_size)}, {statistics.pages_free:,} of them free",
-        "readers": f"{statistics.readers} at this moment",
+        "compact": _describe_compaction(statistics),
+        "readers": _describe_readers(statistics.readers_by_process),
         "contents": ", ".join(counts),
         "records": f"{about}{format_size(statistics.records_size_bytes)}, {about}{count(statistics.nodes, 'node')}",
         "sharing": f"{guess}{whole} if every state were stored whole, {statistics.dedup_ratio:.1f} times the records",
+        "shared": f"{alike}{format_size(statistics.shared_size_bytes)} that heads of branches have from other branches"
+        " and threads",
     }
+    if statistics.unowned_size_bytes:
+        facts["records"] += f"; {about}{format_size(statistics.unowned_size_bytes)} of no thread that is there"
     if statistics.policies:
         facts["policies"] = "; ".join(map(_describe_policy, statistics.policies))
     for name, fact in facts.items():
@@ -78,6 +90,22 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
         _print_threads(output, statistics, about)
 
 
+def _describe_compaction(statistics: StoreStatistics) -> str:
+    bound = "" if statistics.unreached_size_bytes is not None else "at least "
+    size = format_size(statistics.reclaimable_size_bytes)
+    return f"would give back {bound}{size} of {format_size(statistics.file_size_bytes)}"
+
+
+def _describe_readers(readers: Sequence[ReaderStatistics]) -> str:
+    if not readers:
+        return "none at this moment"
+    told = [
+        f"process {each.process_id}, {count(each.commits_behind, 'commit')} behind" for each in readers[:_READERS_SHOWN]
+    ]
+    more = [f"{len(readers) - len(told)} more"] if len(readers) > len(told) else []
+    return f"{sum(each.reads for each in readers)}: {'; '.join(told + more)}"
+
+
 def _describe_policy(stored: StoredPolicy) -> str:
     which = stored.pattern or f"a thread of id digest {stored.id_digest}"
     return f"{which} to come: {format_policy(stored.policy) or 'all versions'}"
@@ -85,7 +113,7 @@ def _describe_policy(stored: StoredPolicy) -> str:
 
 def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> None:
     output.table(
-        ("thread", "branches", "checkpoints", "records", "record bytes"),
+        ("thread", "branches", "checkpoints", "records", "record bytes", "lent"),
         [
             (
                 thread.id,
@@ -93,10 +121,11 @@ def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> N
                 f"{thread.checkpoints:,}",
                 f"{about}{thread.records:,}",
                 f"{about}{format_size(thread.records_size_bytes)}",
+                format_size(thread.lent_size_bytes) if thread.lent_size_bytes else "",
             )
             for thread in statistics.threads[:_THREADS_SHOWN]
         ],
-        right=("branches", "checkpoints", "records", "record bytes"),
+        right=("branches", "checkpoints", "records", "record bytes", "lent"),
     )
     if statistics.thread_count > _THREADS_SHOWN:
         output.hint(f"the {_THREADS_SHOWN} largest of {statistics.thread_count:,} threads")

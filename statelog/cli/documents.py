@@ -76,5 +76,7 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
         "tables": {name: {**asdict(table), "pages": table.pages} for name, table in statistics.tables.items()},
         "records_are_estimated": statistics.records_are_estimated,
         "snapshots_are_estimated": statistics.snapshots_are_estimated,
+        "sharing_is_estimated": statistics.sharing_is_estimated,
+        "reclaimable_size_bytes": statistics.reclaimable_size_bytes,
         "dedup_ratio": statistics.dedup_ratio,
     }

@@ -181,7 +181,7 @@ class Environment(JournaledFile):
 
     def statistics(self) -> EnvironmentStatistics:
         """Return sizes, pages per table, free pages and readers, all of one moment."""
-        return collect_statistics(self, self.steady.pins)
+        return collect_statistics(self, self.steady.pins.numbers)
 
     def make_steady(self) -> None:
         """As `transaction.make_steady`."""

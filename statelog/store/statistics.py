@@ -6,28 +6,26 @@ import contextlib
 import random
 import struct
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.errors import CorruptionError, ExpiredError
-from statelog.format import cbor
-from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_THREAD
+from statelog.errors import ExpiredError
+from statelog.format.record import FLAG_REDACTED
+from statelog.log.care.sweep import sweepable_sizes
 from statelog.log.view import missing
-from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT
-from statelog.tree.tree import STRIDE, STRINGS
-from statelog.tree.value import container_head
+from statelog.storage.file.packing import PackedPages
+from statelog.store.state_sizes import StateSizer, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.events import CheckpointEvent
     from statelog.log.view import ThreadRow, View
-    from statelog.storage.file.statistics import TableStatistics
-    from statelog.tree.node import Node
+    from statelog.storage.file.statistics import EnvironmentStatistics, ReaderStatistics, TableStatistics
 
 RECORDS_READ_MAX = 65_536
 """Records looked at one by one, about 5 us each: of a longer log, an even sample."""
@@ -38,6 +36,15 @@ STATES_MEASURED_MAX = 255
 NODES_VISITED_MAX = 200_000
 """Nodes looked at for that, at most (and one whole state at least): about a second."""
 
+HEADS_MEASURED_MAX = 4095
+"""Branches of which is told what their heads share; 2**n - 1, and as many nodes again."""
+
+SWEPT_RECORDS_MAX = 65_536
+"""Records looked at for what a compaction would take out of them, about 30 us each: if it takes more, none is."""
+
+INDEX_ENTRIES_READ_MAX = 1_000_000
+"""Entries of the index whose sizes are taken, about 0.3 us each."""
+
 THREADS_LISTED_MAX = 1000
 """Threads told one by one, those with most bytes; more, nobody reads."""
 
@@ -46,18 +53,30 @@ _PAGE_KEY = struct.Struct(">xQ")
 _PAGE_ENTRY = struct.Struct(">Q8x")
 _PAGE_HEAD_SIZE_BYTES = 8
 _PROGRESS_STEPS = 1000
-_TABLE_SHORT = 64
+_LSN_SIZE_BYTES = 8
+_OWN_PAGES = 3
+"""Of LMDB's: two meta pages, and the one that names the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStatistics:
-    """One thread. `checkpoints` are those on all its branches, shared ones once."""
+    """One thread.
+
+    Attributes:
+        checkpoints: those on all its branches that have not expired, shared ones once.
+        records: all its records, those of expired versions too, which keep their place in the log.
+        records_size_bytes: of these, with the nodes in them: also those that only other threads still lead to.
+        lent_size_bytes: of the state at the head of some branch of another thread, what stands in records of this one;
+            of the branch that has most. So much at least stays in the file if this thread is deleted.
+
+    """
 
     id: str
     branches: int
     checkpoints: int
     records: int
     records_size_bytes: int
+    lent_size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +101,35 @@ class StoreStatistics:
 
     Pages, tables, threads, branches and checkpoints are exact. What is told of records is
     exact for logs of up to `RECORDS_READ_MAX` records, else scaled up from an even sample;
-    what is told of snapshots, from the states of `states_measured` checkpoints.
+    what is told of snapshots, from the states of `states_measured` checkpoints, and what is told of sharing, from
+    those at the heads of `heads_measured` branches.
 
     Attributes:
         map_size_bytes: the quota with which the file is open here.
         pages_used: with `pages_free`, all pages the file ever had. Free ones are reused first.
-        readers: transactions that read at this moment, of any process.
+        readers: transactions that read at this moment, of any process, but for this call's own. Another process that
+            has written counts as one until it has rested for a second.
+        readers_by_process: whose they are, the oldest first. While one reads, no page freed since it began is used
+            again. Who reads in the file of before a compaction is not among them.
         threads: the `THREADS_LISTED_MAX` with most bytes, largest first.
         policies: for threads to come, in the order they were set: the last one that fits counts.
         records_size_bytes: envelopes, bodies and nodes of all records, without page overhead.
         records_read: how many records that was taken from.
+        unowned_size_bytes: of these, what belongs to no thread that is there: what deleted threads left, which others
+            may lead to, and what is said of the store as a whole.
+        unreached_size_bytes: of these, what no version leads to and only a compaction takes; None if the store has too
+            many records that would have to be looked at for it.
         nodes: pieces of values stored, each once.
         snapshots_size_bytes: what the states of all checkpoints would take, each stored
             whole, in the same encoding (CBOR) and without anything around it.
         states_measured: how many states that was taken from.
+        shared_size_bytes: of the states at the heads of all branches, in the same encoding, what stands in records of
+            another branch or thread: what would have to be stored besides if each branch stood alone. Of what a deleted
+            thread left, and others share, one of these counts as its owner.
+        heads_measured: how many branches that was taken from.
+        compacted_size_bytes: what the file would be after `Store.compact`, estimated: the sizes of records and index
+            entries, without what is `unreached_size_bytes`, put into pages as LMDB fills them. The commits after a
+            compaction lengthen the file again by a reserve (a quarter of a small store, 1/128 of a large one).
 
     """
 
@@ -106,6 +140,7 @@ class StoreStatistics:
     pages_free: int
     tables: dict[str, TableStatistics]
     readers: int
+    readers_by_process: tuple[ReaderStatistics, ...]
     last_lsn: int
     thread_count: int
     branch_count: int
@@ -114,9 +149,14 @@ class StoreStatistics:
     policies: tuple[StoredPolicy, ...]
     records_size_bytes: int
     records_read: int
+    unowned_size_bytes: int
+    unreached_size_bytes: int | None
     nodes: int
     snapshots_size_bytes: int
     states_measured: int
+    shared_size_bytes: int
+    heads_measured: int
+    compacted_size_bytes: int
 
     @property
     def records_are_estimated(self) -> bool:
@@ -129,6 +169,16 @@ class StoreStatistics:
         return self.states_measured < self.checkpoint_count
 
     @property
+    def sharing_is_estimated(self) -> bool:
+        """Whether `shared_size_bytes` was scaled up from a sample."""
+        return self.heads_measured < self.branch_count
+
+    @property
+    def reclaimable_size_bytes(self) -> int:
+        """What a compaction would give back, estimated; more where `unreached_size_bytes` is not known."""
+        return max(self.file_size_bytes - self.compacted_size_bytes, 0)
+
+    @property
     def dedup_ratio(self) -> float:
         """Bytes of one snapshot per checkpoint over bytes of records: how much sharing saves; 0 if empty."""
         return self.snapshots_size_bytes / self.records_size_bytes if self.records_size_bytes else 0.0
@@ -137,15 +187,16 @@ class StoreStatistics:
 def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> StoreStatistics:
     """Return the statistics of a store.
 
-    Cost: O(threads + checkpoints / 32) to read the index, plus at most `RECORDS_READ_MAX`
-    heads of records and `NODES_VISITED_MAX` nodes (more only if a single state has more).
+    Cost: O(threads + checkpoints / 32) to read the index, plus the sizes of `INDEX_ENTRIES_READ_MAX` entries, at most
+    `RECORDS_READ_MAX` heads of records, `SWEPT_RECORDS_MAX` whole ones, and twice `NODES_VISITED_MAX` nodes (more only
+    if a single state has more).
 
     Args:
         engine: of the open store.
         progress: called with (steps done, steps in all).
 
     Raises:
-        CorruptionError: what had to be read is damaged. Checksums of records are not: see `verify`.
+        CorruptionError: what had to be read is damaged. Most checksums are not looked at: see `verify`.
 
     """
     tick = _Ticks(progress)
@@ -156,9 +207,13 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         checkpoints = _read_checkpoints(view)
         last_lsn = view.transaction.last_lsn()
     tick.to(1, 10)
-    records = _read_records(engine, last_lsn, tick)
-    snapshots_size_bytes, states = _measure_states(engine, checkpoints.lsns, tick)
-    threads = sorted(_threads(rows, checkpoints.by_thread, records), key=lambda each: -each.records_size_bytes)
+    unreached = sweepable_sizes(engine, SWEPT_RECORDS_MAX)
+    records = _read_records(engine, last_lsn, unreached or {}, environment.page_size_bytes, tick)
+    sizer = StateSizer(engine)
+    sharing = _measure_sharing(engine, sizer, rows, tick)
+    snapshots_size_bytes, states = _measure_states(engine, sizer, checkpoints.lsns, tick)
+    threads = sorted(_threads(rows, checkpoints.by_thread, records, sharing), key=lambda each: -each.records_size_bytes)
+    tick.to(1, 1)
     return StoreStatistics(
         file_size_bytes=environment.file_size_bytes,
         map_size_bytes=environment.map_size_bytes,
@@ -167,6 +222,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         pages_free=environment.pages_free,
         tables=environment.tables,
         readers=environment.readers,
+        readers_by_process=environment.readers_by_process,
         last_lsn=last_lsn,
         thread_count=len(rows),
         branch_count=sum(row.branch_count for row in rows),
@@ -175,9 +231,16 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         policies=policies,
         records_size_bytes=round(records.sizes_bytes.total() * records.scale),
         records_read=records.counts.total(),
+        unowned_size_bytes=round(
+            (records.sizes_bytes.total() - sum(records.sizes_bytes[row.lsn] for row in rows)) * records.scale
+        ),
+        unreached_size_bytes=None if unreached is None else sum(unreached.values()),
         nodes=round(records.nodes * records.scale),
         snapshots_size_bytes=snapshots_size_bytes,
         states_measured=states,
+        shared_size_bytes=sharing.size_bytes,
+        heads_measured=sharing.heads,
+        compacted_size_bytes=_compacted_size(engine, environment, records.packed),
     )
 
 
@@ -220,7 +283,9 @@ def _read_checkpoints(view: View) -> _Checkpoints:
     return _Checkpoints(by_thread, lsns)
 
 
-def _threads(rows: list[ThreadRow], checkpoints: Counter[int], records: _Records) -> Iterator[ThreadStatistics]:
+def _threads(
+    rows: list[ThreadRow], checkpoints: Counter[int], records: _Records, sharing: _Sharing
+) -> Iterator[ThreadStatistics]:
     for row in rows:
         yield ThreadStatistics(
             id=row.id,
@@ -228,6 +293,7 @@ def _threads(rows: list[ThreadRow], checkpoints: Counter[int], records: _Records
             checkpoints=checkpoints[row.lsn],
             records=round(records.counts[row.lsn] * records.scale),
             records_size_bytes=round(records.sizes_bytes[row.lsn] * records.scale),
+            lent_size_bytes=sharing.lent_sizes_bytes.get(row.lsn, 0),
         )
 
 
@@ -240,23 +306,27 @@ class _Records:
 
     counts: Counter[int]
     sizes_bytes: Counter[int]
+    packed: PackedPages
     nodes: int = 0
     scale: float = 1.0
 
 
-def _read_records(engine: Engine, last_lsn: int, tick: _Ticks) -> _Records:
+def _read_records(
+    engine: Engine, last_lsn: int, unreached: dict[int, int], page_size_bytes: int, tick: _Ticks
+) -> _Records:
     sample = _sample_lsns(last_lsn)
-    records = _Records(Counter(), Counter())
+    records = _Records(Counter(), Counter(), PackedPages(page_size_bytes))
     for at in range(0, len(sample), _RECORDS_PER_TRANSACTION):
         with engine.read() as view:
             for lsn in sample[at : at + _RECORDS_PER_TRANSACTION]:
                 data = view.transaction.get_log(lsn)
                 if data is None:
                     raise missing("record", lsn)
-                thread, nodes = _read_head(data, lsn)
+                thread, _branch, nodes = read_head(data, lsn)
                 records.counts[thread] += 1
                 records.sizes_bytes[thread] += len(data)
                 records.nodes += nodes
+                records.packed.add(_LSN_SIZE_BYTES, len(data) - unreached.get(lsn, 0))
         tick.to(1 + 4 * (at + _RECORDS_PER_TRANSACTION) / (len(sample) + _RECORDS_PER_TRANSACTION), 10)
     records.scale = last_lsn / len(sample) if sample else 1.0
     return records
@@ -271,168 +341,81 @@ def _sample_lsns(last_lsn: int) -> range | list[int]:
     return [chance.randint(low + 1, high) for low, high in pairwise(edges)]
 
 
-def _read_head(data: memoryview, lsn: int) -> tuple[int, int]:
-    """Return (thread, node count) of a record, reading neither its checksum nor its nodes."""
-    try:
-        parts = kernels.record_open(data)
-    except CorruptionError:
-        message = f"record {lsn}: {len(data)} bytes are not such as its envelope says"
-        raise CorruptionError(message, lsn=lsn) from None
-    nodes = parts.node_count
-    if data[TYPE_AT] == TYPE_THREAD:
-        return lsn, nodes
-    body = bytes(data[parts.body_at : parts.body_at + parts.body_size])
-    _kind, first, ends = kernels.cbor_split(body)
-    thread = cbor.decode(body[first : ends[0]]) if ends else None
-    if not isinstance(thread, int):
-        message = f"record {lsn}: its body names no thread"
-        raise CorruptionError(message, lsn=lsn)
-    return thread, nodes
+def _compacted_size(engine: Engine, environment: EnvironmentStatistics, log: PackedPages) -> int:
+    tables, index = environment.tables, PackedPages(environment.page_size_bytes)
+    with engine.environment.read() as transaction:
+        for key_size_bytes, value_size_bytes in transaction.index_sizes(INDEX_ENTRIES_READ_MAX):
+            index.add(key_size_bytes, value_size_bytes)
+    pages = log.count(tables["log"].entries) + index.count(tables["index"].entries)
+    return environment.page_size_bytes * (_OWN_PAGES + tables["meta"].pages + pages)
 
 
 # --- states -----------------------------------------------------------------------
 
 
-def _measure_states(engine: Engine, lsns: array[int], tick: _Ticks) -> tuple[int, int]:
+def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _Ticks) -> tuple[int, int]:
     """Return (bytes of one snapshot per checkpoint, states measured for it)."""
-    sizer = _StateSizer(engine)
-    order = _sample_checkpoints(len(lsns))
+    order = _sample(len(lsns), STATES_MEASURED_MAX)
+    visited_max = sizer.visited + NODES_VISITED_MAX
     sizes: list[int] = []
     for index in order:
-        if sizes and sizer.visited > NODES_VISITED_MAX:
+        if sizes and sizer.visited > visited_max:
             break
         with engine.read() as view:
             is_gone = view.record(lsns[index]).flags & FLAG_REDACTED  # retention went on meanwhile
             event = None if is_gone else view.checkpoint(lsns[index])
         with contextlib.suppress(ExpiredError):
             if event is not None:
-                sizes.append(sizer.measure(event))
-        tick.to(5 + 5 * len(sizes) / len(order), 10)
-    tick.to(1, 1)
+                sizes.append(sizer.measure(event).total())
+        tick.to(6 + 4 * len(sizes) / len(order), 10)
     return (round(sum(sizes) * len(lsns) / len(sizes)), len(sizes)) if sizes else (0, 0)
 
 
-def _sample_checkpoints(total: int) -> list[int]:
+class _Sharing(NamedTuple):
+    """What heads have from other branches and threads; by thread, the most that a head of another has from it."""
+
+    size_bytes: int
+    lent_sizes_bytes: dict[int, int]
+    heads: int
+
+
+def _measure_sharing(engine: Engine, sizer: StateSizer, rows: list[ThreadRow], tick: _Ticks) -> _Sharing:
+    ends = list(accumulate(row.branch_count for row in rows))
+    order = _sample(ends[-1] if ends else 0, HEADS_MEASURED_MAX)
+    living = {row.lsn for row in rows}
+    shared = heads = 0
+    lent: dict[int, int] = {}
+    for index in order:
+        if heads and sizer.visited > NODES_VISITED_MAX:
+            break
+        at = bisect_right(ends, index)
+        thread, branch = rows[at].lsn, index - (ends[at] - rows[at].branch_count)
+        with contextlib.suppress(ExpiredError):
+            with engine.read() as view:
+                head = view.head_checkpoint(thread, branch)
+            sizes = sizer.measure(head[0]) if head is not None else {}
+            shared += sum(size for writer, size in sizes.items() if not writer.is_of(thread, branch))
+            others: Counter[int] = Counter()
+            for writer, size in sizes.items():
+                others[writer.thread] += size
+            lent |= {each: max(size, lent.get(each, 0)) for each, size in others.items() if each != thread}
+        heads += 1
+        tick.to(5 + heads / len(order), 10)
+    # Of what has no owner any more, one of those who have it is as good as the owner.
+    shared -= sum(size for thread, size in sizer.distinct.items() if thread not in living)
+    return _Sharing(max(round(shared * ends[-1] / heads), 0) if heads else 0, lent, heads)
+
+
+def _sample(total: int, count_max: int) -> list[int]:
     """Return which of `total` to measure: the middle, the middles of both halves, and so on.
 
     So any first part of the list is spread evenly, wherever the measuring has to stop.
     """
     order: dict[int, None] = {}
     parts = 1
-    while parts <= STATES_MEASURED_MAX:
+    while parts <= count_max:
         order.update(dict.fromkeys(total * (2 * part + 1) // (2 * parts) for part in range(parts if total else 0)))
         parts *= 2
-    if total <= STATES_MEASURED_MAX:
+    if total <= count_max:
         order.update(dict.fromkeys(range(total)))
     return list(order)
-
-
-class _Part(NamedTuple):
-    """A root or chunk to be measured."""
-
-    type: int
-    digest: bytes
-    lsn: int
-    number: int
-
-
-class _StateSizer:
-    """Sizes of values, as one CBOR item each, from the nodes that make them up.
-
-    A node that several states share is measured once: after the first state, each costs
-    what it does not share with those before. Leaves are not read, only their size is.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._sizes: dict[tuple[int, int], int] = {}
-        self._tables: dict[int, list[int]] = {}
-        self._tables_size = 0
-        self.visited = 0
-
-    def measure(self, event: CheckpointEvent) -> int:
-        """Return the size of a checkpoint's state."""
-        root = _Part(ROOT, event.root_digest, event.root_lsn, event.root_node)
-        # Children first, without recursion: the depth of a value is its writer's choice.
-        open_parts: list[tuple[_Part, int, list[_Part]] | None] = []
-        pending: list[_Part | None] = [root]
-        while pending:
-            part = pending.pop()
-            if part is None:  # all children of the part opened last are measured
-                opened = open_parts.pop()
-                assert opened is not None
-                closed, own, children = opened
-                size = own + sum(self._sizes[child.lsn, child.number] for child in children)
-                self._sizes[closed.lsn, closed.number] = size
-            elif (part.lsn, part.number) not in self._sizes:
-                own, children = self._open(part)
-                open_parts.append((part, own, children))
-                pending.append(None)
-                pending.extend(children)
-        return self._sizes[root.lsn, root.number]
-
-    def _open(self, part: _Part) -> tuple[int, list[_Part]]:
-        """Return (bytes that stand in a node or in leaves under it, its chunks and roots)."""
-        self.visited += 1
-        node = self._engine.read_node(part.type, part.digest, part.lsn, part.number)
-        if part.type == CHUNK:
-            kind, level = node.data[:2]
-            return self._open_entries(node, kind, level=level, is_root=False)
-        head = kernels.root_read(*node)
-        if head.kind in STRINGS:
-            return len(cbor.head(2, head.count)) + head.count, []
-        own, children = self._open_entries(node, head.kind, level=0, is_root=True)
-        for _covered, digest, lsn, number in head.levels:
-            if digest is not None:
-                children.append(_Part(CHUNK, digest, lsn, number))
-        return own + len(container_head(head.kind, head.count)), children
-
-    def _open_entries(self, node: Node, kind: int, *, level: int, is_root: bool) -> tuple[int, list[_Part]]:
-        table = kernels.entries_table(*node, is_root=is_root, kind=kind)
-        entries = [table[at : at + STRIDE] for at in range(0, len(table), STRIDE)]
-        if level:
-            return 0, [
-                _Part(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
-                for _at, at, _end, _covered, lsn, number in entries
-            ]
-        own = entries[-1][2] - entries[0][0] if entries else 0
-        if kind == kernels.KIND_KEYED:
-            own -= 2 * len(entries)  # fingerprints
-        refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
-        roots = [_Part(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
-        leaves = [(lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
-        return own - REF_SIZE_BYTES * len(refs) + self._leaf_sizes(leaves), roots
-
-    def _leaf_sizes(self, leaves: list[tuple[int, int]]) -> int:
-        if not leaves:
-            return 0
-        self.visited += len(leaves)
-        size = 0
-        with self._engine.read() as view:
-            for lsn, number in leaves:
-                size += self._leaf_size(view, lsn, number)
-        return size
-
-    def _leaf_size(self, view: View, lsn: int, number: int) -> int:
-        sizes = self._tables.get(lsn)
-        if sizes is None:
-            record = view.transaction.get_log(lsn)
-            if record is None:
-                raise missing("record", lsn)
-            if number < _TABLE_SHORT:
-                type_, _digest, _at, size, _total = kernels.record_node(record, number)
-                return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
-            # To get a record, the binding touches every page of it: of a long one, take all sizes at once.
-            if self._tables_size > NODES_VISITED_MAX:
-                self._tables, self._tables_size = {}, 0
-            sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]
-            self._tables[lsn] = sizes
-            self._tables_size += len(sizes)
-        return _checked_leaf_size(sizes[number] if number < len(sizes) else 0, lsn, number)
-
-
-def _checked_leaf_size(size: int, lsn: int, number: int) -> int:
-    if not size:
-        message = f"record {lsn}: node {number} is no leaf, but is referred to as one"
-        raise CorruptionError(message, lsn=lsn, node=number)
-    return size

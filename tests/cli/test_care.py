@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
 import struct
 
 import pytest
 
 import statelog
+from statelog.cli import care
+from statelog.storage.file.statistics import ReaderStatistics
 
 
 def flip(path, needle):
@@ -41,6 +44,14 @@ def test_statistics_are_shown(run, state):
     assert (answer.code, answer.err) == (0, "")
     assert "2 threads, 3 branches, 5 checkpoints" in answer.out
     assert "ticket-42" in answer.out
+    assert re.search(r"^compact +would give back .+ of .+$", answer.out, re.MULTILINE)
+    assert re.search(r"^readers +none at this moment$", answer.out, re.MULTILINE)
+
+
+def test_statistics_name_the_processes_that_read_and_not_all_of_many():
+    readers = [ReaderStatistics(number, 2, number) for number in range(1, 6)]
+    told = "process 1, 1 commit behind; process 2, 2 commits behind; process 3, 3 commits behind"
+    assert care._describe_readers(readers) == f"10: {told}; 2 more"
 
 
 def test_statistics_as_json_have_tables_and_threads(run, state):

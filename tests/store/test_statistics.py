@@ -154,3 +154,116 @@ def test_versions_that_retention_takes_meanwhile_are_no_damage(store):
 
     store.statistics(progress=retain)
     assert calls[0].expired_versions == 59
+
+
+def append_messages(store, count=300, thread_id="a"):
+    """Commit messages of a few hundred bytes, one by one, to a list."""
+    chance = random.Random(count)
+    thread = store.thread(thread_id, schema={"list": operator.add})
+    for number in range(count):
+        thread.commit({"list": [f"{number} " + "y" * chance.randint(1, 600)]}, durable=False)
+    return thread
+
+
+def write_long_values(store):
+    thread = store.thread("a")
+    for size_bytes in range(2100, 12000, 40):
+        thread.commit({"text": "x" * size_bytes}, durable=False)
+
+
+def write_tiny_values(store):
+    for number in range(2000):
+        store.thread(f"thread {number % 20}").commit({"n": number}, id=f"{number * 7919 % 2003:032}", durable=False)
+
+
+def retain(store):
+    append_messages(store)
+    store.retain(keep_last=1)
+
+
+def retain_by_policy(store):
+    store.retain(keep_last=3, as_policy=True)
+    append_messages(store)
+
+
+def delete(store):
+    for number in range(8):
+        append_messages(store, 60, f"thread {number}")
+    for number in range(0, 8, 2):
+        store.delete_thread(f"thread {number}")
+
+
+@pytest.mark.parametrize(
+    "write", [append_messages, write_long_values, write_tiny_values, retain, retain_by_policy, delete]
+)
+def test_what_compaction_gives_back_is_foretold(store, write):
+    write(store)
+    found = store.statistics()
+    report = store.compact()
+    assert found.compacted_size_bytes == pytest.approx(report.size_after_bytes, abs=0.02 * report.size_before_bytes)
+    assert report.size_after_bytes < 0.9 * report.size_before_bytes  # else the file as it is would be as good a guess
+    assert found.reclaimable_size_bytes == found.file_size_bytes - found.compacted_size_bytes
+
+
+def test_it_is_foretold_from_a_sample_of_a_long_log(store, monkeypatch):
+    append_messages(store, 1000)
+    monkeypatch.setattr(statistics, "RECORDS_READ_MAX", 200)
+    monkeypatch.setattr(statistics, "INDEX_ENTRIES_READ_MAX", 20)
+    found = store.statistics()
+    report = store.compact()
+    assert found.compacted_size_bytes == pytest.approx(report.size_after_bytes, abs=0.1 * report.size_before_bytes)
+
+
+def test_what_no_version_reaches_is_what_compaction_takes_out_of_records(store, monkeypatch):
+    retain_by_policy(store)
+    found = store.statistics()
+    with monkeypatch.context() as patch:
+        patch.setattr(statistics, "SWEPT_RECORDS_MAX", 1)
+        assert store.statistics().unreached_size_bytes is None
+    assert store.compact().vacuumed_nodes > 0
+    after = store.statistics()
+    assert found.unreached_size_bytes == found.records_size_bytes - after.records_size_bytes
+    assert after.unreached_size_bytes == 0
+
+
+def test_threads_that_have_nothing_of_each_other_share_nothing(store):
+    for thread_id in "ab":
+        append_messages(store, 50, thread_id)
+    found = store.statistics()
+    assert (found.shared_size_bytes, [thread.lent_size_bytes for thread in found.threads]) == (0, [0, 0])
+
+
+def test_a_fork_shares_what_it_began_with_whatever_expired(store):
+    thread = append_messages(store, 50)
+    state_size_bytes = len(cbor.encode(thread.state.to_python()))
+    thread.fork("b")
+    assert store.statistics().shared_size_bytes == state_size_bytes
+    thread.commit({"list": ["x" * 3000]})
+    store.thread("a", branch="b", schema={"list": operator.add}).commit({"list": ["z" * 3000]})
+    store.retain(keep_last=1)
+    assert store.statistics().shared_size_bytes == pytest.approx(state_size_bytes, rel=0.1)  # but for the list's end
+
+
+def test_a_copy_shares_with_its_lender_until_one_of_both_is_gone(store):
+    state_size_bytes = len(cbor.encode(append_messages(store, 50).state.to_python()))
+    store.copy_thread("a", "b")
+    store.copy_thread("a", "c")
+    found = store.statistics()
+    assert found.shared_size_bytes == 2 * state_size_bytes
+    assert {each.id: each.lent_size_bytes for each in found.threads} == {"a": state_size_bytes, "b": 0, "c": 0}
+    store.delete_thread("a")
+    assert store.statistics().shared_size_bytes == state_size_bytes
+    store.compact()
+    assert store.statistics().shared_size_bytes == state_size_bytes
+    store.delete_thread("b")
+    assert store.statistics().shared_size_bytes == 0
+
+
+def test_what_a_deleted_thread_left_to_its_copy_is_told_as_of_no_thread(store):
+    state_size_bytes = len(cbor.encode(append_messages(store, 50).state.to_python()))
+    store.copy_thread("a", "b")
+    store.delete_thread("a")
+    found = store.statistics()
+    assert [each.id for each in found.threads] == ["b"]
+    assert found.unowned_size_bytes + found.threads[0].records_size_bytes == found.records_size_bytes
+    assert found.unowned_size_bytes > state_size_bytes > found.threads[0].records_size_bytes

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, overload
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, decode_record
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, decode_record, redact_record
 from statelog.log.care.vacuum import NOBODY, RetentionReport, Rewritable, redact_released, rewrite, write_in_portions
 from statelog.log.index import TO_BE_ERASED
-from statelog.log.kinds.table import decode_event, kind_of, others_of
+from statelog.log.kinds.table import KINDS, decode_event, kind_of, others_of
 from statelog.log.view import View
 from statelog.storage.file.residency import MappedPages
 from statelog.tree.check import check_node
@@ -79,6 +79,36 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     return report
 
 
+def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
+    """Return by how many bytes `sweep_store` would make which records shorter, by LSN; change nothing.
+
+    Args:
+        engine: the store.
+        records_max: to be looked at; None is returned if it takes more.
+
+    Raises:
+        CorruptionError: a record cannot be read.
+
+    """
+    sweep = _Sweep(engine)
+    if sweep.visits > records_max:
+        return None
+    sweep.scan(None)
+    found: dict[int, int] = {}
+    records = sweep.to_rewrite()
+    for start in range(0, len(records), _RECORDS_PER_READ):
+        with engine.read() as view:
+            for lsn, thread, _heir in records[start : start + _RECORDS_PER_READ]:
+                data = view.transaction.get_log(lsn)
+                if data is None:
+                    continue
+                old = bytes(data)
+                field = KINDS[old[TYPE_AT]].borrowed_field
+                alive = [number for number in kernels.record_rows(old) if sweep.is_alive(lsn, number)]
+                found[lsn] = len(old) - len(redact_record(old, lsn, thread, alive=alive, borrowed_field=field))
+    return found
+
+
 class _Sweep:
     """Redacted records that hold nodes, as of LSN `_seen`, and which of the nodes are reached."""
 
@@ -114,6 +144,11 @@ class _Sweep:
     def is_needed(self) -> bool:
         """Whether there is anything that may be taken."""
         return len(self._lsns) > 0
+
+    @property
+    def visits(self) -> int:
+        """How many records have to be looked at."""
+        return len(self._visited)
 
     def is_alive(self, lsn: int, number: int) -> bool:
         """Whether a node is reached; those of records not looked at are."""

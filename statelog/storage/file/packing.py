@@ -1,4 +1,4 @@
-"""In which order records are put into LMDB so that they fill its pages.
+"""How entries fill LMDB's pages: in which order to put records, and how many pages a copy in order takes.
 
 Of a page that runs over at its end LMDB leaves all nodes but the last where they are, and puts that one into the
 next page, with the new one. So what comes in ascending order leaves in each page room for one node: of records of
@@ -7,6 +7,7 @@ which two fit a page, half the pages.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ _INLINE_SIZE_BYTES_MAX: Final = 2020
 
 _NODE_SIZE_BYTES: Final = 18
 """Of a node's head, key and pointer."""
+
+_PAGE_HEAD_SIZE_BYTES: Final = 16
+_NODE_HEAD_SIZE_BYTES: Final = 8
+_POINTER_SIZE_BYTES: Final = 2
+_LONG_REF_SIZE_BYTES: Final = 8
+"""Of a node whose value has pages of its own: the number of the first."""
 
 
 def packing_order(records: Mapping[int, bytes]) -> list[int]:
@@ -35,3 +42,45 @@ def packing_order(records: Mapping[int, bytes]) -> list[int]:
         room -= node_size_bytes
         first.append(lsn)
     return first + last
+
+
+class PackedPages:
+    """Counts the pages that a table takes whose entries are appended in the order of their keys, as compaction does.
+
+    All are full then, branch pages nearly so: these are estimated.
+    """
+
+    __slots__ = ("_entries", "_keys_size_bytes", "_leaves", "_long", "_page_size_bytes", "_room")
+
+    def __init__(self, page_size_bytes: int) -> None:
+        self._page_size_bytes = page_size_bytes
+        self._entries = self._keys_size_bytes = self._leaves = self._long = self._room = 0
+
+    def add(self, key_size_bytes: int, value_size_bytes: int) -> None:
+        """Append an entry."""
+        node_size_bytes = _NODE_HEAD_SIZE_BYTES + key_size_bytes + value_size_bytes
+        whole_bytes = self._page_size_bytes - _PAGE_HEAD_SIZE_BYTES
+        if node_size_bytes > whole_bytes // 2 // 2 * 2 - _POINTER_SIZE_BYTES:
+            node_size_bytes = _NODE_HEAD_SIZE_BYTES + key_size_bytes + _LONG_REF_SIZE_BYTES
+            self._long += -(-(_PAGE_HEAD_SIZE_BYTES + value_size_bytes) // self._page_size_bytes)
+        node_size_bytes += node_size_bytes % 2 + _POINTER_SIZE_BYTES
+        if node_size_bytes > self._room:
+            self._leaves += 1
+            self._room = whole_bytes
+        self._room -= node_size_bytes
+        self._entries += 1
+        self._keys_size_bytes += key_size_bytes
+
+    def count(self, entries: int) -> int:
+        """Return the pages of a table of so many entries, of which those appended are all, or a sample."""
+        if not self._entries:
+            return 0
+        scale = entries / self._entries
+        node_size_bytes = _NODE_HEAD_SIZE_BYTES + _POINTER_SIZE_BYTES + self._keys_size_bytes / self._entries
+        children_per_page = (self._page_size_bytes - _PAGE_HEAD_SIZE_BYTES) / node_size_bytes
+        level = ceil(self._leaves * scale)
+        pages = level + ceil(self._long * scale)
+        while level > 1:
+            level = ceil(level / children_per_page)
+            pages += level
+        return pages

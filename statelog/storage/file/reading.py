@@ -316,6 +316,11 @@ class ReadTransaction:
         keys = cursor.iternext(keys=True, values=False)
         return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
+    def index_sizes(self, entries_max: int) -> Iterator[tuple[int, int]]:
+        """Yield the sizes of the index's first keys and values, in order; nothing is checked."""
+        pairs: Any = self._raw.cursor(self._index).iternext(keys=True, values=True)
+        return ((len(key), len(value)) for key, value in islice(pairs, entries_max))
+
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Return the greatest key that begins with `prefix`, and its payload."""
         return next(self.scan_index(prefix, reverse=True), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from statelog.storage.file.checks import read_live_meta
 from statelog.storage.file.reading import ReadTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
+    from collections.abc import Callable, Sequence
 
     from statelog.storage.file.opened import Handles, OpenFile
 
@@ -35,11 +36,29 @@ class TableStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderStatistics:
+    """A process that reads at this moment. What it reads stays in the file, and no page freed since is used again.
+
+    Attributes:
+        process_id: as the process has it; it may have died and not been noticed yet.
+        reads: transactions it reads in.
+        commits_behind: LMDB's commits since the oldest of them began; several commits to threads may be one.
+
+    """
+
+    process_id: int
+    reads: int
+    commits_behind: int
+
+
+@dataclass(frozen=True, slots=True)
 class EnvironmentStatistics:
     """The file and who reads it.
 
     `pages_used` + `pages_free` are all pages LMDB ever took; free ones are reused before the
-    file grows. `readers` are read transactions open now, in all processes, but for the one that counts.
+    file grows. `readers` are read transactions open now, in all processes, but for the one that counts
+    and this process's pins; `readers_by_process` are the same, the oldest first. Another process that
+    has written counts as a reader until it has rested for a second: its pin holds pages as a read does.
     """
 
     file_size_bytes: int
@@ -49,22 +68,30 @@ class EnvironmentStatistics:
     pages_free: int
     tables: dict[str, TableStatistics]
     readers: int
+    readers_by_process: tuple[ReaderStatistics, ...]
     last_transaction_id: int
 
 
-def collect_statistics(environment: OpenFile, pins: Sized = ()) -> EnvironmentStatistics:
-    """Return the statistics of one commit, the last if commits leave time enough; `pins` count for no readers."""
+def collect_statistics(environment: OpenFile, pins: Callable[[], Sequence[int]] = tuple) -> EnvironmentStatistics:
+    """Return the statistics of one commit, the last if commits leave time enough.
+
+    Args:
+        environment: the open store.
+        pins: returns the numbers of the snapshots that this process pins: these count for no readers.
+
+    """
     for _ in range(_ATTEMPTS):
         with ReadTransaction(environment) as transaction:
-            handles = transaction.handles
+            handles, transaction_id = transaction.handles, transaction.id
             named = {"meta": handles.meta, "log": handles.log, "index": handles.index}
             tables = {name: _table(transaction.table_stat(table)) for name, table in named.items()}
-            pins_held = len(pins)
-            readers = len(numbers_read(handles)) - 1 - pins_held
+            pins_held = [*pins()]
+            slots = _slots_read(handles)
             map_size_bytes = handles.raw.info()["map_size"]
             meta = read_live_meta(handles.descriptor, environment.path)
-            if meta.transaction_id == transaction.id and len(pins) == pins_held:
+            if meta.transaction_id == transaction_id and [*pins()] == pins_held:
                 break
+    readers = _readers(slots, [transaction_id, *pins_held], meta.transaction_id)
     used = _META_PAGES + meta.free.pages + meta.main.pages + sum(table.pages for table in tables.values())
     return EnvironmentStatistics(
         file_size_bytes=os.fstat(handles.descriptor).st_size,
@@ -73,7 +100,8 @@ def collect_statistics(environment: OpenFile, pins: Sized = ()) -> EnvironmentSt
         pages_used=used,
         pages_free=max(meta.last_page + 1 - used, 0),
         tables=tables,
-        readers=readers,
+        readers=sum(reader.reads for reader in readers),
+        readers_by_process=readers,
         last_transaction_id=meta.transaction_id,
     )
 
@@ -88,11 +116,29 @@ def _table(stat: dict[str, Any]) -> TableStatistics:
     )
 
 
+def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[ReaderStatistics, ...]:
+    """Return who reads, but for snapshots of this process that are no reads."""
+    slots = slots.copy()
+    for number in own:
+        if (os.getpid(), number) in slots:
+            slots.remove((os.getpid(), number))
+    reads = Counter(process_id for process_id, _number in slots)
+    oldest: dict[int, int] = {}
+    for process_id, number in sorted(slots, key=lambda slot: slot[1]):
+        oldest.setdefault(process_id, number)
+    return tuple(ReaderStatistics(each, reads[each], max(last - number, 0)) for each, number in oldest.items())
+
+
 def numbers_read(handles: Handles) -> list[int]:
-    """Return LMDB's numbers of the snapshots that are being read, by whomever.
+    """Return LMDB's numbers of the snapshots that are being read, by whomever."""
+    return [number for _process_id, number in _slots_read(handles)]
+
+
+def _slots_read(handles: Handles) -> list[tuple[int, int]]:
+    """Return process and LMDB's number of the snapshot for each read.
 
     LMDB lists them as text: a heading, then `pid thread transaction` for each slot, the transaction being "-" where a
     slot is only reserved.
     """
     slots = [fields for fields in map(str.split, handles.raw.readers().splitlines()) if fields and fields[0].isdigit()]
-    return [int(fields[-1]) for fields in slots if fields[-1] != "-"]
+    return [(int(fields[0]), int(fields[-1])) for fields in slots if fields[-1] != "-"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import lmdb
+import lmdb
 
+if TYPE_CHECKING:
     from statelog.storage.file.opened import Handles
 
 
@@ -30,6 +31,14 @@ class Pins:
     def epochs(self) -> tuple[int, ...]:
         """Of which there are some."""
         return tuple(self._transactions)
+
+    def numbers(self) -> list[int]:
+        """Return LMDB's numbers of the snapshots."""
+        found = []
+        for pin in tuple(self._transactions.values()):
+            with contextlib.suppress(lmdb.Error):  # another thread has ended it
+                found.append(pin.id())
+        return found
 
     def keep(self, transaction: lmdb.Transaction, epoch: int) -> None:
         """Make a read transaction the pin of an epoch."""

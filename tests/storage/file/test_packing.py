@@ -1,12 +1,14 @@
 """Records that are put in others' places fill LMDB's pages."""
 
 import itertools
+import mmap
 
+import lmdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statelog.storage.file.packing import packing_order
+from statelog.storage.file.packing import PackedPages, packing_order
 
 
 @given(st.dictionaries(st.integers(1, 1 << 40), st.integers(0, 5000).map(bytes), max_size=90))
@@ -36,3 +38,19 @@ def test_pages_are_full_of_records_that_have_become_smaller(environment, size_by
     assert log.entries == count
     boundaries = count / at_once  # of what is put at once the last page is half full
     assert log.pages - log.branch_pages <= 1.2 * count / fit + boundaries + 3
+
+
+@pytest.mark.parametrize(
+    "sizes", [range(40, 60), range(500, 2300, 7), range(1900, 20_000, 611)], ids=["tiny", "short", "long"]
+)
+def test_pages_are_counted_as_lmdb_fills_them(tmp_path, sizes):
+    count = 4000
+    packed = PackedPages(mmap.PAGESIZE)
+    with lmdb.open(str(tmp_path / "packed"), map_size=1 << 30, sync=False) as raw, raw.begin(write=True) as transaction:
+        for number, size_bytes in zip(range(count), itertools.cycle(sizes), strict=False):
+            transaction.put(number.to_bytes(8), bytes(size_bytes), append=True)
+            packed.add(8, size_bytes)
+        found = transaction.stat()
+    pages = found["leaf_pages"] + found["overflow_pages"] + found["branch_pages"]
+    assert packed.count(count) == pytest.approx(pages, abs=2)
+    assert packed.count(10 * count) == pytest.approx(10 * pages, rel=0.01)  # of a sample

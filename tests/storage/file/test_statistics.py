@@ -1,8 +1,10 @@
 import mmap
+import os
 
 import pytest
 
 from statelog.errors import ClosedError
+from statelog.storage.file.statistics import ReaderStatistics
 
 
 def test_a_new_store_has_its_header_and_no_reader(environment):
@@ -48,6 +50,27 @@ def test_open_reads_are_counted(environment):
     with environment.read(), environment.read():
         assert environment.statistics().readers == 2
     assert environment.statistics().readers == 0
+
+
+def test_a_process_that_reads_is_named_with_its_age(environment, append, start_child):
+    environment.committer.submit(append)
+    child = start_child(
+        """
+        environment = Environment.open(sys.argv[1], read_only=True, max_size_bytes=2**26)
+        with environment.read(), environment.read():
+            say("reading")
+            sys.stdin.read()
+        """
+    )
+    assert child.stdout.readline() == "reading\n"
+    for _ in range(3):
+        environment.committer.submit(append)
+    with environment.read():
+        statistics = environment.statistics()
+    assert statistics.readers == 3
+    assert statistics.readers_by_process == (ReaderStatistics(child.pid, 2, 3), ReaderStatistics(os.getpid(), 1, 0))
+    child.communicate()
+    assert environment.statistics().readers_by_process == ()
 
 
 def test_the_transaction_is_the_last_commits(environment, append):

@@ -1,0 +1,218 @@
+"""Sizes of states, by who wrote the records that they stand in: what branches and threads share."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog import kernels
+from statelog.errors import CorruptionError
+from statelog.format import cbor
+from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_THREAD
+from statelog.log.events import CHECKPOINT_TYPES
+from statelog.log.view import missing
+from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT
+from statelog.tree.tree import STRIDE, STRINGS
+from statelog.tree.value import container_head
+
+if TYPE_CHECKING:
+    from statelog.log.engine import Engine
+    from statelog.log.events import CheckpointEvent
+    from statelog.log.view import View
+    from statelog.tree.node import Node
+
+_TABLES_SIZE_MAX = 200_000
+"""Sizes of leaves in memory."""
+
+_TABLE_SHORT = 64
+
+
+class RecordHead(NamedTuple):
+    """What a record says of itself: its thread, its branch if it is a version that is kept, how many nodes it has."""
+
+    thread: int
+    branch: int | None
+    nodes: int
+
+
+def read_head(data: memoryview, lsn: int) -> RecordHead:
+    """Return the head of a record, reading neither its checksum nor its nodes."""
+    try:
+        parts = kernels.record_open(data)
+    except CorruptionError:
+        message = f"record {lsn}: {len(data)} bytes are not such as its envelope says"
+        raise CorruptionError(message, lsn=lsn) from None
+    if data[TYPE_AT] == TYPE_THREAD:
+        return RecordHead(lsn, None, parts.node_count)
+    body = bytes(data[parts.body_at : parts.body_at + parts.body_size])
+    _kind, first, ends = kernels.cbor_split(body)
+    is_kept = data[TYPE_AT] in CHECKPOINT_TYPES and not data[FLAGS_AT] & FLAG_REDACTED
+    thread = cbor.decode(body[first : ends[0]]) if ends else None
+    branch = cbor.decode(body[ends[0] : ends[1]]) if is_kept and len(ends) > 1 else None
+    if not isinstance(thread, int) or (is_kept and not isinstance(branch, int)):
+        message = f"record {lsn}: its body names no thread"
+        raise CorruptionError(message, lsn=lsn)
+    return RecordHead(thread, branch, parts.node_count)
+
+
+class Writer(NamedTuple):
+    """Who wrote a record: a branch of a thread. Of a record that has lost its event the branch is not known (None)."""
+
+    thread: int
+    branch: int | None
+    latest: int
+    """The branch of the thread that had begun last by then."""
+
+    def is_of(self, thread: int, branch: int) -> bool:
+        """Whether a branch may have written it itself: what is older than the branch it has not."""
+        if self.branch is None:
+            return self.thread == thread and self.latest >= branch
+        return (self.thread, self.branch) == (thread, branch)
+
+
+class _Part(NamedTuple):
+    """A root or chunk to be measured."""
+
+    type: int
+    digest: bytes
+    lsn: int
+    number: int
+
+
+class StateSizer:
+    """Sizes of values, as one CBOR item each, from the nodes that make them up.
+
+    A node that several states share is measured once: after the first state, each costs
+    what it does not share with those before. Leaves are not read, only their size is.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._sizes: dict[tuple[int, int], Counter[Writer]] = {}
+        self._tables: dict[int, list[int]] = {}
+        self._tables_size = 0
+        self._writers: dict[int, Writer] = {}
+        self._branches: dict[int, list[tuple[int, int]]] = {}
+        self._leaves: set[tuple[int, int]] = set()
+        self.visited = 0
+        self.distinct: Counter[int] = Counter()
+        """By thread, what was measured in its records, each node once."""
+
+    def measure(self, event: CheckpointEvent) -> Counter[Writer]:
+        """Return the size of a checkpoint's state, by who wrote the records in which it stands."""
+        root = _Part(ROOT, event.root_digest, event.root_lsn, event.root_node)
+        # Children first, without recursion: the depth of a value is its writer's choice.
+        open_parts: list[tuple[_Part, Counter[Writer], list[_Part]] | None] = []
+        pending: list[_Part | None] = [root]
+        while pending:
+            part = pending.pop()
+            if part is None:  # all children of the part opened last are measured
+                opened = open_parts.pop()
+                assert opened is not None
+                closed, sizes, children = opened
+                for child in children:
+                    sizes.update(self._sizes[child.lsn, child.number])
+                self._sizes[closed.lsn, closed.number] = sizes
+            elif (part.lsn, part.number) not in self._sizes:
+                sizes, children = self._open(part)
+                open_parts.append((part, sizes, children))
+                pending.append(None)
+                pending.extend(children)
+        return self._sizes[root.lsn, root.number]
+
+    def _open(self, part: _Part) -> tuple[Counter[Writer], list[_Part]]:
+        """Return (bytes that stand in a node or in leaves under it, its chunks and roots)."""
+        self.visited += 1
+        node = self._engine.read_node(part.type, part.digest, part.lsn, part.number)
+        leaves: list[tuple[int, int]] = []
+        if part.type == CHUNK:
+            kind, level = node.data[:2]
+            own, children, leaves = self._open_entries(node, kind, level=level, is_root=False)
+        else:
+            head = kernels.root_read(*node)
+            if head.kind in STRINGS:
+                own, children = len(cbor.head(2, head.count)) + head.count, []
+            else:
+                own, children, leaves = self._open_entries(node, head.kind, level=0, is_root=True)
+                own += len(container_head(head.kind, head.count))
+                for _covered, digest, lsn, number in head.levels:
+                    if digest is not None:
+                        children.append(_Part(CHUNK, digest, lsn, number))
+        sizes = self._leaf_sizes(leaves)
+        with self._engine.read() as view:
+            writer = self._writer(view, part.lsn)
+        sizes[writer] += own
+        self.distinct[writer.thread] += own
+        return sizes, children
+
+    def _open_entries(
+        self, node: Node, kind: int, *, level: int, is_root: bool
+    ) -> tuple[int, list[_Part], list[tuple[int, int]]]:
+        """Return (bytes that stand in a node itself, its chunks and roots, its leaves)."""
+        table = kernels.entries_table(*node, is_root=is_root, kind=kind)
+        entries = [table[at : at + STRIDE] for at in range(0, len(table), STRIDE)]
+        if level:
+            chunks = [
+                _Part(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
+                for _at, at, _end, _covered, lsn, number in entries
+            ]
+            return 0, chunks, []
+        own = entries[-1][2] - entries[0][0] if entries else 0
+        if kind == kernels.KIND_KEYED:
+            own -= 2 * len(entries)  # fingerprints
+        refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
+        roots = [_Part(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
+        leaves = [(lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
+        return own - REF_SIZE_BYTES * len(refs), roots, leaves
+
+    def _leaf_sizes(self, leaves: list[tuple[int, int]]) -> Counter[Writer]:
+        sizes: Counter[Writer] = Counter()
+        self.visited += len(leaves)
+        if leaves:
+            with self._engine.read() as view:
+                for leaf in leaves:
+                    writer, size = self._writer(view, leaf[0]), self._leaf_size(view, *leaf)
+                    sizes[writer] += size
+                    self.distinct[writer.thread] += 0 if leaf in self._leaves else size
+                    self._leaves.add(leaf)
+        return sizes
+
+    def _leaf_size(self, view: View, lsn: int, number: int) -> int:
+        sizes = self._tables.get(lsn)
+        if sizes is None:
+            record = view.transaction.get_log(lsn)
+            if record is None:
+                raise missing("record", lsn)
+            if number < _TABLE_SHORT:
+                type_, _digest, _at, size, _total = kernels.record_node(record, number)
+                return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
+            # To get a record, the binding touches every page of it: of a long one, take all sizes at once.
+            if self._tables_size > _TABLES_SIZE_MAX:
+                self._tables, self._tables_size = {}, 0
+            sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]
+            self._tables[lsn] = sizes
+            self._tables_size += len(sizes)
+        return _checked_leaf_size(sizes[number] if number < len(sizes) else 0, lsn, number)
+
+    def _writer(self, view: View, lsn: int) -> Writer:
+        writer = self._writers.get(lsn)
+        if writer is None:
+            data = view.transaction.get_log(lsn)
+            if data is None:
+                raise missing("record", lsn)
+            thread, branch, _nodes = read_head(data, lsn)
+            if thread not in self._branches:
+                self._branches[thread] = [(row.lsn, row.number) for row in view.branches(thread)]
+            branches = self._branches[thread]
+            begun = bisect_right(branches, lsn, key=itemgetter(0))
+            writer = self._writers[lsn] = Writer(thread, branch, branches[begun - 1][1] if begun else 0)
+        return writer
+
+
+def _checked_leaf_size(size: int, lsn: int, number: int) -> int:
+    if not size:
+        message = f"record {lsn}: node {number} is no leaf, but is referred to as one"
+        raise CorruptionError(message, lsn=lsn, node=number)
+    return size
