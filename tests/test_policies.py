@@ -137,6 +137,22 @@ def test_the_id_of_one_thread_is_a_pattern_until_the_thread_is_there(checked):
     assert checked.statistics().policies == ()
 
 
+@pytest.mark.parametrize("is_anew", [False, True])
+def test_the_policy_of_one_thread_does_not_come_back_with_the_index(checked, is_anew):
+    """L4: the thread's beginning took it out, and is erased with the thread."""
+    for number in range(POLICIES_MAX + 5):
+        checked.retain(keep_last=10, threads=f"chat-{number}", as_policy=True)
+        begin(checked, f"chat-{number}")
+        checked.delete_thread(f"chat-{number}")
+    checked.retain(keep_last=20, threads="job-1", as_policy=True)
+    if is_anew:
+        checked.thread("chat-1", reborn=True).commit({"n": 0})
+        assert policies(checked) == {"chat-1": {}}
+    (left,) = checked.statistics().policies
+    checked.rebuild_index()
+    assert checked.statistics().policies == (left,)
+
+
 def test_an_id_that_had_a_policy_leaves_the_file_with_its_thread(path):
     with statelog.open(path) as store:
         store.retain(keep_last=10, threads="ada-lovelace", as_policy=True)

@@ -78,7 +78,11 @@ def with_policy(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[st
 
 def without_thread(rows: Sequence[PolicyRow], thread_id: str) -> list[PolicyRow]:
     """Return the policies after a thread has begun."""
-    digest = part_digest(thread_id.encode())
+    return without_id(rows, part_digest(thread_id.encode()))
+
+
+def without_id(rows: Sequence[PolicyRow], digest: bytes) -> list[PolicyRow]:
+    """Return the policies without that for one thread, by the part digest of its id."""
     return _without_idle(row for row in rows if row.pattern != digest)
 
 

@@ -10,6 +10,7 @@ from statelog.format.record import TYPE_DELETE, part_digest
 from statelog.log.events import DeleteEvent
 from statelog.log.index import release_records
 from statelog.log.kinds.kind import Kind, Recent, refuse
+from statelog.log.kinds.policies import forget_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,8 @@ def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
     def apply(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
         """Take everything of a thread out; its records that still say something are listed for erasure.
 
-        A rebuild meets the deletion behind records that were erased already: what is not there is not missed.
+        A rebuild meets the deletion behind records that were erased already: what is not there is not missed. Nor did
+        the beginning, erased, take out the policy that was set for this id before: so that is done here.
         """
         thread, view = event.thread, index.view
         release_records(index, thread, records_of(view, thread, kinds))
@@ -47,6 +49,7 @@ def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
             for key, payload in list(view.transaction.scan_index(keys.encode_debt_prefix(thread))):
                 index.delete_index(keys.encode_loan_key(keys.decode_debt_lender(key), keys.decode_lsn(payload)))
                 index.delete_index(key)
+        forget_policy(index, event.id_digest)
         key = keys.encode_tombstone_key(event.id_digest)
         index.put_index(key, (index.get_index(key) or b"") + keys.encode_lsn(lsn))
 

@@ -8,7 +8,7 @@ from statelog.format import keys
 from statelog.format.fields import NO_THREAD, PATTERN, POLICY, THREAD
 from statelog.format.record import TYPE_POLICY, Record
 from statelog.limits import POLICIES_MAX
-from statelog.log.care.policies import PolicyRow, encode_policies, is_one_thread, with_policy
+from statelog.log.care.policies import PolicyRow, encode_policies, is_one_thread, with_policy, without_id
 from statelog.log.events import PolicyEvent
 from statelog.log.kinds.kind import Kind, Recent, refuse
 from statelog.log.view import View, encode_thread
@@ -27,6 +27,11 @@ def put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
         index.delete_index(keys.POLICIES_KEY)
     elif payload is not None and payload != held:
         index.put_index(keys.POLICIES_KEY, payload)
+
+
+def forget_policy(index: IndexWriter, id_digest: bytes) -> None:
+    """Take out the policy for one thread that was still to begin."""
+    put_policies(index, without_id(index.view.policies(), id_digest))
 
 
 def _decode(record: Record) -> PolicyEvent:
@@ -61,7 +66,8 @@ def _describe(_view: View, event: PolicyEvent) -> dict[str, Any]:
 
 def _check(view: View, event: PolicyEvent, lsn: int, _recent: Recent) -> None:
     rows = [] if event.pattern is None else with_policy(view.policies(), event.pattern, event.policy)
-    if len(rows) > POLICIES_MAX:
+    # Those of threads that began and were deleted since are there until the deletion: the beginning is erased.
+    if sum(isinstance(row.pattern, str) for row in rows) > POLICIES_MAX:
         refuse(lsn, f"there are more than {POLICIES_MAX} policies")
 
 
