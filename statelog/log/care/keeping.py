@@ -109,7 +109,8 @@ class Keeps:
         left = {row.parent for row in self.branches}
         heads = [(row, last[1]) for row in self.branches if (last := view.last_entry(thread, row.number)) is not None]
         last_us = max((entry.time_us for _row, entry in heads), default=0)
-        pinned = {view.checkpoint(lsn).branch for lsn in self.pins if self._is_there(lsn)}
+        pins = [view.checkpoint(lsn) for lsn in self.pins if self._is_there(lsn)]
+        pinned = {event.branch for event in pins if event.thread == thread}  # a call may pin those of many threads
         for row, entry in heads:
             if row.number in left or row.number in pinned or entry.time_us == last_us:
                 continue

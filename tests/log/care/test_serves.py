@@ -46,6 +46,15 @@ def test_a_branch_goes_with_the_version_it_serves(store):
     assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
 
 
+def test_what_is_pinned_in_one_thread_keeps_no_branch_of_another(store):
+    """Branches are numbered by thread."""
+    _thread, calls = _calling(store)
+    copied = store.copy_thread("t", "copy")
+    store.retain(keep_last=3, pinned=[copied.checkout("call0").head])
+    assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
+    assert _own(copied.checkout("call0")) == [1, 2, 3]
+
+
 def test_a_branch_of_a_version_that_is_kept_reads_as_before(store):
     _thread, calls = _calling(store)
     before = [(each.id, dict(each.state)) for each in calls[8].history()]
