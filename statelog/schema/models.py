@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
@@ -26,7 +27,7 @@ from statelog.errors import SchemaError, ValidationError
 from statelog.reducers import Overwrite, Remove
 from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
-from statelog.schema.losses import fields_of, find_dropped_key, names_lossy_dicts
+from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
 from statelog.schema.paths import format_path
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def read_model(model: type) -> dict[str, Channel]:
         channel: channel_of(name, channel, field.annotation, metadata=tuple(field.metadata))
         for channel, field in fields_of(model).items()
     }
+
+
+def read_aliases(model: type) -> dict[str, str]:
+    """The channels of a model by their aliases: of no two the same, and none the name of another."""
+    fields = fields_of(model)
+    pairs = {(alias, name) for name, field in fields.items() for alias in aliases_of(field)}
+    counts = Counter(alias for alias, _name in pairs)
+    return {alias: name for alias, name in pairs if counts[alias] == 1 and alias not in fields}
 
 
 class ModelCheck:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from statelog import reducers
-from statelog.errors import ChannelError, SchemaError
+from statelog.errors import ChannelError, SchemaError, UsageError
 from statelog.schema.annotations import is_typed_dict
 from statelog.schema.channels import (
     Channel,
@@ -58,6 +58,8 @@ class Schema:
     _write_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
     _result_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
     _check_of_others: Check | None = dataclasses.field(repr=False)
+    aliases: Mapping[str, str]
+    """Channels by the other names that writes may give them: the aliases of a pydantic model."""
 
     @staticmethod
     def of(user_schema: object) -> Schema:
@@ -104,6 +106,23 @@ class Schema:
     def specs(self) -> dict[str, str]:
         """Reducer spec by channel: what a thread remembers of its schema."""
         return {name: channel.reducer.spec for name, channel in self.channels.items()}
+
+    def by_channel(self, update: dict[str, object]) -> dict[str, object]:
+        """A write with its aliases replaced by the names of the channels.
+
+        Raises:
+            UsageError: it gives a channel by two names. Facts: channel.
+        """
+        if not self.aliases or not self.aliases.keys() & update.keys():
+            return update
+        named: dict[str, object] = {}
+        for name, value in update.items():
+            channel = self.aliases.get(name, name)
+            if channel in named:
+                message = f"a write gives channel {channel!r} twice, once by its alias"
+                raise UsageError(message, channel=channel)
+            named[channel] = value
+        return named
 
     def reducer(self, channel: str) -> reducers.Reducer:
         """The reducer of a channel.
@@ -212,6 +231,7 @@ def _read_class(cls: type) -> Schema:
             channels,
             writes={channel: check.check_write for channel, check in checks.items()},
             results={channel: check.check_result for channel, check in checks.items()},
+            aliases=models.read_aliases(cls),
         )
     if is_typed_dict(cls):
         return _schema_of_plain_channels(name, read_typed_dict(cls))
@@ -240,6 +260,7 @@ def _schema(
     *,
     writes: Mapping[str, Check | None],
     results: Mapping[str, Check | None],
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Schema:
     """A closed schema. A user's reducer takes writes of any type: its results are checked."""
     check_names(name, channels)
@@ -251,6 +272,7 @@ def _schema(
         _write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
         _result_checks={name: check if name in users else None for name, check in results.items()},
         _check_of_others=functools.partial(_refuse_channel, tuple(channels)),
+        aliases=MappingProxyType(dict(aliases)),
     )
 
 
@@ -289,4 +311,5 @@ _OPEN = Schema(
     _write_checks={},
     _result_checks={},
     _check_of_others=None,
+    aliases={},
 )

@@ -198,7 +198,7 @@ class MountList(MutableSequence[Any]):
             return _opened(piece[offset])
         stored = piece[offset]
         loaded = load_value(self._tree.workspace, self._tree.at(stored), stored)
-        if isinstance(loaded.value, list | dict | set | MountList | MountMap):
+        if type(loaded.value) not in cbor.IMMUTABLE:
             number = self._split(position)
             self._split(position + 1)
             self._pieces[number] = [loaded]
