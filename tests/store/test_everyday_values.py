@@ -78,10 +78,10 @@ def test_a_dict_with_other_keys_does_not_merge_into_a_list(store):
 
 def test_a_diff_tells_what_changed_of_them(store):
     thread = store.thread("t")
-    first = thread.commit({"born": dt.date(2020, 1, 1), "votes": {1: "a"}})
-    second = thread.commit({"born": dt.date(2020, 1, 2), "votes": {1: "b"}})
+    first = thread.commit({"born": dt.date(2020, 1, 1), "votes": {1: "a", None: 0, "k": 1}})
+    second = thread.commit({"born": dt.date(2020, 1, 2), "votes": {1: "b", None: 0, "k": 1}})
     changes = {change.path: (change.old, change.new) for change in statelog.diff(first, second)}
     assert changes == {
         ("born",): (dt.date(2020, 1, 1), dt.date(2020, 1, 2)),
-        ("votes",): ({1: "a"}, {1: "b"}),
+        ("votes", 1): ("a", "b"),
     }
