@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
 from statelog.format import keys
@@ -12,12 +12,14 @@ from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.reducers import Overwrite
+from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
 from statelog.store.mount import edit, mounted
 from statelog.store.mutable import Loaded, plain
+from statelog.store.state import StateOf
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from statelog.tree.node import Workspace
 
 
-class Thread(Located):
+class Thread(Located, Written[S, W]):
     """One branch of one thread of a store.
 
     Nothing is written before the first commit. All methods may be called from several OS
@@ -43,6 +45,9 @@ class Thread(Located):
 
     _head_seen: tuple[int | None, Head | None] = (None, None)
     """The store's last commit when the head was read last, and that head: until the next commit it stays the head."""
+
+    state = StateOf()
+    """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
 
     @property
     def id(self) -> str:
@@ -60,7 +65,7 @@ class Thread(Located):
     # --- state ----------------------------------------------------------------------
 
     @property
-    def head(self) -> Checkpoint | None:
+    def head(self) -> Checkpoint[S] | None:
         """The branch's last checkpoint, None before the first commit."""
         with self._session.read() as view:
             snapshot = view.snapshot_id()
@@ -73,11 +78,9 @@ class Thread(Located):
                 self._head_seen = (snapshot, head)
         return None if head is None else self._wrap(head)
 
-    @property
-    def state(self) -> MapView:
-        """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
+    def _read_state(self) -> MapView:
         head = self.head
-        return EMPTY_STATE if head is None else head.state
+        return EMPTY_STATE if head is None else head._read_state()  # noqa: SLF001 - `head.state`, past its types
 
     @property
     def version(self) -> int:
@@ -85,19 +88,19 @@ class Thread(Located):
         with self._session.read() as view:
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
-    def _wrap(self, head: Head) -> Checkpoint:
+    def _wrap(self, head: Head) -> Checkpoint[S]:
         return Checkpoint(self._session, self._id, head)
 
     # --- writing --------------------------------------------------------------------
 
     def commit(
         self,
-        *writes: Mapping[str, Any],
+        *writes: W,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
         durable: bool | None = None,
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """Merge writes into the head's channels and make that the new head.
 
         Args:
@@ -144,7 +147,7 @@ class Thread(Located):
         expected_version: int | None = None,
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
@@ -175,7 +178,7 @@ class Thread(Located):
             known=leaves_beside(batch, thread, branch) if branch else (),
         )
 
-    def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
+    def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
         try:
             if self._branch_number is None or self._missing_specs:
@@ -216,7 +219,7 @@ class Thread(Located):
 
     def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
 
         Its cost is that of the smallest commit, whatever the distance or the size of the
@@ -246,7 +249,7 @@ class Thread(Located):
         at: Target | None = None,
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Thread:
+    ) -> Thread[S, W]:
         """Begin a branch that shares everything up to a version, and return it.
 
         Args:
@@ -293,7 +296,7 @@ class Thread(Located):
         on_line = batch.view.owner(thread, branch, version) == event.branch
         return (branch if on_line else event.branch), version
 
-    def checkout(self, branch: str) -> Thread:
+    def checkout(self, branch: str) -> Thread[S, W]:
         """Return this thread on another of its branches. Raises BranchNotFoundError."""
         return Thread(self._session, self._id, self._schema_for_copy(), branch)
 
@@ -302,7 +305,7 @@ class Thread(Located):
 
     # --- looking back -----------------------------------------------------------------
 
-    def at(self, target: Target) -> Checkpoint:
+    def at(self, target: Target) -> Checkpoint[S]:
         """Return a checkpoint of this branch.
 
         Args:
@@ -321,7 +324,7 @@ class Thread(Located):
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
         return find_checkpoint(view, tuple.__new__(Line, (self._id, self._branch, thread, branch)), target)
 
-    def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint]:
+    def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint[S]]:
         """Yield the branch's checkpoints, newest first, back to version 0.
 
         Args:
@@ -342,7 +345,7 @@ class Thread(Located):
             ids = self._ids_if_any(view)
             return [] if ids is None else list_branches(view, ids[0])
 
-    def tag(self, name: str, target: Target | None = None) -> Checkpoint:
+    def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
         """Give a checkpoint (the head if left out) a name; a name in use is moved."""
 
         def work(batch: Batch) -> Head:
@@ -369,7 +372,7 @@ class Thread(Located):
 
         self._session.act(work)
 
-    def tags(self) -> dict[str, Checkpoint]:
+    def tags(self) -> dict[str, Checkpoint[S]]:
         """Return the thread's tags and what they name."""
         with self._session.read() as view:
             if not self._resolve(view):
@@ -382,7 +385,17 @@ class Thread(Located):
             ]
         return {name: self._wrap(head) for name, head in found if head is not None}
 
-    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[Mount]:
+    @overload
+    def mount(
+        self: Thread[Untyped, Any], *, metadata: Mapping[str, Any] | None = None
+    ) -> AbstractContextManager[Mount]: ...
+    @overload
+    def mount(self: Thread[D, Any], *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[D]: ...
+    @overload
+    def mount(
+        self: Thread[Fields, Any], *, metadata: Mapping[str, Any] | None = None
+    ) -> AbstractContextManager[Mount]: ...
+    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[Any]:
         """Return a context manager whose value is the state as a dict to change in place.
 
         On a clean exit the changes become one checkpoint (none if nothing changed), on an
@@ -393,12 +406,12 @@ class Thread(Located):
 
     def edit(
         self,
-        change: Callable[[Mount], object],
+        change: Callable[[Any], object],
         *,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
-    ) -> Checkpoint | None:
+    ) -> Checkpoint[S] | None:
         """Let `change` work on the state as in a mount, inside the commit: what it reads is what it changes.
 
         So nothing can come between its reading and its writing, whoever else writes, and it never has to be tried

@@ -46,7 +46,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     return item
 
 
-def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[Write]:
+def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
