@@ -48,7 +48,9 @@ class MountedState(dict[str, Any]):
         for channel in self._stored - self.keys():
             del mount[channel]
         for channel, value in self.items():
-            if channel not in self._stored:
+            if self._thread.is_typed(channel):
+                is_untouched = False  # the mount compares what it comes to
+            elif channel not in self._stored:
                 is_untouched = channel in self._empty and value is self._empty[channel] and not value
             else:
                 # Of a large value only what is new is written: its nodes are found again by digest.

@@ -289,6 +289,12 @@ _encoders = _Encoders(
 IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, datetime, UUID, Decimal))
 """Types of values in which nothing can be changed, whoever holds them. Those of codecs may be of any kind."""
 
+
+def is_storable(kind: type) -> bool:
+    """Whether values of exactly this type can be stored and come back as such, by themselves or by a codec."""
+    return kind in _encoders or _codec_of(kind) is not None
+
+
 _refusals = Refusals(_encoders, _codec_of)
 
 

@@ -20,7 +20,7 @@ _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 def is_annotation(thing: object) -> bool:
     """Whether this is a type of some kind. Types are callable too: ask before that."""
     return (
-        isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or _is_alias(thing)
+        isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or is_alias(thing)
     )
 
 
@@ -43,7 +43,7 @@ def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
             metadata = (*outer, *metadata)
         elif repr(origin).rpartition(".")[2] in _QUALIFIERS:
             annotation = get_args(annotation)[0]
-        elif _is_alias(annotation):
+        elif is_alias(annotation):
             annotation = _value_of_alias(annotation)
         else:
             return annotation, metadata
@@ -75,14 +75,15 @@ def _parts(annotation: Any) -> list[object]:
     parts: list[object] = list(get_args(annotation))
     if isinstance(annotation, NewType):
         parts.append(annotation.__supertype__)
-    elif _is_alias(annotation):
+    elif is_alias(annotation):
         parts.append(_value_of_alias(annotation))
-    elif isinstance(annotation, type) and _declares_fields(annotation):
+    elif isinstance(annotation, type) and declares_fields(annotation):
         parts.extend(_field_types(annotation))
     return parts
 
 
-def _declares_fields(cls: type) -> bool:
+def declares_fields(cls: type) -> bool:
+    """Whether this is a dataclass, a TypedDict, or a model of pydantic."""
     return (
         dataclasses.is_dataclass(cls)
         or is_typed_dict(cls)
@@ -99,7 +100,8 @@ def _field_types(cls: type) -> list[object]:
         return []
 
 
-def _is_alias(annotation: object) -> bool:
+def is_alias(annotation: object) -> bool:
+    """Whether this is an alias made by a `type` statement, or by `TypeAliasType`."""
     return type(get_origin(annotation) or annotation).__name__ == "TypeAliasType"
 
 

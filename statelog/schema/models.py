@@ -18,17 +18,19 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import pydantic
 import pydantic.dataclasses
 
 from statelog.errors import SchemaError, ValidationError
 from statelog.reducers import Overwrite, Remove
+from statelog.schema.annotations import peel
 from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
 from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
 from statelog.schema.paths import format_path
+from statelog.schema.shapes import ANY, MisfitError, Shape, needs_loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,11 +113,12 @@ class ModelCheck:
     pydantic's part is built at the first write.
     """
 
-    __slots__ = ("_adapter", "_channel", "_enum_check", "_in_dicts", "_model", "_reducer")
+    __slots__ = ("_adapter", "_channel", "_enum_check", "_field", "_in_dicts", "_model", "_reducer")
 
-    def __init__(self, model: type, channel: Channel) -> None:
-        """Make the check of one channel of a model."""
+    def __init__(self, model: type, channel: Channel, *, field: str = "") -> None:
+        """Make the check of one channel of a model; `field`: its name there, if another."""
         self._model = model
+        self._field = field or channel.name
         self._channel = channel.name
         self._reducer = channel.reducer.name
         self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
@@ -163,7 +166,7 @@ class ModelCheck:
     def _check(self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()) -> object:
         """places: positions in the write of the items in ``value``, where they differ."""
         if self._adapter is None:
-            self._adapter = _adapter_of(self._model, self._channel)
+            self._adapter = _adapter_of(self._model, self._field)
         try:
             accepted = self._adapter.validate_python([value], **_VALIDATE_OPTIONS)
         except pydantic.ValidationError as error:
@@ -215,6 +218,59 @@ class ModelCheck:
         more = len({where for where, _ in problems}) - 1
         message = f"{path}: {reason}" + (f" (and {more} more)" if more else "")
         return ValidationError(message, channel=self._channel, path=path, reason=reason, problems=tuple(problems))
+
+
+def reading_of(annotation: object) -> Shape:
+    """How values of a type are read that a model's field has: lists and dicts item by item, others by pydantic.
+
+    Validators of the field itself do not run again; those of nested models do, as whenever one is made of its dump.
+    """
+    bare, _metadata = peel(annotation)
+    origin, arguments = get_origin(bare), get_args(bare)
+    if not needs_loading(bare):
+        return ANY
+    if origin is list:
+        items = reading_of(arguments[0])
+        each = items.load or _unchanged
+        return Shape(ANY.dump, lambda stored: list(map(each, stored)), items, list)
+    if origin is dict and arguments[0] is str:
+        items = reading_of(arguments[1])
+        value = items.load or _unchanged
+        return Shape(ANY.dump, lambda stored: {key: value(part) for key, part in stored.items()}, items, dict)
+    return Shape(ANY.dump, _Loader(bare))
+
+
+def _unchanged(stored: Any) -> Any:
+    return stored
+
+
+class _Loader:
+    """Makes values of a type of what is stored of them. pydantic's part is built at the first."""
+
+    __slots__ = ("_adapter", "_annotation")
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+        self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
+
+    def __call__(self, stored: object) -> object:
+        if self._adapter is None:
+            annotation: Any = self._annotation
+            config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+            self._adapter = pydantic.TypeAdapter(list[annotation], config=config)
+        try:
+            return self._adapter.validate_python([stored], strict=False, **_VALIDATE_OPTIONS)[0]
+        except pydantic.ValidationError as error:
+            line = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise MisfitError(format_path("value", stored, line["loc"][1:], is_missing=True), line["msg"]) from error
+
+
+def check_of(channel: Channel) -> ModelCheck:
+    """The check of a channel of another schema, whose annotation names a model: as of a model with that one field."""
+    config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    fields: Any = {"value": (channel.annotation, ...)}
+    model = pydantic.create_model("schema", __config__=config, **fields)
+    return ModelCheck(model, channel, field="value")
 
 
 def _decorators_of(model: type) -> Any:

@@ -12,12 +12,15 @@ from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
 from statelog.schema.typed import S, Typed
 from statelog.store.state import StateOf
+from statelog.store.typed_views import typed_state
 from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from statelog.log.view import View
+    from statelog.schema.shapes import Shape
     from statelog.store.session import Outcome, Session
 
 
@@ -27,14 +30,17 @@ class Checkpoint(Typed[S]):
     Its values are read when asked for. Equal checkpoints are the same record of the same store.
     """
 
-    __slots__ = ("_outcome", "_session", "thread_id")
+    __slots__ = ("_outcome", "_readings", "_session", "thread_id")
 
     state = StateOf()
     """The channels' values."""
 
-    def __init__(self, session: Session, thread_id: str, outcome: Outcome) -> None:
+    def __init__(
+        self, session: Session, thread_id: str, outcome: Outcome, readings: Mapping[str, Shape] | None = None
+    ) -> None:
         self._session = session
         self._outcome = outcome
+        self._readings = readings
         self.thread_id = thread_id
 
     @property
@@ -105,7 +111,13 @@ class Checkpoint(Typed[S]):
 
     def _read_state(self) -> MapView:
         event = self.event
-        return state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+        state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+        return state if self._readings is None else typed_state(state, self._readings)
+
+    def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
+        """Return another checkpoint of this thread."""
+        head = read_head(view, self.event.thread, branch, version)
+        return None if head is None else Checkpoint(self._session, self.thread_id, head, self._readings)
 
     @property
     def parent(self) -> Checkpoint[S] | None:
@@ -114,9 +126,7 @@ class Checkpoint(Typed[S]):
         if event.parent_branch is None or event.parent_version is None:
             return None
         with self._session.read() as view:
-            return read_checkpoint(
-                self._session, view, self.thread_id, event.thread, event.parent_branch, event.parent_version
-            )
+            return self._read(view, event.parent_branch, event.parent_version)
 
     @property
     def has_parent(self) -> bool:
@@ -135,7 +145,7 @@ class Checkpoint(Typed[S]):
             found = ancestor_at_depth(view, event.thread, place, depth) if depth >= 0 else None
             if found is None:
                 return None
-            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+            return self._read(view, *found)
 
     def common_ancestor(self, other: Checkpoint[Any]) -> Checkpoint[S] | None:
         """Return the last checkpoint that both come from, or that one of them is. O(log n).
@@ -152,7 +162,7 @@ class Checkpoint(Typed[S]):
             found = common_ancestor(view, event.thread, event, theirs)
             if found is None:
                 return None
-            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+            return self._read(view, *found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self.digest == other.digest and self.lsn == other.lsn

@@ -10,7 +10,7 @@ from statelog import kernels
 from statelog.errors import ConflictError, UsageError
 from statelog.format import cbor
 from statelog.reducers import Removal
-from statelog.store.mutable import Loaded, MountMap
+from statelog.store.mutable import Loaded, MountMap, plain
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
 from statelog.tree.node import ROOT, Slot, Workspace
@@ -55,6 +55,12 @@ class Mountable(Protocol):
     def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
         """Return a channel's value as the schema takes it."""
 
+    def load_mounted(self, channel: str, stored: object) -> object:
+        """Return what a mount hands out of a channel that `is_typed`."""
+
+    def is_typed(self, channel: str) -> bool:
+        """Whether a channel's values are stored as others."""
+
     def upsert_key(self, channel: str) -> bytes:
         """Return the key of an upsert channel, empty for any other."""
 
@@ -79,22 +85,30 @@ class Mount(MountMap):
     depth, also to a list or dict that was only read from it.
     """
 
-    def __init__(self, tree: Tree, empty_value: Callable[[str], object], version: int = -1) -> None:
+    def __init__(self, tree: Tree, thread: Mountable, version: int = -1) -> None:
         super().__init__(tree, _NO_SLOT, Loaded(None))
         self.base_version = version
         self.origin.value = self
-        self._empty_value = empty_value
+        self._thread = thread
 
     def __getitem__(self, channel: str) -> Any:
         """Return a channel's value; of a declared list, dict or set channel never written, an empty one to fill."""
+        is_first = channel not in self._loaded
         try:
-            return super().__getitem__(channel)
+            value = super().__getitem__(channel)
         except KeyError:
-            empty = None if channel in self._removed else self._empty_value(channel)
+            empty = None if channel in self._removed else self._thread.empty_value(channel)
             if empty is None:
                 raise
             self._loaded[channel] = Loaded(empty, cbor.encode(empty))
             return empty
+        if is_first and self._thread.is_typed(channel):
+            stored = plain(value)
+            typed = self._thread.load_mounted(channel, stored)
+            if typed is not stored:
+                self._loaded[channel] = Loaded(typed)
+                return typed
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +165,7 @@ def open_mount(thread: Mountable) -> Mount:
     tree = None if head is None else head.state.tree
     empty = empty_root(kernels.KIND_DICT)
     version = -1 if head is None else head.version
-    return Mount(Tree(thread.workspace(), empty) if tree is None else tree, thread.empty_value, version)
+    return Mount(Tree(thread.workspace(), empty) if tree is None else tree, thread, version)
 
 
 def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
@@ -178,15 +192,13 @@ def _writes(thread: Mountable, mount: Mount) -> list[Write]:
         if loaded is None:
             writes.append(_RemoveChannel(channel, base=base))
             continue
+        value = loaded
         if thread.is_checked(channel):
             if not mount.is_other(loaded, slot):
                 continue
             value = thread.check_mounted(channel, loaded)
-            value.encode(channel)
-        else:
-            value = loaded
-            if not mount.is_other(loaded, slot, channel):
-                continue
+        if not mount.is_other(value, slot, channel):
+            continue
         writes.append(_SetChannel(channel, base, value, thread.upsert_key(channel)))
     return writes
 
@@ -215,7 +227,7 @@ def edit(
             if event is None
             else workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
         )
-        mount = Mount(Tree(workspace, root), thread.empty_value)
+        mount = Mount(Tree(workspace, root), thread)
         change(mount)
         writes = _writes(thread, mount)
         if not writes and not thread.is_in_transaction:  # there its place is kept: the real run may change something

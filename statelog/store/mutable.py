@@ -285,6 +285,14 @@ class MountList(MutableSequence[Any]):
 
     # --- what it comes to --------------------------------------------------------------
 
+    def parts(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield (path, item) of what is new, or may have been changed inside."""
+        place = 0
+        for piece in self._pieces:
+            if isinstance(piece, list):
+                yield from ((f"{path}[{place + offset}]", each.value) for offset, each in enumerate(piece))
+            place += len(piece)
+
     def _compile(self, path: str | None) -> list[tuple[int, int, list[bytes]]]:
         """Return the edits that make the stored list this one; with a path, refuse what cannot be stored."""
         edits: list[tuple[int, int, list[bytes]]] = []
@@ -393,6 +401,10 @@ class MountMap(MutableMapping[str, Any]):
         """Yield (key, stored slot, loaded value or None to remove) of what may have changed, by key."""
         for key in sorted(self._loaded.keys() | self._removed, key=str):
             yield key, self._stored(key), None if key in self._removed else self._loaded[key]
+
+    def parts(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield (path, value) of what is new, or may have been changed inside."""
+        yield from ((f"{path}.{key}", loaded.value) for key, loaded in self._loaded.items())
 
     def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None) -> bool:
         """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""

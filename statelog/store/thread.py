@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
-from statelog.format import keys
+from statelog.format import cbor, keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
@@ -21,6 +21,7 @@ from statelog.store.mount import edit, mounted
 from statelog.store.mutable import Loaded, plain
 from statelog.store.state import StateOf
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
+from statelog.store.typed_views import typed_value
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
 
@@ -89,7 +90,7 @@ class Thread(Located, Written[S, W]):
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
     def _wrap(self, head: Head) -> Checkpoint[S]:
-        return Checkpoint(self._session, self._id, head)
+        return Checkpoint(self._session, self._id, head, self._schema.readings)
 
     # --- writing --------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class Thread(Located, Written[S, W]):
                 self._session.after_commit(head)
         except StatelogError:  # see above
             pass
-        return Checkpoint(self._session, self._id, outcome)
+        return Checkpoint(self._session, self._id, outcome, self._schema.readings)
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes (internal)."""
@@ -209,9 +210,30 @@ class Thread(Located, Written[S, W]):
 
     def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
         """Return a mounted channel's value as the schema takes it (internal)."""
+        mounted = loaded.mounted
+        if mounted is not None:
+            parts = mounted.parts(channel)
+            if all(self._schema.validate_part(channel, path, plain(value)) for path, value in parts):
+                return loaded
         checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
         assert isinstance(checked, Overwrite)
         return Loaded(checked.value)
+
+    def load_mounted(self, channel: str, stored: object) -> object:
+        """Return what a mount hands out of a channel: a value as its type says, if that is stored again as it was.
+
+        Else what is stored (internal). A field that the type does not have would be lost on the way.
+        """
+        typed = typed_value(channel, self._schema.readings.get(channel), stored)
+        if typed is stored:
+            return stored
+        checked = self._schema.validate_write(channel, Overwrite(typed))
+        assert isinstance(checked, Overwrite)
+        return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
+
+    def is_typed(self, channel: str) -> bool:
+        """Whether a channel's values are stored as others (internal)."""
+        return channel in self._schema.readings
 
     def upsert_key(self, channel: str) -> bytes:
         """Return the key of an upsert channel, empty for any other (internal)."""
@@ -357,7 +379,7 @@ class Thread(Located, Written[S, W]):
             writer.tag(batch, thread, name, head.event.lsn)
             return head
 
-        return Checkpoint(self._session, self._id, self._session.write(work))
+        return Checkpoint(self._session, self._id, self._session.write(work), self._schema.readings)
 
     def untag(self, name: str) -> None:
         """Remove a tag. Raises CheckpointNotFoundError if there is none of that name."""
