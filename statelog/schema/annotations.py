@@ -49,6 +49,19 @@ def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
             return annotation, metadata
 
 
+def qualifiers(annotation: object) -> set[str]:
+    """The qualifiers around a type: ``Required`` of ``Annotated[Required[int], ...]``."""
+    found = set()
+    while True:
+        origin = get_origin(annotation)
+        name = repr(origin).rpartition(".")[2]
+        if name in _QUALIFIERS:
+            found.add(name)
+        elif origin is not Annotated:
+            return found
+        annotation = get_args(annotation)[0]
+
+
 def classes_named(annotation: object) -> list[type]:
     """The classes an annotation names, at any depth, also in the fields of those classes.
 

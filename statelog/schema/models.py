@@ -24,8 +24,9 @@ import pydantic
 import pydantic.dataclasses
 
 from statelog.errors import SchemaError, ValidationError
+from statelog.format.everyday import full_name
 from statelog.reducers import Overwrite, Remove
-from statelog.schema.annotations import peel
+from statelog.schema.annotations import classes_named, peel
 from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
 from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
@@ -220,6 +221,11 @@ class ModelCheck:
         return ValidationError(message, channel=self._channel, path=path, reason=reason, problems=tuple(problems))
 
 
+def is_dumped_as_another(annotation: object) -> bool:
+    """Whether a model dumps values of a type as others. pydantic makes text of a fraction."""
+    return needs_loading(annotation) or "fractions.Fraction" in map(full_name, classes_named(annotation))
+
+
 def reading_of(annotation: object) -> Shape:
     """How values of a type are read that a model's field has: lists and dicts item by item, others by pydantic.
 
@@ -227,7 +233,7 @@ def reading_of(annotation: object) -> Shape:
     """
     bare, _metadata = peel(annotation)
     origin, arguments = get_origin(bare), get_args(bare)
-    if not needs_loading(bare):
+    if not is_dumped_as_another(bare):
         return ANY
     if origin is list:
         items = reading_of(arguments[0])

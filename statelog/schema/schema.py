@@ -281,13 +281,11 @@ def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema
 def _readings(channels: Mapping[str, Channel], *, is_model: bool = False) -> dict[str, Shape]:
     found = {}
     for each in channels.values():
-        if not needs_loading(each.annotation):
-            continue
         if is_model or _names_model(each.annotation):
             from statelog.schema import models
 
             found[each.name] = models.reading_of(each.annotation)
-        else:
+        elif needs_loading(each.annotation):
             found[each.name] = shape_of(each.annotation)
     return {name: shape for name, shape in found.items() if shape.load is not None}
 

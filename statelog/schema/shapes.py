@@ -8,6 +8,7 @@ that says nothing which can be checked here (a protocol, a type variable) fits a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -16,7 +17,15 @@ from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_
 
 from statelog.format.cbor import is_storable
 from statelog.format.everyday import full_name
-from statelog.schema.annotations import RESOLUTION_ERRORS, classes_named, declares_fields, is_alias, is_typed_dict, peel
+from statelog.schema.annotations import (
+    RESOLUTION_ERRORS,
+    classes_named,
+    declares_fields,
+    is_alias,
+    is_typed_dict,
+    peel,
+    qualifiers,
+)
 
 Dump = Callable[[Any, str], Any]
 """(value, its path) -> what is stored. Raises MisfitError."""
@@ -269,7 +278,7 @@ def _of_class(cls: type) -> Shape:
     if cls in (object, Any):
         return ANY
     if is_typed_dict(cls):
-        return _fields(cls, _required_keys(cls), is_class=False)
+        return _fields(cls, set(), is_class=False)
     if dataclasses.is_dataclass(cls):
         required = {
             each.name
@@ -282,10 +291,6 @@ def _of_class(cls: type) -> Shape:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _named_tuple(cls)
     return _instance(cls)
-
-
-def _required_keys(cls: type) -> set[str]:
-    return set(cls.__required_keys__)  # type: ignore[attr-defined] # of a TypedDict
 
 
 _ALSO: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
@@ -357,13 +362,22 @@ class _Fields(dict[str, Shape]):
     def __init__(self, cls: type) -> None:
         super().__init__()
         self._cls = cls
-        self._hints: dict[str, Any] | None = None
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return _hints(self._cls)
 
     def __missing__(self, name: str) -> Shape:
-        if self._hints is None:
-            self._hints = _hints(self._cls)
         made = self[name] = shape_of(self._hints.get(name, Any))
         return made
+
+    def required(self) -> set[str]:
+        """The keys that a TypedDict must have. Python itself does not know it of annotations that are strings."""
+        marks = {name: qualifiers(hint) for name, hint in self._hints.items()}
+        known: frozenset[str] = self._cls.__required_keys__  # type: ignore[attr-defined] # of a TypedDict
+        return {
+            name for name, mark in marks.items() if "Required" in mark or (name in known and "NotRequired" not in mark)
+        }
 
 
 class _Record:
@@ -400,7 +414,8 @@ class _Record:
 
     def dump(self, value: Any, path: str) -> Any:
         dumped = self.partial(value, path)
-        missing = sorted(self._required - dumped.keys())
+        required = self._required if self._is_class else self._shapes.required()
+        missing = sorted(required - dumped.keys())
         if missing:
             raise MisfitError(_inside(path, missing[0]), "Field required")
         return dumped
