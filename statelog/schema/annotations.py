@@ -85,7 +85,9 @@ def classes_named(annotation: object) -> list[type]:
 
 def _parts(annotation: Any) -> list[object]:
     """The annotations one level inside this one."""
-    parts: list[object] = list(get_args(annotation))
+    parts: list[object] = [*get_args(annotation)]
+    if isinstance(get_origin(annotation), type):
+        parts.append(get_origin(annotation))
     if isinstance(annotation, NewType):
         parts.append(annotation.__supertype__)
     elif is_alias(annotation):
@@ -96,10 +98,11 @@ def _parts(annotation: Any) -> list[object]:
 
 
 def declares_fields(cls: type) -> bool:
-    """Whether this is a dataclass, a TypedDict, or a model of pydantic."""
+    """Whether this is a dataclass, a TypedDict, a named tuple, or a model of pydantic."""
     return (
         dataclasses.is_dataclass(cls)
         or is_typed_dict(cls)
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         or "__pydantic_decorators__" in vars(cls)  # a pydantic model
     )
 

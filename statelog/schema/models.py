@@ -221,9 +221,25 @@ class ModelCheck:
         return ValidationError(message, channel=self._channel, path=path, reason=reason, problems=tuple(problems))
 
 
+_DUMPED_AS_TEXT = frozenset({"fractions.Fraction", "pydantic.types.Json"})
+_ENCODERS = frozenset({"EncodedBytes", "EncodedStr", "Json"})
+"""Metadata of pydantic by which validation decodes, and dumping encodes."""
+
+
+def readings_of(model: type) -> dict[str, Shape]:
+    """How the fields of a model are read."""
+    found = {}
+    for name, field in fields_of(model).items():
+        encoders = [each for each in field.metadata if type(each).__name__ in _ENCODERS]
+        annotation = field.annotation
+        whole: Any = Annotated[annotation, *encoders] if encoders else annotation
+        found[name] = Shape(ANY.dump, _Loader(whole)) if encoders else reading_of(whole)
+    return found
+
+
 def is_dumped_as_another(annotation: object) -> bool:
-    """Whether a model dumps values of a type as others. pydantic makes text of a fraction."""
-    return needs_loading(annotation) or "fractions.Fraction" in map(full_name, classes_named(annotation))
+    """Whether a model dumps values of a type as others."""
+    return needs_loading(annotation) or not _DUMPED_AS_TEXT.isdisjoint(map(full_name, classes_named(annotation)))
 
 
 def reading_of(annotation: object) -> Shape:

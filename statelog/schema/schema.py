@@ -248,7 +248,7 @@ def _read_class(cls: type) -> Schema:
             writes={channel: check.check_write for channel, check in checks.items()},
             results={channel: check.check_result for channel, check in checks.items()},
             aliases=models.read_aliases(cls),
-            readings=_readings(channels, is_model=True),
+            readings={each: shape for each, shape in models.readings_of(cls).items() if shape.load is not None},
         )
     if is_typed_dict(cls):
         return _schema_of_plain_channels(name, read_typed_dict(cls))
@@ -278,10 +278,10 @@ def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema
     )
 
 
-def _readings(channels: Mapping[str, Channel], *, is_model: bool = False) -> dict[str, Shape]:
+def _readings(channels: Mapping[str, Channel]) -> dict[str, Shape]:
     found = {}
     for each in channels.values():
-        if is_model or _names_model(each.annotation):
+        if _names_model(each.annotation):
             from statelog.schema import models
 
             found[each.name] = models.reading_of(each.annotation)

@@ -72,13 +72,14 @@ ANY = Shape(_same)
 def needs_loading(annotation: object) -> bool:
     """Whether values are stored as others, so that the way back needs the annotation."""
     return any(
-        issubclass(cls, Enum) or declares_fields(cls) or (not is_storable(cls) and issubclass(cls, _SUBCLASSED))
+        issubclass(cls, Enum) or declares_fields(cls) or (not is_storable(cls) and issubclass(cls, BUILTIN))
         for cls in classes_named(annotation)
         if not is_typed_dict(cls)
     )
 
 
-_SUBCLASSED = (str, int, float, bytes, list, dict, tuple, set, frozenset)
+BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set, frozenset)
+"""Of a subclass of these the value is stored, and the annotation is needed to come back to it."""
 
 
 def shape_of(annotation: object) -> Shape:
@@ -310,7 +311,7 @@ def _instance(cls: type) -> Shape:
             raise _refuse(path, value, "None" if cls is type(None) else f"an instance of {name}")
         return value
 
-    base = next((each for each in _SUBCLASSED if issubclass(cls, each)), None)
+    base = next((each for each in BUILTIN if issubclass(cls, each)), None)
     if base is None or is_storable(cls):
         return Shape(dump)
     return Shape(lambda value, path: base(dump(value, path)), cls)

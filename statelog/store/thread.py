@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
+from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError, ValidationError
 from statelog.format import cbor, keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
@@ -222,12 +222,16 @@ class Thread(Located, Written[S, W]):
     def load_mounted(self, channel: str, stored: object) -> object:
         """Return what a mount hands out of a channel: a value as its type says, if that is stored again as it was.
 
-        Else what is stored (internal). A field that the type does not have would be lost on the way.
+        Else what is stored (internal). A field that the type does not have would be lost on the way; and some types
+        of pydantic take text alone, and make of it what they do not take.
         """
         typed = typed_value(channel, self._schema.readings.get(channel), stored)
         if typed is stored:
             return stored
-        checked = self._schema.validate_write(channel, Overwrite(typed))
+        try:
+            checked = self._schema.validate_write(channel, Overwrite(typed))
+        except ValidationError:
+            return stored
         assert isinstance(checked, Overwrite)
         return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
 

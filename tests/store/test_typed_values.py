@@ -7,11 +7,13 @@ import datetime as dt
 import enum
 import ipaddress
 import pathlib
+import re
 import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 import pydantic
@@ -108,6 +110,44 @@ def test_what_a_field_takes_comes_back_as_its_type_says(store, channel, write, r
     assert isinstance(read, list | dict) or type(plain) is type(read)
     thread.commit({channel: write})  # and merges with itself
     assert store.verify().ok
+
+
+class Pair(NamedTuple):
+    color: Color
+    x: int = 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "write"),
+    [
+        (deque[int], [1, 2]),
+        (Pair, ("red", 1)),
+        (re.Pattern, "a"),
+        (pydantic.ByteSize, "1kb"),
+        (OrderedDict[str, int], {"a": 1}),
+        (Counter[str], {"a": 1}),
+        (defaultdict[str, int], {"a": 1}),
+        (dict[dt.date, Color], {"2020-01-01": "red"}),
+        (set[dt.date], ["2020-01-01"]),
+        (list[Fraction], ["1/3"]),
+        (tuple[Color, ...], ["red"]),
+        (pydantic.Json, "[1]"),
+        (pydantic.Base64Bytes, b"eA=="),
+        (pydantic.RedisDsn, "redis://h:1/0"),
+    ],
+    ids=repr,
+)
+def test_what_pydantic_takes_comes_back_as_pydantic_has_it(store, annotation, write):
+    model = pydantic.create_model("Model", field=(annotation, ...))
+    wanted = model(field=write).field
+    thread = store.thread("t", schema=model)
+    thread.commit({"field": write})
+    read = thread.state.to_python()["field"]
+    assert read == wanted
+    assert type(read) is type(wanted)
+    with thread.mount() as state:
+        assert state["field"] is not None
+    assert thread.version == 0
 
 
 def test_a_field_of_an_array_keeps_it(store):
