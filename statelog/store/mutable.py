@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from statelog.tree.node import Slot, Workspace
 
 
+_TEXT_ONLY = frozenset((str,))
+
+
 class Encoded:
     """A value checked and encoded ahead: to be put into a dict of `Thread.edit`, or of a mount, as the value is.
 
@@ -45,7 +48,7 @@ def _encode(value: Any, path: str) -> bytes:
     """Return the item of a value; what is encoded in it already is taken as it is."""
     if type(value) is Encoded:
         return value.item
-    if type(value) is dict and Encoded in map(type, value.values()):
+    if type(value) is dict and Encoded in map(type, value.values()) and _TEXT_ONLY.issuperset(map(type, value)):
         pairs = [(cbor.encode(key), _encode_inside(member, f"{path}.{key}")) for key, member in value.items()]
         head = container_head(kernels.KIND_DICT, len(pairs))
         return b"".join([head, *(part for pair in sorted(pairs) for part in pair)])
@@ -349,6 +352,7 @@ class MountMap(MutableMapping[str, Any]):
         self._removed: set[str] = set()
         self._slots: dict[object, Slot | None] = {}
         self._changes: list[tuple[str, Loaded | None]] = []
+        self._whole: bytes | None = None
 
     def _stored(self, key: object) -> Slot | None:
         if key not in self._slots:
@@ -425,6 +429,10 @@ class MountMap(MutableMapping[str, Any]):
     def encode(self, path: str) -> bool:
         """Fix what will be stored; return `is_changed`."""
         self._changes = []
+        self._whole = None
+        if not _TEXT_ONLY.issuperset(map(type, self._loaded)):  # no tree has such keys: it becomes one value
+            self._whole = cbor.encode(_plain_at(path, self), path=path)
+            return True
         for key, stored, loaded in self.touched():
             if stored is None:
                 _check_key(key, path)
@@ -434,6 +442,8 @@ class MountMap(MutableMapping[str, Any]):
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
         """Return the slot of the dict as fixed."""
+        if self._whole is not None:
+            return encode_slot(workspace, self._whole, top=top)
         batch: mapping.Batch = [
             (cbor.encode(key), None if loaded is None else loaded.store(workspace)) for key, loaded in self._changes
         ]

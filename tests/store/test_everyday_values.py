@@ -85,3 +85,18 @@ def test_a_diff_tells_what_changed_of_them(store):
         ("born",): (dt.date(2020, 1, 1), dt.date(2020, 1, 2)),
         ("votes", 1): ("a", "b"),
     }
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_key_that_is_no_text_is_put_into_a_dict_of_any_size(store, count):
+    thread = store.thread("t")
+    held = {f"key {number}": "x" * 50 for number in range(count)}
+    thread.commit({"outer": {"files": held}})
+    with thread.mount() as state:
+        state["outer"]["files"][1] = statelog.Encoded("y")
+        state["outer"]["new"] = {2: statelog.Encoded("z")}
+    assert thread.state["outer"].to_python() == {"files": {**held, 1: "y"}, "new": {2: "z"}}
+    with thread.mount() as state:
+        state["outer"]["files"][1] = "w"
+    assert thread.state["outer"]["files"][1] == "w"
+    assert store.verify().ok
