@@ -298,15 +298,6 @@ _SHAPED: dict[str, Callable[[Reducer, Any, str], Any]] = {
 # --- plain Python -------------------------------------------------------------
 
 
-def _deep_merge_plain(current: dict[str, Any], write: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(current)
-    for key, value in write.items():
-        held = merged.get(key)
-        both = isinstance(held, dict) and isinstance(value, dict)
-        merged[key] = _deep_merge_plain(held, value) if both else value  # type: ignore[arg-type]  # both are dicts
-    return merged
-
-
 def _upsert_plain(key: str, current: list[dict[str, Any]], write: Any) -> list[dict[str, Any]]:
     merged = {cbor.encode(item[key]): item for item in current}
     for item in _as_items(write):
@@ -329,7 +320,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     "extend": lambda current, write: [*current, *write],
     "union": lambda current, write: current | set(write),
     "merge": lambda current, write: {**current, **write},
-    "deep_merge": _deep_merge_plain,
+    "deep_merge": reduce.merge_plain,
     "max": builtins.max,
     "min": builtins.min,
 }

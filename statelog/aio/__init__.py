@@ -17,6 +17,7 @@ is in memory; state is read with `await`.
 
 from statelog.aio.state import State
 from statelog.aio.store import Store, diff, open
-from statelog.aio.thread import Thread, Transaction
+from statelog.aio.thread import Thread
+from statelog.aio.transaction import Transaction
 
 __all__ = ["State", "Store", "Thread", "Transaction", "diff", "open"]

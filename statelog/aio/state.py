@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from statelog.schema.typed import S, Typed
 from statelog.store.views import ListView, MapView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from statelog.aio.running import Runner
+    from statelog.schema.typed import D, Fields, Untyped
 
 
 def _whole(value: Any) -> Any:
     return value.to_python() if isinstance(value, ListView | MapView) else value
 
 
-class State:
+class State(Typed[S]):
     """A state to read with `await`: `await state["x"]`, `await state.get("x")`, `await state.to_python()`.
 
     Lists and dicts come whole and plain. For a part of a long list: `await state.items_of("x", -20, None)`.
@@ -41,9 +43,23 @@ class State:
         """Return the channels."""
         return await self._runner.run(lambda: list(self._view()))
 
-    async def to_python(self) -> dict[str, Any]:
+    async def to_python(self) -> S:
         """Return everything."""
-        return await self._runner.run(lambda: self._view().to_python())
+        whole: Any = await self._runner.run(lambda: self._view().to_python())
+        return whole  # type: ignore[no-any-return] # a dict, which is a TypedDict for type checkers
 
-    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+    def __await__(self) -> Generator[Any, None, S]:
         return self.to_python().__await__()
+
+
+class StateOf:
+    """The attribute `state` of a thread: for type checkers a TypedDict to be awaited where that is the schema."""
+
+    @overload
+    def __get__(self, instance: Typed[Untyped], owner: type | None = None) -> State[dict[str, Any]]: ...
+    @overload
+    def __get__(self, instance: Typed[D], owner: type | None = None) -> State[D]: ...
+    @overload
+    def __get__(self, instance: Typed[Fields], owner: type | None = None) -> State[dict[str, Any]]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else instance._state()  # noqa: SLF001 - of the class that has this attribute

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import statelog
 from statelog.aio.running import Runner, stream
-from statelog.aio.thread import Thread, Transaction
+from statelog.aio.thread import Thread
+from statelog.aio.threads import Threads
+from statelog.aio.transaction import Transaction
 from statelog.store.beside import opened_here
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ T = TypeVar("T")
 _FOLLOW_SLICE_S = 0.5
 
 
-class Store:
+class Store(Threads):
     """See `statelog.Store`."""
 
     def __init__(self, runner: Runner, store: statelog.Store) -> None:
@@ -84,8 +86,7 @@ class Store:
         """Close the file. Cancelling the task does not keep it open."""
         await asyncio.shield(asyncio.wrap_future(self._runner.close(self._store.close)))
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
-        """See `statelog.Store.thread`."""
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
         make = partial(self._store.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 

@@ -1,48 +1,52 @@
-"""Threads, and transactions over several."""
+"""Threads of a store on the loop."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from statelog.aio.running import Runner, stream
-from statelog.aio.state import State
+from statelog.aio.state import State, StateOf
+from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.mount import commit_mount, open_mount
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     import statelog
     from statelog.store.branches import BranchInfo
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.mount import Mount
     from statelog.store.targets import Target
-    from statelog.store.transaction import Transaction as SyncTransaction
+    from statelog.store.views import MapView
 
     Progress = Callable[[int, int], None]
 
 T = TypeVar("T")
 
 
-class Thread:
+class Thread(Written[S, W]):
     """See `statelog.Thread`. Opened at its first use; `await thread` opens it, with its errors, at once."""
 
-    def __init__(self, runner: Runner, make: Callable[[], statelog.Thread], thread_id: str, branch: str) -> None:
+    state = StateOf()
+    """The head's channels, as they are when awaited."""
+
+    def __init__(self, runner: Runner, make: Callable[[], statelog.Thread[S, W]], thread_id: str, branch: str) -> None:
         self._runner = runner
         self._make = make
-        self._opened: statelog.Thread | None = None
+        self._opened: statelog.Thread[S, W] | None = None
         self.id = thread_id
         self.branch = branch
 
-    def __await__(self) -> Generator[Any, None, Thread]:
+    def __await__(self) -> Generator[Any, None, Thread[S, W]]:
         return self._open().__await__()
 
-    async def _open(self) -> Thread:
+    async def _open(self) -> Thread[S, W]:
         await self._runner.run(self._thread)
         return self
 
-    def _thread(self) -> statelog.Thread:
+    def _thread(self) -> statelog.Thread[S, W]:
         """Return the thread; called on the pool."""
         if self._opened is None:
             self._opened = self._make()
@@ -51,32 +55,36 @@ class Thread:
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return await self._runner.run(lambda: getattr(self._thread(), name)(*args, **kwargs))
 
-    @property
-    def state(self) -> State:
-        """The head's channels, as they are when awaited."""
-        return State(self._runner, lambda: self._thread().state)
+    def _state(self) -> State[Any]:
+        return State(self._runner, lambda: self._thread()._read_state())  # noqa: SLF001 - `state`, past its types
 
-    def state_of(self, checkpoint: Checkpoint) -> State:
+    @overload
+    def state_of(self, checkpoint: Checkpoint[Untyped]) -> State[dict[str, Any]]: ...
+    @overload
+    def state_of(self, checkpoint: Checkpoint[D]) -> State[D]: ...
+    @overload
+    def state_of(self, checkpoint: Checkpoint[Fields]) -> State[dict[str, Any]]: ...
+    def state_of(self, checkpoint: Checkpoint[Any]) -> State[Any]:
         """The channels of a checkpoint."""
-        return State(self._runner, lambda: checkpoint.state)
+        return State(self._runner, lambda: cast("MapView", checkpoint.state))
 
     async def branch_of(self, checkpoint: Checkpoint) -> str:
         """Return the name of the branch a checkpoint was committed on."""
         return await self._runner.run(lambda: checkpoint.branch)
 
-    async def parent_of(self, checkpoint: Checkpoint) -> Checkpoint | None:
+    async def parent_of(self, checkpoint: Checkpoint) -> Checkpoint[S] | None:
         """Return the checkpoint that one was made from; see `statelog.Checkpoint.parent`."""
         return await self._runner.run(lambda: checkpoint.parent)
 
-    async def ancestor_of(self, checkpoint: Checkpoint, generations: int) -> Checkpoint | None:
+    async def ancestor_of(self, checkpoint: Checkpoint, generations: int) -> Checkpoint[S] | None:
         """See `statelog.Checkpoint.ancestor`."""
         return await self._runner.run(checkpoint.ancestor, generations)
 
-    async def common_ancestor_of(self, checkpoint: Checkpoint, other: Checkpoint) -> Checkpoint | None:
+    async def common_ancestor_of(self, checkpoint: Checkpoint, other: Checkpoint) -> Checkpoint[S] | None:
         """See `statelog.Checkpoint.common_ancestor`."""
         return await self._runner.run(checkpoint.common_ancestor, other)
 
-    async def head(self) -> Checkpoint | None:
+    async def head(self) -> Checkpoint[S] | None:
         """Return the branch's last checkpoint."""
         return await self._runner.run(lambda: self._thread().head)
 
@@ -86,21 +94,21 @@ class Thread:
 
     async def commit(
         self,
-        *writes: Mapping[str, Any],
+        *writes: W,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
         durable: bool | None = None,
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
-        made: Checkpoint = await self._call(
+        made: Checkpoint[S] = await self._call(
             "commit", *writes, metadata=metadata, expected_version=expected_version, id=id, durable=durable
         )
         return made
 
     async def edit(
         self,
-        change: Callable[[Mount], T],
+        change: Callable[[Any], T],
         *,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
@@ -115,9 +123,9 @@ class Thread:
 
     async def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """See `statelog.Thread.rollback`."""
-        made: Checkpoint = await self._call("rollback", target, metadata=metadata, expected_version=expected_version)
+        made: Checkpoint[S] = await self._call("rollback", target, metadata=metadata, expected_version=expected_version)
         return made
 
     async def fork(
@@ -127,22 +135,22 @@ class Thread:
         at: Target | None = None,
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Thread:
+    ) -> Thread[S, W]:
         """See `statelog.Thread.fork`."""
         forked = await self._call("fork", name, at=at, update=update, metadata=metadata)
         return Thread(self._runner, lambda: forked, self.id, name)
 
-    async def checkout(self, branch: str) -> Thread:
+    async def checkout(self, branch: str) -> Thread[S, W]:
         """See `statelog.Thread.checkout`."""
         found = await self._call("checkout", branch)
         return Thread(self._runner, lambda: found, self.id, branch)
 
-    async def at(self, target: Target) -> Checkpoint:
+    async def at(self, target: Target) -> Checkpoint[S]:
         """See `statelog.Thread.at`."""
-        found: Checkpoint = await self._call("at", target)
+        found: Checkpoint[S] = await self._call("at", target)
         return found
 
-    def history(self, limit: int | None = None, *, before: int | None = None) -> AsyncIterator[Checkpoint]:
+    def history(self, limit: int | None = None, *, before: int | None = None) -> AsyncIterator[Checkpoint[S]]:
         """See `statelog.Thread.history`."""
         return stream(self._runner, lambda: self._thread().history(limit, before=before))
 
@@ -151,49 +159,44 @@ class Thread:
         found: list[BranchInfo] = await self._call("branches")
         return found
 
-    async def tag(self, name: str, target: Target | None = None) -> Checkpoint:
+    async def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
         """See `statelog.Thread.tag`."""
-        found: Checkpoint = await self._call("tag", name, target)
+        found: Checkpoint[S] = await self._call("tag", name, target)
         return found
 
     async def untag(self, name: str) -> None:
         """See `statelog.Thread.untag`."""
         await self._call("untag", name)
 
-    async def tags(self) -> dict[str, Checkpoint]:
+    async def tags(self) -> dict[str, Checkpoint[S]]:
         """See `statelog.Thread.tags`."""
-        found: dict[str, Checkpoint] = await self._call("tags")
+        found: dict[str, Checkpoint[S]] = await self._call("tags")
         return found
 
-    @asynccontextmanager
-    async def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AsyncIterator[Mount]:
+    @overload
+    def mount(
+        self: Thread[Untyped, Any], *, metadata: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[Mount]: ...
+    @overload
+    def mount(  # type: ignore[overload-overlap] # the first that fits counts
+        self: Thread[D, Any], *, metadata: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[D]: ...
+    @overload
+    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[Mount]: ...
+    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[Any]:
         """Give the state, read whole before the block: it waits for no disk; see `statelog.Thread.mount`."""
+        return self._mounted(metadata)
+
+    @asynccontextmanager
+    async def _mounted(self, metadata: Mapping[str, Any] | None) -> AsyncIterator[Mount]:
         thread = await self._runner.run(self._thread)
         state = await self._runner.run(_open_whole, thread)
         yield state
         await self._runner.run(commit_mount, thread, state, metadata)
 
 
-def _open_whole(thread: statelog.Thread) -> Mount:
+def _open_whole(thread: statelog.Thread[Any, Any]) -> Mount:
     mount = open_mount(thread)
     for channel in mount:
         mount[channel]
     return mount
-
-
-class Transaction:
-    """See `statelog.store.transaction.Transaction`."""
-
-    def __init__(self, runner: Runner, transaction: SyncTransaction) -> None:
-        self._runner = runner
-        self._transaction = transaction
-
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
-        """Return a thread whose writes belong to this transaction."""
-        make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
-        return Thread(self._runner, make, id, branch)
-
-    async def copy_thread(self, source: str, target: str) -> Thread:
-        """See `statelog.store.transaction.Transaction.copy_thread`."""
-        copied = await self._runner.run(self._transaction.copy_thread, source, target)
-        return Thread(self._runner, lambda: copied, target, copied.branch)

@@ -7,6 +7,8 @@ with `$`, by which it can be told and read back:
     {"$datetime": ISO 8601}  {"$uuid": text}  {"$decimal": text}
     {"$float": "nan" | "inf" | "-inf"}  {"$int": hexadecimal, beyond 64 bits}
     {"$dict": {...}}  a dict that would itself look like one of these
+    {"$date": text}  {"$timedelta": microseconds}  {"$path": text} ...  as `format/everyday.py` has it
+    {"$pairs": [key, value, ...]}  a dict with a key that is no text
     {"$repr": text}  an object of a registered codec: for reading only
     {"$codec": name, "payload": ...}  one whose codec is not registered: what it was encoded to
     {"$object": constructor, "fields": ...}  an object that a framework's serialiser packed: for reading only
@@ -27,9 +29,10 @@ from uuid import UUID
 from statelog.adapters.kit.packed import Constructed, Packed, Serialised, in_one, is_cut
 from statelog.cli.text import ELLIPSIS, count, escape
 from statelog.errors import UsageError, ValueTypeError
-from statelog.format import cbor
+from statelog.format import cbor, everyday
 from statelog.store.views import ListView, MapView
 
+_TEXT_ONLY = frozenset((str,))
 _INT_BITS_MAX = 64
 _INT_BITS_SHOWN_MAX = 1024
 
@@ -55,14 +58,30 @@ def to_json(value: Any) -> Any:
     if isinstance(value, list):
         return to_json(_shown(value)) if _is_packed(value) else [to_json(item) for item in value]
     if isinstance(value, dict):
-        plain = {key: to_json(item) for key, item in value.items()}
-        return {"$dict": plain} if _looks_tagged(plain) else plain
+        return _dict_to_json(value)
     if isinstance(value, cbor.Unregistered):
         return {"$codec": value.codec, "payload": to_json(value.payload)}
-    for kind, (tag, encode) in _ENCODERS.items():
-        if type(value) is kind:
-            return {tag: encode(value)}
-    return _SHOWN[type(value)](value) if type(value) in _SHOWN else {"$repr": repr(value)}
+    return _object_to_json(value)
+
+
+def _dict_to_json(value: dict[Any, Any]) -> dict[str, Any]:
+    if not _TEXT_ONLY.issuperset(map(type, value)):
+        return {"$pairs": [to_json(part) for pair in value.items() for part in pair]}
+    plain = {key: to_json(item) for key, item in value.items()}
+    return {"$dict": plain} if _looks_tagged(plain) else plain
+
+
+def _object_to_json(value: Any) -> Any:
+    kind: type[Any] = type(value)
+    if kind in _ENCODERS:
+        tag, encode = _ENCODERS[kind]
+        return {tag: encode(value)}
+    if kind in _SHOWN:
+        return _SHOWN[kind](value)
+    codec = everyday.codec_of(kind)
+    if codec is not None:
+        return {f"${codec.name.removeprefix(everyday.PREFIX)}": to_json(codec.encode(value))}
+    return {"$repr": repr(value)}
 
 
 def _is_packed(value: object) -> bool:
@@ -135,7 +154,7 @@ def from_json(document: Any) -> Any:
     if not _looks_tagged(document):
         return {key: from_json(item) for key, item in document.items()}
     ((tag, content),) = document.items()
-    decode = _DECODERS.get(tag)
+    decode = _DECODERS.get(tag) or _everyday_decoder(tag)
     if decode is None:
         message = f'no value is written {{"{tag}": ...}}; a dict with that key is {{"$dict": {{"{tag}": ...}}}}'
         raise UsageError(message)
@@ -144,6 +163,11 @@ def from_json(document: Any) -> Any:
     except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
         message = f"{tag} cannot be {json.dumps(content):.60}: {error or type(error).__name__}"
         raise UsageError(message) from error
+
+
+def _everyday_decoder(tag: str) -> Callable[[Any], Any] | None:
+    codec = everyday.codec_named(everyday.PREFIX + tag.removeprefix("$"))
+    return None if codec is None else lambda payload: codec.decode(from_json(payload))
 
 
 # --- for people -------------------------------------------------------------------
@@ -196,8 +220,7 @@ def _parts(value: object, characters_max: int) -> Iterator[str]:
         yield hex(value)  # Python refuses to write very long ones in decimal
     elif isinstance(value, Mapping):
         members = (
-            chain([repr(key[: characters_max + 1]), ": "], _parts(member, characters_max))
-            for key, member in value.items()
+            chain(_parts(key, characters_max), [": "], _parts(member, characters_max)) for key, member in value.items()
         )
         yield from _joined("{", members, "}")
     elif isinstance(value, ListView | list):

@@ -17,14 +17,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 import cbor2
 
-from statelog.errors import CorruptionError, LimitError, UsageError, ValueTypeError
+from statelog.errors import CorruptionError, LimitError, UsageError
+from statelog.format import everyday
 from statelog.format.interrupts_in_decoders import raise_interrupt
+from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 
@@ -41,6 +42,8 @@ _DATETIME_PREFIX = b"\xd9\xc8\x66"
 _DECIMAL_PREFIX = b"\xd9\xc8\x67"
 _UUID_PREFIX = b"\xd8\x25\x50"
 _CODEC_PREFIX = b"\xd8\x1b\x82"
+PAIRS_PREFIX = _CODEC_PREFIX + b"\x6e" + everyday.PAIRS.encode()
+"""Begins a dict with a key that is no text."""
 
 _SHAPES_MAX = 1024
 _SHAPE_KEYS_MAX = 32
@@ -146,8 +149,6 @@ def _encode_tuple(value: tuple[Any, ...], depth: int) -> bytes:
 def _shape(keys: tuple[Any, ...]) -> tuple[tuple[str, bytes], ...]:
     encoded = []
     for key in keys:
-        if type(key) is not str:
-            raise _Refused
         item = _encode_str(key, 0)
         if len(item) > KEY_SIZE_BYTES_MAX:
             raise _Refused
@@ -175,7 +176,9 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     keys = tuple(value)
     shape = _shapes.get(keys)
     # A subclass of str equals a cached key: the type is asked each time.
-    if shape is None or not _TEXT_ONLY.issuperset(map(type, keys)):
+    if not _TEXT_ONLY.issuperset(map(type, keys)):
+        return _encode_pairs(value, depth)
+    if shape is None:
         shape = _shape(keys)
     size = len(keys)
     parts = [_MAP_HEADS[size] if size < 64 else head(5, size)]
@@ -191,27 +194,29 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     return b"".join(parts)
 
 
+def _encode_pairs(value: dict[Any, Any], depth: int) -> bytes:
+    """A dict with a key that is no text: the pairs in the order of the keys' bytes."""
+    below = depth + 2  # the codec's array, and that of the pairs
+    if below > DEPTH_MAX:
+        raise _Refused
+    pairs = sorted((_encoders[type(key)](key, below), member) for key, member in value.items())
+    items = [key for key, _member in pairs]
+    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or has_twins(items) or any(map(holds_nan, value)):
+        raise _Refused
+    parts = [PAIRS_PREFIX, head(4, 2 * len(pairs))]
+    for key, member in pairs:
+        parts += (key, _encoders[type(member)](member, below))
+    return b"".join(parts)
+
+
 def _encode_elements(prefix: bytes, value: set[Any] | frozenset[Any], depth: int) -> bytes:
     if depth >= DEPTH_MAX:
         raise _Refused
     items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
     # A NaN is unequal to itself, so it can be in a set twice: equal bytes, no telling them apart.
-    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or _has_twins(items) or any(map(_holds_nan, value)):
+    if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or has_twins(items) or any(map(holds_nan, value)):
         raise _Refused
     return prefix + head(4, len(items)) + b"".join(items)
-
-
-def _holds_nan(element: object) -> bool:
-    """Whether a set element is or holds a NaN, of float or Decimal."""
-    if isinstance(element, tuple | frozenset):
-        return any(map(_holds_nan, element))
-    if isinstance(element, float):
-        return math.isnan(element)
-    return isinstance(element, Decimal) and element.is_nan()
-
-
-def _has_twins(items: list[bytes]) -> bool:
-    return any(a == b for a, b in pairwise(items))
 
 
 def _encode_set(value: set[Any], depth: int) -> bytes:
@@ -223,15 +228,9 @@ def _encode_frozenset(value: frozenset[Any], depth: int) -> bytes:
 
 
 def _encode_datetime(value: datetime, depth: int) -> bytes:
-    if _is_lossy(value):
+    if is_lossy(value):
         raise _Refused
     return _DATETIME_PREFIX + _encode_str(value.isoformat(), depth)
-
-
-def _is_lossy(value: datetime) -> bool:
-    """Whether `fromisoformat` would not bring a datetime back: a naive fold, an offset below a second."""
-    offset = value.utcoffset()
-    return bool(value.fold) if offset is None else offset.microseconds != 0
 
 
 def _encode_decimal(value: Decimal, depth: int) -> bytes:
@@ -242,11 +241,23 @@ def _encode_uuid(value: UUID, _depth: int) -> bytes:
     return _UUID_PREFIX + value.bytes
 
 
+def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
+    """Return the name and the encoder of a codec: that of the user, or else the one that is built in."""
+    codec = _codecs_by_type.get(kind)
+    if codec is not None:
+        return codec
+    found = everyday.codec_of(kind)
+    return None if found is None else (found.name, found.encode)
+
+
 def _encode_registered(value: Any, depth: int) -> bytes:
-    codec = _codecs_by_type.get(type(value))
+    codec = _codec_of(type(value))
     if codec is None or depth >= DEPTH_MAX:
         raise _Refused
-    payload = codec[1](value)
+    try:
+        payload = codec[1](value)
+    except everyday.LossyError as error:
+        raise _Refused from error
     return _CODEC_PREFIX + _encode_str(codec[0], depth) + _encoders[type(payload)](payload, depth + 1)
 
 
@@ -275,27 +286,36 @@ _encoders = _Encoders(
 )
 
 
-_PATH_CHARACTERS_MAX = 80
+IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, datetime, UUID, Decimal))
+"""Types of values in which nothing can be changed, whoever holds them. Those of codecs may be of any kind."""
+
+
+def is_storable(kind: type) -> bool:
+    """Whether values of exactly this type can be stored and come back as such, by themselves or by a codec."""
+    return kind in _encoders or _codec_of(kind) is not None
+
+
+_refusals = Refusals(_encoders, _codec_of)
 
 
 def encode(value: object, *, path: str = "value") -> bytes:
     """Return the canonical bytes of `value`: equal values give equal bytes.
 
     Args:
-        value: None, bool, int, float, str, bytes, list, dict with str keys, tuple, set,
-            frozenset, datetime, UUID, Decimal, or a type given to `register_codec`;
-            exactly these types, not subclasses, since a subclass would not come back.
+        value: None, bool, int, float, str, bytes, list, dict, tuple, set, frozenset, datetime, UUID, Decimal,
+            a type of `everyday` or one given to `register_codec`; exactly these types, not subclasses, since a
+            subclass would not come back.
         path: how an error names `value`.
 
     Raises:
-        ValueTypeError: another type, a key that is not str, a NaN in a set, a lone surrogate.
+        ValueTypeError: another type, a NaN in a set or as a key, a lone surrogate.
         LimitError: nested deeper than `DEPTH_MAX` (a cycle is), or too large.
 
     """
     try:
         data = encode_plain(value, 0) or _encoders[type(value)](value, 0)
     except (_Refused, UnicodeEncodeError):
-        _locate(value, path, 0)
+        _refusals.locate(value, path)
         message = f"{path}: changed while it was being stored"
         raise UsageError(message) from None
     if len(data) > VALUE_SIZE_BYTES_MAX:
@@ -304,100 +324,26 @@ def encode(value: object, *, path: str = "value") -> bytes:
     return data
 
 
-def shorten_path(path: str) -> str:
-    """Return a path as a message shows it: without its middle where it is long, as that of a cycle is."""
-    return path if len(path) <= _PATH_CHARACTERS_MAX else f"{path[:40]}...{path[-20:]}"
-
-
-def _refuse(path: str, value: object, why: str) -> NoReturn:
-    name = type(value).__name__
-    message = f"{shorten_path(path)}: cannot store {name}{why}"
-    raise ValueTypeError(message, path=path, type=name) from None
-
-
-def _locate(value: object, path: str, depth: int) -> None:
-    """Raise the error that names where in `value` the encoder stopped; return if nowhere."""
-    kind = type(value)
-    if kind in _codecs_by_type:
-        _locate(_codecs_by_type[kind][1](value), f"{path}.<{_codecs_by_type[kind][0]}>", depth + 1)
-    elif kind in (list, tuple, dict, set, frozenset):
-        if depth >= DEPTH_MAX:
-            message = f"{shorten_path(path)}: nested deeper than {DEPTH_MAX} levels, or a cycle"
-            raise LimitError(message, path=path, actual=depth + 1, limit=DEPTH_MAX)
-        _locate_inside(value, path, depth)
-    elif isinstance(value, datetime) and kind is datetime:
-        if _is_lossy(value):
-            _refuse(path, value, f" {value!r} (a fold without a zone, or an offset below a second)")
-    elif isinstance(value, str) and kind is str:
-        _locate_surrogate(value, path)
-    elif isinstance(value, int) and kind is int and value.bit_length() > INTEGER_BITS_MAX:
-        message = f"{path}: an int of {value.bit_length()} bits, at most {INTEGER_BITS_MAX} are allowed"
-        raise LimitError(message, path=path, actual=value.bit_length(), limit=INTEGER_BITS_MAX)
-    elif kind not in _encoders:
-        if hasattr(kind, "to_python"):
-            _refuse(path, value, " (store what its to_python() returns)")
-        base = next((base.__name__ for base in kind.__mro__[1:] if base in _encoders), None)
-        _refuse(path, value, f" (convert it to {base}, or register_codec it)" if base else " (register_codec it)")
-
-
-def _locate_inside(value: Any, path: str, depth: int) -> None:
-    if type(value) is dict:
-        for key, member in value.items():
-            _locate_key(key, path)
-            _locate(member, f"{path}.{key}", depth + 1)
-    elif type(value) in (set, frozenset):
-        _locate_element(value, path, depth)
-    else:
-        for index, member in enumerate(value):
-            _locate(member, f"{path}[{index}]", depth + 1)
-
-
-_KEY_HEAD_SIZE_BYTES = 3
-"""Before a text that is so long."""
-
-
-def _locate_key(key: object, path: str) -> None:
-    if type(key) is not str:
-        _refuse(path, key, f" as a key: {key!r} (keys are str)")
-    _locate_surrogate(key, f"{path} key")
-    _locate_size(len(key.encode()) + _KEY_HEAD_SIZE_BYTES, path, "a key")
-
-
-def _locate_size(size_bytes: int, path: str, what: str) -> None:
-    if size_bytes > KEY_SIZE_BYTES_MAX:
-        message = f"{path}: {what} of {size_bytes} bytes as CBOR, at most {KEY_SIZE_BYTES_MAX} are allowed"
-        raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
-
-
-def _locate_element(value: set[Any] | frozenset[Any], path: str, depth: int) -> None:
-    for element in value:
-        if _holds_nan(element):
-            _refuse(path, element, " NaN in a set (NaN is not equal to itself)")
-        _locate(element, f"{path}{{{repr(element)[:40]}}}", depth + 1)
-        _locate_size(len(_encoders[type(element)](element, depth + 1)), path, "a set element")
-    items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
-    if _has_twins(items):
-        _refuse(path, value, " with two elements of the same bytes (a NaN is in them)")
-
-
-def _locate_surrogate(value: str, path: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        _refuse(path, value, f" with a lone surrogate at character {error.start}")
-
-
 def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
     name, payload = value
-    decoder = _codecs_by_name.get(name)
+    decoder = _decoder_named(name)
     if decoder is None:
         unknown = _unknown_codecs.get()
         if unknown is not None:
             unknown.add(name)
             return Unregistered(name, payload)
-        message = f"a value was stored with the codec {name!r}, which is not registered here"
+        needed = everyday.needs(name)
+        why = f"and {needed} is not installed here" if needed else "which is not registered here"
+        message = f"a value was stored with the codec {name!r}, {why}"
         raise UsageError(message, codec=name)
     return decoder(payload)
+
+
+def _decoder_named(name: str) -> Callable[[Any], Any] | None:
+    if not name.startswith(everyday.PREFIX):
+        return _codecs_by_name.get(name)
+    codec = everyday.codec_named(name)
+    return None if codec is None else codec.decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +374,7 @@ def reading_unregistered() -> Iterator[set[str]]:
 
 def _decode_if_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
     name, payload = value
-    decoder = _codecs_by_name.get(name)
+    decoder = _decoder_named(name)
     return Unregistered(name, payload) if decoder is None else decoder(payload)
 
 
@@ -483,12 +429,15 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         decode: the reverse.
 
     Raises:
-        UsageError: the type is built in, or the type or the name is taken by another codec.
+        UsageError: the type is one that CBOR has, or the type or the name is taken by another codec, or by statelog.
 
     """
     if kind in _encoders:
         message = f"{kind.__name__} is stored natively"
         raise UsageError(message)
+    if name.startswith(everyday.PREFIX):
+        message = f"the codec name {name!r} is statelog's: another beginning than {everyday.PREFIX!r}"
+        raise UsageError(message, codec=name)
     taken = _codecs_by_type.get(kind)
     if (taken is not None and taken[0] != name) or (taken is None and name in _codecs_by_name):
         message = f"the codec name {name!r}, or the type {kind.__name__}, is taken"

@@ -20,7 +20,7 @@ _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 def is_annotation(thing: object) -> bool:
     """Whether this is a type of some kind. Types are callable too: ask before that."""
     return (
-        isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or _is_alias(thing)
+        isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or is_alias(thing)
     )
 
 
@@ -43,10 +43,23 @@ def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
             metadata = (*outer, *metadata)
         elif repr(origin).rpartition(".")[2] in _QUALIFIERS:
             annotation = get_args(annotation)[0]
-        elif _is_alias(annotation):
+        elif is_alias(annotation):
             annotation = _value_of_alias(annotation)
         else:
             return annotation, metadata
+
+
+def qualifiers(annotation: object) -> set[str]:
+    """The qualifiers around a type: ``Required`` of ``Annotated[Required[int], ...]``."""
+    found = set()
+    while True:
+        origin = get_origin(annotation)
+        name = repr(origin).rpartition(".")[2]
+        if name in _QUALIFIERS:
+            found.add(name)
+        elif origin is not Annotated:
+            return found
+        annotation = get_args(annotation)[0]
 
 
 def classes_named(annotation: object) -> list[type]:
@@ -72,20 +85,24 @@ def classes_named(annotation: object) -> list[type]:
 
 def _parts(annotation: Any) -> list[object]:
     """The annotations one level inside this one."""
-    parts: list[object] = list(get_args(annotation))
+    parts: list[object] = [*get_args(annotation)]
+    if isinstance(get_origin(annotation), type):
+        parts.append(get_origin(annotation))
     if isinstance(annotation, NewType):
         parts.append(annotation.__supertype__)
-    elif _is_alias(annotation):
+    elif is_alias(annotation):
         parts.append(_value_of_alias(annotation))
-    elif isinstance(annotation, type) and _declares_fields(annotation):
+    elif isinstance(annotation, type) and declares_fields(annotation):
         parts.extend(_field_types(annotation))
     return parts
 
 
-def _declares_fields(cls: type) -> bool:
+def declares_fields(cls: type) -> bool:
+    """Whether this is a dataclass, a TypedDict, a named tuple, or a model of pydantic."""
     return (
         dataclasses.is_dataclass(cls)
         or is_typed_dict(cls)
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         or "__pydantic_decorators__" in vars(cls)  # a pydantic model
     )
 
@@ -99,7 +116,8 @@ def _field_types(cls: type) -> list[object]:
         return []
 
 
-def _is_alias(annotation: object) -> bool:
+def is_alias(annotation: object) -> bool:
+    """Whether this is an alias made by a `type` statement, or by `TypeAliasType`."""
     return type(get_origin(annotation) or annotation).__name__ == "TypeAliasType"
 
 

@@ -8,32 +8,45 @@ the encoder to refuse.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statelog.errors import ValidationError
+from statelog.format.cbor import is_storable
 from statelog.limits import DEPTH_MAX
 from statelog.reducers import Overwrite, Remove
 from statelog.schema.annotations import classes_named
+from statelog.schema.shapes import BUILTIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
+
+
+def _base_of(cls: type) -> Callable[[Any], Any] | None:
+    """The builtin type that a class is a subclass of, if it cannot be stored itself."""
+    if issubclass(cls, Enum) or is_storable(cls):
+        return None
+    return next((base for base in BUILTIN if issubclass(cls, base)), None)
 
 
 class EnumCheck:
     """Replaces members of the given classes by their values, inside the builtin containers.
 
+    So it does with instances of subclasses of builtin types, which become instances of these.
     A value without such members comes back as the same object.
     """
 
     __slots__ = ("_classes",)
 
-    def __init__(self, classes: tuple[type[Enum], ...]) -> None:
+    def __init__(self, classes: tuple[type, ...]) -> None:
         """Make the check for members of these classes."""
         self._classes = classes
 
     @classmethod
     def of(cls, annotation: object) -> EnumCheck | None:
         """The check for an annotation; None if it names no Enum class."""
-        classes = tuple(named for named in classes_named(annotation) if issubclass(named, Enum))
+        classes = tuple(named for named in classes_named(annotation) if issubclass(named, Enum) or _base_of(named))
         return cls(classes) if classes else None
 
     def __call__(self, channel: str, value: object) -> object:
@@ -49,7 +62,9 @@ class EnumCheck:
     def _dump(self, channel: str, value: object, around: set[int]) -> object:
         # around: ids of the containers this value lies in, so that a cycle ends.
         if isinstance(value, self._classes):
-            return self._dump(channel, value.value, around)
+            base = _base_of(type(value))
+            inside = value.value if isinstance(value, Enum) else value if base is None else base(value)
+            return self._dump(channel, inside, around)
         if isinstance(value, Remove):
             return Remove(self._dump(channel, value.id, around))
         if type(value) not in _CONTAINERS or id(value) in around or len(around) >= DEPTH_MAX:

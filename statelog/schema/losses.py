@@ -117,14 +117,17 @@ def _kind_of_class(cls: type) -> _Kind:
     return _Kind(names, is_lossy=not _decides_itself(cls))
 
 
+def aliases_of(field: Any) -> list[str]:
+    """The aliases under which validation takes a whole field."""
+    aliases = [field.alias, field.validation_alias, *getattr(field.validation_alias, "choices", ())]
+    return [alias for alias in aliases if isinstance(alias, str)]
+
+
 def _keys_of(name: str, field: Any) -> Iterator[str]:
     yield name
-    aliases = [field.alias, field.validation_alias]
-    aliases.extend(getattr(field.validation_alias, "choices", ()))
-    for alias in aliases:
-        if isinstance(alias, str):
-            yield alias
-        elif isinstance(alias, pydantic.AliasPath):
+    yield from aliases_of(field)
+    for alias in (field.validation_alias, *getattr(field.validation_alias, "choices", ())):
+        if isinstance(alias, pydantic.AliasPath):
             yield str(alias.path[0])
 
 

@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import pydantic
 import pydantic.dataclasses
 
 from statelog.errors import SchemaError, ValidationError
+from statelog.format.everyday import full_name
 from statelog.reducers import Overwrite, Remove
+from statelog.schema.annotations import classes_named, peel
 from statelog.schema.channels import Channel, channel_of
 from statelog.schema.enums import EnumCheck
-from statelog.schema.losses import fields_of, find_dropped_key, names_lossy_dicts
+from statelog.schema.losses import aliases_of, fields_of, find_dropped_key, names_lossy_dicts
 from statelog.schema.paths import format_path
+from statelog.schema.shapes import ANY, MisfitError, Shape, needs_loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,6 +97,14 @@ def read_model(model: type) -> dict[str, Channel]:
     }
 
 
+def read_aliases(model: type) -> dict[str, str]:
+    """The channels of a model by their aliases: of no two the same, and none the name of another."""
+    fields = fields_of(model)
+    pairs = {(alias, name) for name, field in fields.items() for alias in aliases_of(field)}
+    counts = Counter(alias for alias, _name in pairs)
+    return {alias: name for alias, name in pairs if counts[alias] == 1 and alias not in fields}
+
+
 class ModelCheck:
     """Validates writes to one channel of a model, and makes values of them that can be stored.
 
@@ -102,11 +114,12 @@ class ModelCheck:
     pydantic's part is built at the first write.
     """
 
-    __slots__ = ("_adapter", "_channel", "_enum_check", "_in_dicts", "_model", "_reducer")
+    __slots__ = ("_adapter", "_channel", "_enum_check", "_field", "_in_dicts", "_model", "_reducer")
 
-    def __init__(self, model: type, channel: Channel) -> None:
-        """Make the check of one channel of a model."""
+    def __init__(self, model: type, channel: Channel, *, field: str = "") -> None:
+        """Make the check of one channel of a model; `field`: its name there, if another."""
         self._model = model
+        self._field = field or channel.name
         self._channel = channel.name
         self._reducer = channel.reducer.name
         self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
@@ -154,7 +167,7 @@ class ModelCheck:
     def _check(self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()) -> object:
         """places: positions in the write of the items in ``value``, where they differ."""
         if self._adapter is None:
-            self._adapter = _adapter_of(self._model, self._channel)
+            self._adapter = _adapter_of(self._model, self._field)
         try:
             accepted = self._adapter.validate_python([value], **_VALIDATE_OPTIONS)
         except pydantic.ValidationError as error:
@@ -206,6 +219,80 @@ class ModelCheck:
         more = len({where for where, _ in problems}) - 1
         message = f"{path}: {reason}" + (f" (and {more} more)" if more else "")
         return ValidationError(message, channel=self._channel, path=path, reason=reason, problems=tuple(problems))
+
+
+_DUMPED_AS_TEXT = frozenset({"fractions.Fraction", "pydantic.types.Json"})
+_ENCODERS = frozenset({"EncodedBytes", "EncodedStr", "Json"})
+"""Metadata of pydantic by which validation decodes, and dumping encodes."""
+
+
+def readings_of(model: type) -> dict[str, Shape]:
+    """How the fields of a model are read."""
+    found = {}
+    for name, field in fields_of(model).items():
+        encoders = [each for each in field.metadata if type(each).__name__ in _ENCODERS]
+        annotation = field.annotation
+        whole: Any = Annotated[annotation, *encoders] if encoders else annotation
+        found[name] = Shape(ANY.dump, _Loader(whole)) if encoders else reading_of(whole)
+    return found
+
+
+def is_dumped_as_another(annotation: object) -> bool:
+    """Whether a model dumps values of a type as others."""
+    return needs_loading(annotation) or not _DUMPED_AS_TEXT.isdisjoint(map(full_name, classes_named(annotation)))
+
+
+def reading_of(annotation: object) -> Shape:
+    """How values of a type are read that a model's field has: lists and dicts item by item, others by pydantic.
+
+    Validators of the field itself do not run again; those of nested models do, as whenever one is made of its dump.
+    """
+    bare, _metadata = peel(annotation)
+    origin, arguments = get_origin(bare), get_args(bare)
+    if not is_dumped_as_another(bare):
+        return ANY
+    if origin is list:
+        items = reading_of(arguments[0])
+        each = items.load or _unchanged
+        return Shape(ANY.dump, lambda stored: list(map(each, stored)), items, list)
+    if origin is dict and arguments[0] is str:
+        items = reading_of(arguments[1])
+        value = items.load or _unchanged
+        return Shape(ANY.dump, lambda stored: {key: value(part) for key, part in stored.items()}, items, dict)
+    return Shape(ANY.dump, _Loader(bare))
+
+
+def _unchanged(stored: Any) -> Any:
+    return stored
+
+
+class _Loader:
+    """Makes values of a type of what is stored of them. pydantic's part is built at the first."""
+
+    __slots__ = ("_adapter", "_annotation")
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+        self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
+
+    def __call__(self, stored: object) -> object:
+        if self._adapter is None:
+            annotation: Any = self._annotation
+            config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+            self._adapter = pydantic.TypeAdapter(list[annotation], config=config)
+        try:
+            return self._adapter.validate_python([stored], strict=False, **_VALIDATE_OPTIONS)[0]
+        except pydantic.ValidationError as error:
+            line = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise MisfitError(format_path("value", stored, line["loc"][1:], is_missing=True), line["msg"]) from error
+
+
+def check_of(channel: Channel) -> ModelCheck:
+    """The check of a channel of another schema, whose annotation names a model: as of a model with that one field."""
+    config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    fields: Any = {"value": (channel.annotation, ...)}
+    model = pydantic.create_model("schema", __config__=config, **fields)
+    return ModelCheck(model, channel, field="value")
 
 
 def _decorators_of(model: type) -> Any:

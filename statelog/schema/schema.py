@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from statelog import reducers
-from statelog.errors import ChannelError, SchemaError
-from statelog.schema.annotations import is_typed_dict
+from statelog.errors import ChannelError, SchemaError, UsageError
+from statelog.schema.annotations import classes_named, is_typed_dict
 from statelog.schema.channels import (
     Channel,
     check_names,
@@ -21,7 +21,11 @@ from statelog.schema.channels import (
     read_mapping,
     read_typed_dict,
 )
-from statelog.schema.enums import EnumCheck
+from statelog.schema.plain import PlainCheck
+from statelog.schema.shapes import Shape, needs_loading, shape_of
+
+if typing.TYPE_CHECKING:
+    from statelog.schema.models import ModelCheck
 
 Check = Callable[[str, object], object]
 """(channel, value) -> the value as it can be stored. None in its place: any value passes."""
@@ -58,6 +62,11 @@ class Schema:
     _write_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
     _result_checks: Mapping[str, Check | None] = dataclasses.field(repr=False)
     _check_of_others: Check | None = dataclasses.field(repr=False)
+    _part_checks: Mapping[str, Callable[[str, object], bool]] = dataclasses.field(repr=False)
+    aliases: Mapping[str, str]
+    """Channels by the other names that writes may give them: the aliases of a pydantic model."""
+    readings: Mapping[str, Shape]
+    """How the channels are read whose values are stored as others: models, dataclasses, members of an enum."""
 
     @staticmethod
     def of(user_schema: object) -> Schema:
@@ -104,6 +113,23 @@ class Schema:
     def specs(self) -> dict[str, str]:
         """Reducer spec by channel: what a thread remembers of its schema."""
         return {name: channel.reducer.spec for name, channel in self.channels.items()}
+
+    def by_channel(self, update: dict[str, object]) -> dict[str, object]:
+        """A write with its aliases replaced by the names of the channels.
+
+        Raises:
+            UsageError: it gives a channel by two names. Facts: channel.
+        """
+        if not self.aliases or not self.aliases.keys() & update.keys():
+            return update
+        named: dict[str, object] = {}
+        for name, value in update.items():
+            channel = self.aliases.get(name, name)
+            if channel in named:
+                message = f"a write gives channel {channel!r} twice, once by its alias"
+                raise UsageError(message, channel=channel)
+            named[channel] = value
+        return named
 
     def reducer(self, channel: str) -> reducers.Reducer:
         """The reducer of a channel.
@@ -154,6 +180,15 @@ class Schema:
         """
         check = self._write_checks.get(channel, self._check_of_others)
         return value if check is None else check(channel, value)
+
+    def validate_part(self, channel: str, path: str, value: object) -> bool:
+        """Check what was put into a channel's list or dict; return whether that says all of the channel.
+
+        Raises:
+            ValidationError: as ``validate_write``.
+        """
+        check = self._part_checks.get(channel)
+        return check is not None and check(path, value)
 
     def writing(self, channel: str) -> tuple[Check | None, reducers.Reducer]:
         """What `validate_write` calls for a channel, if anything, and the reducer behind it, at one look."""
@@ -212,6 +247,8 @@ def _read_class(cls: type) -> Schema:
             channels,
             writes={channel: check.check_write for channel, check in checks.items()},
             results={channel: check.check_result for channel, check in checks.items()},
+            aliases=models.read_aliases(cls),
+            readings={each: shape for each, shape in models.readings_of(cls).items() if shape.load is not None},
         )
     if is_typed_dict(cls):
         return _schema_of_plain_channels(name, read_typed_dict(cls))
@@ -229,9 +266,40 @@ def _is_model(cls: type) -> bool:
 
 
 def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema:
-    """A schema that checks no types, and stores enum members by value."""
-    checks = {each.name: EnumCheck.of(each.annotation) for each in channels.values()}
-    return _schema(name, channels, writes=checks, results=checks)
+    """A schema that needs no pydantic, but for channels whose annotations name models."""
+    checks = {each.name: _check_of(each) for each in channels.values()}
+    return _schema(
+        name,
+        channels,
+        writes={channel: None if check is None else check.check_write for channel, check in checks.items()},
+        results={channel: None if check is None else check.check_result for channel, check in checks.items()},
+        parts={channel: check.check_part for channel, check in checks.items() if isinstance(check, PlainCheck)},
+        readings=_readings(channels),
+    )
+
+
+def _readings(channels: Mapping[str, Channel]) -> dict[str, Shape]:
+    found = {}
+    for each in channels.values():
+        if _names_model(each.annotation):
+            from statelog.schema import models
+
+            found[each.name] = models.reading_of(each.annotation)
+        elif needs_loading(each.annotation):
+            found[each.name] = shape_of(each.annotation)
+    return {name: shape for name, shape in found.items() if shape.load is not None}
+
+
+def _names_model(annotation: object) -> bool:
+    return any(_is_model(cls) for cls in classes_named(annotation))
+
+
+def _check_of(channel: Channel) -> PlainCheck | ModelCheck | None:
+    if not _names_model(channel.annotation):
+        return PlainCheck.of(channel)
+    from statelog.schema import models
+
+    return models.check_of(channel)
 
 
 def _schema(
@@ -240,6 +308,9 @@ def _schema(
     *,
     writes: Mapping[str, Check | None],
     results: Mapping[str, Check | None],
+    parts: Mapping[str, Callable[[str, object], bool]] = MappingProxyType({}),
+    aliases: Mapping[str, str] = MappingProxyType({}),
+    readings: Mapping[str, Shape] | None = None,
 ) -> Schema:
     """A closed schema. A user's reducer takes writes of any type: its results are checked."""
     check_names(name, channels)
@@ -251,6 +322,9 @@ def _schema(
         _write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
         _result_checks={name: check if name in users else None for name, check in results.items()},
         _check_of_others=functools.partial(_refuse_channel, tuple(channels)),
+        _part_checks=parts,
+        aliases=MappingProxyType(dict(aliases)),
+        readings=MappingProxyType({} if readings is None else readings),
     )
 
 
@@ -289,4 +363,7 @@ _OPEN = Schema(
     _write_checks={},
     _result_checks={},
     _check_of_others=None,
+    _part_checks={},
+    aliases={},
+    readings={},
 )

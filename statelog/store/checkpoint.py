@@ -10,26 +10,37 @@ from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
 from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import CheckpointEvent, default_id
 from statelog.log.times import to_datetime
+from statelog.schema.typed import S, Typed
+from statelog.store.state import StateOf
+from statelog.store.typed_views import typed_state
 from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from statelog.log.view import View
+    from statelog.schema.shapes import Shape
     from statelog.store.session import Outcome, Session
 
 
-class Checkpoint:
+class Checkpoint(Typed[S]):
     """One version of a thread: its channels' values, and how they came to be.
 
     Its values are read when asked for. Equal checkpoints are the same record of the same store.
     """
 
-    __slots__ = ("_outcome", "_session", "thread_id")
+    __slots__ = ("_outcome", "_readings", "_session", "thread_id")
 
-    def __init__(self, session: Session, thread_id: str, outcome: Outcome) -> None:
+    state = StateOf()
+    """The channels' values."""
+
+    def __init__(
+        self, session: Session, thread_id: str, outcome: Outcome, readings: Mapping[str, Shape] | None = None
+    ) -> None:
         self._session = session
         self._outcome = outcome
+        self._readings = readings
         self.thread_id = thread_id
 
     @property
@@ -98,29 +109,31 @@ class Checkpoint:
         """Hex digest of the state alone: equal states have equal ones, whatever their history."""
         return self.event.root_digest.hex()
 
-    @property
-    def state(self) -> MapView:
-        """The channels' values."""
+    def _read_state(self) -> MapView:
         event = self.event
-        return state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+        state = state_view(self._session.workspace(), event.root_digest, event.root_lsn, event.root_node)
+        return state if self._readings is None else typed_state(state, self._readings)
+
+    def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
+        """Return another checkpoint of this thread."""
+        head = read_head(view, self.event.thread, branch, version)
+        return None if head is None else Checkpoint(self._session, self.thread_id, head, self._readings)
 
     @property
-    def parent(self) -> Checkpoint | None:
+    def parent(self) -> Checkpoint[S] | None:
         """The checkpoint this one was made from; of a rollback, the one rolled back to."""
         event = self.event
         if event.parent_branch is None or event.parent_version is None:
             return None
         with self._session.read() as view:
-            return read_checkpoint(
-                self._session, view, self.thread_id, event.thread, event.parent_branch, event.parent_version
-            )
+            return self._read(view, event.parent_branch, event.parent_version)
 
     @property
     def has_parent(self) -> bool:
         """Whether it was made from another, which may have expired since."""
         return self.event.parent_branch is not None
 
-    def ancestor(self, generations: int) -> Checkpoint | None:
+    def ancestor(self, generations: int) -> Checkpoint[S] | None:
         """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
             message = f"a number of generations from 0, not {generations!r}"
@@ -132,9 +145,9 @@ class Checkpoint:
             found = ancestor_at_depth(view, event.thread, place, depth) if depth >= 0 else None
             if found is None:
                 return None
-            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+            return self._read(view, *found)
 
-    def common_ancestor(self, other: Checkpoint) -> Checkpoint | None:
+    def common_ancestor(self, other: Checkpoint[Any]) -> Checkpoint[S] | None:
         """Return the last checkpoint that both come from, or that one of them is. O(log n).
 
         Raises:
@@ -149,7 +162,7 @@ class Checkpoint:
             found = common_ancestor(view, event.thread, event, theirs)
             if found is None:
                 return None
-            return read_checkpoint(self._session, view, self.thread_id, event.thread, *found)
+            return self._read(view, *found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self.digest == other.digest and self.lsn == other.lsn
@@ -163,7 +176,7 @@ class Checkpoint:
 
 def read_checkpoint(
     session: Session, view: View, thread_id: str, thread: int, branch: int, version: int
-) -> Checkpoint | None:
+) -> Checkpoint[Any] | None:
     """Return the checkpoint a version names, None if there is none."""
     head = read_head(view, thread, branch, version)
     return None if head is None else Checkpoint(session, thread_id, head)

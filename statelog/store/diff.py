@@ -139,7 +139,8 @@ def _is_like(a: Tree, b: Tree) -> bool:
 def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[Change]:
     """Compare small values, or values of which one is small."""
     if type(old) is dict and type(new) is dict:
-        for key in sorted(old.keys() | new.keys()):
+        keys = old.keys() | new.keys()
+        for key in sorted(keys, key=None if all(type(key) is str for key in keys) else cbor.encode):
             if key not in new:
                 yield Change((*path, key), "removed", old[key], None)
             elif key not in old:

@@ -11,6 +11,8 @@ from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.tree.value import container_head, container_kind
 
+TEXT_ONLY = frozenset((str,))
+
 
 class Lazy:
     """A list or dict of a lazy mount."""
@@ -39,17 +41,17 @@ def encode_value(value: Any, path: str) -> bytes:
     """Return the item of a value; what is encoded in it already is taken as it is."""
     if type(value) is Encoded:
         return value.item
-    if type(value) is dict and Encoded in map(type, value.values()):
+    if type(value) is dict and Encoded in map(type, value.values()) and TEXT_ONLY.issuperset(map(type, value)):
         pairs = [(cbor.encode(key), _encode_inside(member, f"{path}.{key}")) for key, member in value.items()]
         head = container_head(kernels.KIND_DICT, len(pairs))
         return b"".join([head, *(part for pair in sorted(pairs) for part in pair)])
     if type(value) is list and Encoded in map(type, value):
         items = [_encode_inside(member, f"{path}[{index}]") for index, member in enumerate(value)]
         return b"".join([container_head(kernels.KIND_LIST, len(items)), *items])
-    return cbor.encode(_plain_at(path, value), path=path)
+    return cbor.encode(plain_at(path, value), path=path)
 
 
-def _plain_at(path: str, value: Any) -> Any:
+def plain_at(path: str, value: Any) -> Any:
     """Return `plain(value)`; of an error, with the path."""
     try:
         return plain(value)
@@ -62,7 +64,7 @@ def _encode_inside(value: Any, path: str) -> bytes:
     """Return the item of a value that may stand inside a list or dict: it nests a level less than others may."""
     if type(value) is Encoded:
         return value.item
-    item = cbor.encode(_plain_at(path, value), path=path)
+    item = cbor.encode(plain_at(path, value), path=path)
     if container_kind(item) >= 0:
         try:
             kernels.cbor_check(container_head(kernels.KIND_LIST, 1) + item)

@@ -16,6 +16,7 @@ from statelog import kernels
 from statelog.errors import ConflictError, UsageError
 from statelog.format import cbor
 from statelog.reducers import Removal
+from statelog.store.encoded import plain
 from statelog.store.mutable import Loaded, MountMap
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
@@ -68,6 +69,12 @@ class Mountable(Protocol):
     def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
         """Return a channel's value as the schema takes it."""
 
+    def load_mounted(self, channel: str, stored: object) -> object:
+        """Return what a mount hands out of a channel that `is_typed`."""
+
+    def is_typed(self, channel: str) -> bool:
+        """Whether a channel's values are stored as others."""
+
     def upsert_key(self, channel: str) -> bytes:
         """Return the key of an upsert channel, empty for any other."""
 
@@ -92,15 +99,13 @@ class Mount(MountMap):
     only read from it. A lazy mount has `MountList` and `MountMap` for large ones, which read what is asked for.
     """
 
-    __slots__ = ("_empty_value", "_is_lazy", "base_version")
+    __slots__ = ("_is_lazy", "_thread", "base_version")
 
-    def __init__(
-        self, tree: Tree, empty_value: Callable[[str], object], version: int = -1, *, is_lazy: bool = False
-    ) -> None:
+    def __init__(self, tree: Tree, thread: Mountable, version: int = -1, *, is_lazy: bool = False) -> None:
         super().__init__(tree, _NO_SLOT, Loaded(None))
         self.base_version = version
         self.origin.value = self
-        self._empty_value = empty_value
+        self._thread = thread
         self._is_lazy = is_lazy
 
     def _load(self, slot: Slot) -> Loaded:
@@ -111,14 +116,22 @@ class Mount(MountMap):
 
     def __getitem__(self, channel: str) -> Any:
         """Return a channel's value; of a declared list, dict or set channel never written, an empty one to fill."""
+        is_first = channel not in self._loaded
         try:
-            return super().__getitem__(channel)
+            value = super().__getitem__(channel)
         except KeyError:
-            empty = None if channel in self._removed else self._empty_value(channel)
+            empty = None if channel in self._removed else self._thread.empty_value(channel)
             if empty is None:
                 raise
             self._loaded[channel] = Loaded(empty, cbor.encode(empty))
             return empty
+        if is_first and self._thread.is_typed(channel):
+            stored = plain(value)
+            typed = self._thread.load_mounted(channel, stored)
+            if typed is not stored:
+                self._loaded[channel] = Loaded(typed)
+                return typed
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +189,7 @@ def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
     empty = empty_root(kernels.KIND_DICT)
     version = -1 if head is None else head.version
     tree = Tree(thread.workspace(), empty) if tree is None else tree
-    return Mount(tree, thread.empty_value, version, is_lazy=is_lazy)
+    return Mount(tree, thread, version, is_lazy=is_lazy)
 
 
 def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
@@ -203,15 +216,13 @@ def _writes(thread: Mountable, mount: Mount) -> list[Write]:
         if loaded is None:
             writes.append(_RemoveChannel(channel, base=base))
             continue
+        value = loaded
         if thread.is_checked(channel):
             if not mount.is_other(loaded, slot):
                 continue
             value = thread.check_mounted(channel, loaded)
-            value.encode(channel)
-        else:
-            value = loaded
-            if not mount.is_other(loaded, slot, channel):
-                continue
+        if not mount.is_other(value, slot, channel):
+            continue
         writes.append(_SetChannel(channel, base, value, thread.upsert_key(channel)))
     return writes
 
@@ -242,7 +253,7 @@ def edit(
             if event is None
             else workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
         )
-        mount = Mount(Tree(workspace, root), thread.empty_value, is_lazy=is_lazy)
+        mount = Mount(Tree(workspace, root), thread, is_lazy=is_lazy)
         result = change(mount)
         writes = _writes(thread, mount)
         _refuse_update(thread, mount, result, is_changed=bool(writes))

@@ -16,7 +16,7 @@ from statelog import kernels
 from statelog.errors import StatelogError, UsageError
 from statelog.format import cbor
 from statelog.limits import KEY_SIZE_BYTES_MAX
-from statelog.store.encoded import Encoded, Lazy, encode_value, plain
+from statelog.store.encoded import TEXT_ONLY, Encoded, Lazy, encode_value, plain, plain_at
 from statelog.store.views import MapView, find_text
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
@@ -132,7 +132,7 @@ class MountList(Lazy, MutableSequence[Any]):
             return _opened(piece[offset])
         stored = piece[offset]
         loaded = load_value(self._tree.workspace, self._tree.at(stored), stored)
-        if isinstance(loaded.value, list | dict | set | MountList | MountMap):
+        if type(loaded.value) not in cbor.IMMUTABLE:
             number = self._split(position)
             self._split(position + 1)
             self._pieces[number] = [loaded]
@@ -233,6 +233,14 @@ class MountList(Lazy, MutableSequence[Any]):
 
     # --- what it comes to --------------------------------------------------------------
 
+    def parts(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield (path, item) of what is new, or may have been changed inside."""
+        place = 0
+        for piece in self._pieces:
+            if isinstance(piece, list):
+                yield from ((f"{path}[{place + offset}]", each.value) for offset, each in enumerate(piece))
+            place += len(piece)
+
     def _compile(self, path: str | None) -> list[tuple[int, int, list[bytes]]]:
         """Return the edits that make the stored list this one; with a path, refuse what cannot be stored."""
         edits: list[tuple[int, int, list[bytes]]] = []
@@ -284,7 +292,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
     Copies and pickles are plain dicts.
     """
 
-    __slots__ = ("_changes", "_loaded", "_removed", "_slot", "_slots", "_tree", "origin")
+    __slots__ = ("_changes", "_loaded", "_removed", "_slot", "_slots", "_tree", "_whole", "origin")
 
     def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
         self.origin = origin
@@ -294,6 +302,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         self._removed: set[str] = set()
         self._slots: dict[object, Slot | None] = {}
         self._changes: list[tuple[str, Loaded | None]] = []
+        self._whole: bytes | None = None
 
     def _stored(self, key: object) -> Slot | None:
         if key not in self._slots:
@@ -394,6 +403,10 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         for key in sorted(self._loaded.keys() | self._removed, key=str):
             yield key, self._stored(key), None if key in self._removed else self._loaded[key]
 
+    def parts(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield (path, value) of what is new, or may have been changed inside."""
+        yield from ((f"{path}.{key}", loaded.value) for key, loaded in self._loaded.items())
+
     def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None) -> bool:
         """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""
         if not (loaded.is_changed() if path is None else loaded.encode(path)):
@@ -413,6 +426,10 @@ class MountMap(Lazy, MutableMapping[str, Any]):
     def encode(self, path: str) -> bool:
         """Fix what will be stored; return `is_changed`."""
         self._changes = []
+        self._whole = None
+        if not TEXT_ONLY.issuperset(map(type, self._loaded)):  # no tree has such keys: it becomes one value
+            self._whole = cbor.encode(plain_at(path, self), path=path)
+            return True
         for key, stored, loaded in self.touched():
             if stored is None:
                 _check_key(key, path)
@@ -422,6 +439,8 @@ class MountMap(Lazy, MutableMapping[str, Any]):
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
         """Return the slot of the dict as fixed."""
+        if self._whole is not None:
+            return encode_slot(workspace, self._whole, top=top)
         batch: mapping.Batch = [
             (cbor.encode(key), None if loaded is None else loaded.store(workspace)) for key, loaded in self._changes
         ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from statelog.errors import UsageError
 from statelog.log.nodes import read_nodes
 from statelog.store.thread import Thread
+from statelog.store.threads import Threads
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Snapshot:
+class Snapshot(Threads):
     """All threads as they are at one moment; what others commit, or let expire, does not show.
 
     Belongs to the `with` block that opened it, and to its OS thread: what was read lazily and not used until its end
@@ -34,8 +35,9 @@ class Snapshot:
         self._view: View | None = view
         self._read_node = engine.reader_in(view.transaction)
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> Thread:
-        """Return a thread for reading; see `Store.thread`."""
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+        if reborn:
+            raise _for_reading()
         return Thread(self, id, schema, branch)
 
     @property
@@ -83,14 +85,18 @@ class Snapshot:
     def act(self, work: Callable[[Batch], T]) -> T:
         """Refuse (internal)."""
         del work
-        message = "a snapshot is for reading: commit to a thread of the store"
-        raise UsageError(message)
+        raise _for_reading()
 
     def flush(self) -> None:
         """Nothing is committed here (internal)."""
 
     def after_commit(self, head: Head) -> None:
         """Nothing is committed here (internal)."""
+
+
+def _for_reading() -> UsageError:
+    message = "a snapshot is for reading: commit to a thread of the store"
+    return UsageError(message)
 
 
 @contextmanager

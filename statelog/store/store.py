@@ -21,6 +21,7 @@ from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpo
 from statelog.store.snapshot import Snapshot, snapshot
 from statelog.store.statistics import StoreStatistics, collect
 from statelog.store.thread import Thread
+from statelog.store.threads import Threads
 from statelog.store.transaction import Transaction, transaction
 from statelog.tree.node import Workspace
 
@@ -62,7 +63,7 @@ class ThreadInfo:
     """Its retention policy: "keep_last", "max_age_s" (each a number or None), "keep_tags"; empty for none."""
 
 
-class Store:
+class Store(Threads):
     """One open file. May be used from several OS threads; a forked child must open it again.
 
     Use it as a context manager, or call `close`.
@@ -119,23 +120,7 @@ class Store:
 
     # --- threads -----------------------------------------------------------------
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
-        """Return a thread; it comes to be with its first commit.
-
-        Args:
-            id: the caller's stable id.
-            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
-                one the thread takes any channel with `replace`, or has the reducers it remembers.
-            branch: one of the thread's branches.
-            reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
-                ThreadDeletedError; the log has both.
-
-        Raises:
-            SchemaError: the thread remembers other reducers; the message shows both.
-            BranchNotFoundError: no such branch.
-            UsageError: `reborn`, and there is a thread of that id.
-
-        """
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
         return Thread(self, id, schema, branch, reborn=reborn)
 
     def threads(self) -> Iterator[ThreadInfo]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
-from statelog.format import keys
+from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError, ValidationError
+from statelog.format import cbor, keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
 from statelog.reducers import Overwrite
+from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.encoded import plain
@@ -19,7 +20,9 @@ from statelog.store.history import iterate_history
 from statelog.store.located import Located
 from statelog.store.mount import edit, mounted
 from statelog.store.mutable import Loaded
+from statelog.store.state import StateOf
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
+from statelog.store.typed_views import typed_value
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Thread(Located):
+class Thread(Located, Written[S, W]):
     """One branch of one thread of a store.
 
     Nothing is written before the first commit. All methods may be called from several OS
@@ -46,6 +49,9 @@ class Thread(Located):
 
     _head_seen: tuple[int | None, Head | None] = (None, None)
     """The store's last commit when the head was read last, and that head: until the next commit it stays the head."""
+
+    state = StateOf()
+    """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
 
     @property
     def id(self) -> str:
@@ -63,7 +69,7 @@ class Thread(Located):
     # --- state ----------------------------------------------------------------------
 
     @property
-    def head(self) -> Checkpoint | None:
+    def head(self) -> Checkpoint[S] | None:
         """The branch's last checkpoint, None before the first commit."""
         with self._session.read() as view:
             snapshot = view.snapshot_id()
@@ -76,11 +82,9 @@ class Thread(Located):
                 self._head_seen = (snapshot, head)
         return None if head is None else self._wrap(head)
 
-    @property
-    def state(self) -> MapView:
-        """The head's channels: a mapping that reads what is asked for; empty before the first commit."""
+    def _read_state(self) -> MapView:
         head = self.head
-        return EMPTY_STATE if head is None else head.state
+        return EMPTY_STATE if head is None else head._read_state()  # noqa: SLF001 - `head.state`, past its types
 
     @property
     def version(self) -> int:
@@ -88,19 +92,19 @@ class Thread(Located):
         with self._session.read() as view:
             return view.head_version(*self._ids(view)) if self._resolve(view) else -1
 
-    def _wrap(self, head: Head) -> Checkpoint:
-        return Checkpoint(self._session, self._id, head)
+    def _wrap(self, head: Head) -> Checkpoint[S]:
+        return Checkpoint(self._session, self._id, head, self._schema.readings)
 
     # --- writing --------------------------------------------------------------------
 
     def commit(
         self,
-        *writes: Mapping[str, Any],
+        *writes: W,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
         durable: bool | None = None,
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """Merge writes into the head's channels and make that the new head.
 
         Args:
@@ -147,7 +151,7 @@ class Thread(Located):
         expected_version: int | None = None,
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
@@ -178,7 +182,7 @@ class Thread(Located):
             known=leaves_beside(batch, thread, branch) if branch else (),
         )
 
-    def _checkpoint_made(self, outcome: Outcome) -> Checkpoint:
+    def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
         """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
         try:
             if self._branch_number is None or self._missing_specs:
@@ -188,7 +192,7 @@ class Thread(Located):
                 self._session.after_commit(head)
         except StatelogError:  # see above
             pass
-        return Checkpoint(self._session, self._id, outcome)
+        return Checkpoint(self._session, self._id, outcome, self._schema.readings)
 
     def workspace(self) -> Workspace:
         """Return a reader of nodes (internal)."""
@@ -213,9 +217,34 @@ class Thread(Located):
 
     def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
         """Return a mounted channel's value as the schema takes it (internal)."""
+        mounted = loaded.mounted
+        if mounted is not None:
+            parts = mounted.parts(channel)
+            if all(self._schema.validate_part(channel, path, plain(value)) for path, value in parts):
+                return loaded
         checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
         assert isinstance(checked, Overwrite)
         return Loaded(checked.value)
+
+    def load_mounted(self, channel: str, stored: object) -> object:
+        """Return what a mount hands out of a channel: a value as its type says, if that is stored again as it was.
+
+        Else what is stored (internal). A field that the type does not have would be lost on the way; and some types
+        of pydantic take text alone, and make of it what they do not take.
+        """
+        typed = typed_value(channel, self._schema.readings.get(channel), stored)
+        if typed is stored:
+            return stored
+        try:
+            checked = self._schema.validate_write(channel, Overwrite(typed))
+        except ValidationError:
+            return stored
+        assert isinstance(checked, Overwrite)
+        return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
+
+    def is_typed(self, channel: str) -> bool:
+        """Whether a channel's values are stored as others (internal)."""
+        return channel in self._schema.readings
 
     def upsert_key(self, channel: str) -> bytes:
         """Return the key of an upsert channel, empty for any other (internal)."""
@@ -223,7 +252,7 @@ class Thread(Located):
 
     def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
-    ) -> Checkpoint:
+    ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
 
         Its cost is that of the smallest commit, whatever the distance or the size of the
@@ -253,7 +282,7 @@ class Thread(Located):
         at: Target | None = None,
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Thread:
+    ) -> Thread[S, W]:
         """Begin a branch that shares everything up to a version, and return it.
 
         Args:
@@ -300,7 +329,7 @@ class Thread(Located):
         on_line = batch.view.owner(thread, branch, version) == event.branch
         return (branch if on_line else event.branch), version
 
-    def checkout(self, branch: str) -> Thread:
+    def checkout(self, branch: str) -> Thread[S, W]:
         """Return this thread on another of its branches. Raises BranchNotFoundError."""
         return Thread(self._session, self._id, self._schema_for_copy(), branch)
 
@@ -309,7 +338,7 @@ class Thread(Located):
 
     # --- looking back -----------------------------------------------------------------
 
-    def at(self, target: Target) -> Checkpoint:
+    def at(self, target: Target) -> Checkpoint[S]:
         """Return a checkpoint of this branch.
 
         Args:
@@ -328,7 +357,7 @@ class Thread(Located):
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
         return find_checkpoint(view, tuple.__new__(Line, (self._id, self._branch, thread, branch)), target)
 
-    def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint]:
+    def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint[S]]:
         """Yield the branch's checkpoints, newest first, back to version 0.
 
         Args:
@@ -349,7 +378,7 @@ class Thread(Located):
             ids = self._ids_if_any(view)
             return [] if ids is None else list_branches(view, ids[0])
 
-    def tag(self, name: str, target: Target | None = None) -> Checkpoint:
+    def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
         """Give a checkpoint (the head if left out) a name; a name in use is moved."""
 
         def work(batch: Batch) -> Head:
@@ -361,7 +390,7 @@ class Thread(Located):
             writer.tag(batch, thread, name, head.event.lsn)
             return head
 
-        return Checkpoint(self._session, self._id, self._session.write(work))
+        return Checkpoint(self._session, self._id, self._session.write(work), self._schema.readings)
 
     def untag(self, name: str) -> None:
         """Remove a tag. Raises CheckpointNotFoundError if there is none of that name."""
@@ -376,7 +405,7 @@ class Thread(Located):
 
         self._session.act(work)
 
-    def tags(self) -> dict[str, Checkpoint]:
+    def tags(self) -> dict[str, Checkpoint[S]]:
         """Return the thread's tags and what they name."""
         with self._session.read() as view:
             if not self._resolve(view):
@@ -389,7 +418,19 @@ class Thread(Located):
             ]
         return {name: self._wrap(head) for name, head in found if head is not None}
 
-    def mount(self, *, metadata: Mapping[str, Any] | None = None, lazy: bool = False) -> AbstractContextManager[Mount]:
+    @overload
+    def mount(
+        self: Thread[Untyped, Any], *, metadata: Mapping[str, Any] | None = None, lazy: bool = False
+    ) -> AbstractContextManager[Mount]: ...
+    @overload
+    def mount(
+        self: Thread[D, Any], *, metadata: Mapping[str, Any] | None = None, lazy: bool = False
+    ) -> AbstractContextManager[D]: ...
+    @overload
+    def mount(
+        self: Thread[Fields, Any], *, metadata: Mapping[str, Any] | None = None, lazy: bool = False
+    ) -> AbstractContextManager[Mount]: ...
+    def mount(self, *, metadata: Mapping[str, Any] | None = None, lazy: bool = False) -> AbstractContextManager[Any]:
         """Return a context manager whose value is the state as a dict to change in place.
 
         On a clean exit the changes become one checkpoint (none if nothing changed), on an
@@ -406,7 +447,7 @@ class Thread(Located):
 
     def edit(
         self,
-        change: Callable[[Mount], T],
+        change: Callable[[Any], T],
         *,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,

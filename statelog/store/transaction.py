@@ -21,6 +21,7 @@ from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
 from statelog.store.copies import copy_thread
 from statelog.store.session import Provisional, abandoned_error
 from statelog.store.thread import Thread
+from statelog.store.threads import Threads
 from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class _Snapshot:
         return self._transaction().scan_index(prefix, start=start, reverse=reverse)
 
 
-class Transaction:
+class Transaction(Threads):
     """Commits to several threads that happen together at the end of the `with` block.
 
     Checkpoints made inside have provisional LSN, time and id until then.
@@ -103,8 +104,7 @@ class Transaction:
         """What was staged before others committed: objects that were handed out then read their nodes in it."""
         self._is_durable = False
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
-        """Return a thread whose writes belong to this transaction; see `Store.thread`."""
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
         self._check_open()
         return Thread(self, id, schema, branch, reborn=reborn)
 

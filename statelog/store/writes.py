@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from statelog.errors import LimitError, UsageError
+from statelog.errors import LimitError, UsageError, ValueTypeError
 from statelog.format import cbor
+from statelog.format.everyday import full_name
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.names import channel_key, check_name
 from statelog.schema import normalise_update
@@ -33,6 +34,11 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     if not isinstance(metadata, Mapping):
         message = f"metadata is a dict, not {type(metadata).__name__}"
         raise UsageError(message, argument="metadata", value=metadata)
+    for key in metadata:
+        if type(key) is not str:
+            kind = full_name(type(key))
+            message = f"metadata: its keys are str, not {kind}: {key!r:.80}"
+            raise ValueTypeError(message, path="metadata", type=kind)
     item = cbor.encode(dict(metadata), path="metadata")
     if len(item) > METADATA_SIZE_BYTES_MAX:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
@@ -40,11 +46,11 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     return item
 
 
-def prepare_writes(schema: Schema, writes: Sequence[Mapping[str, Any]]) -> list[Write]:
+def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
     """Return the updates of one commit, validated and encoded, one write a channel."""
     prepared: list[Write] = []
     for update in writes:
-        for channel, value in normalise_update(update).items():
+        for channel, value in schema.by_channel(normalise_update(update)).items():
             channel_key(channel)
             check, reducer = schema.writing(channel)
             write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)

@@ -145,6 +145,8 @@ def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
     """Put every key of a dict into a dict; the write wins."""
     if current is None:
         return encode_slot(workspace, item, top=True)
+    if _has_other_keys(workspace, current, item):
+        return _merge_in_python(workspace, current, item, deep=False, top=True)
     _require_dict(workspace, current, item)
     if not is_tree(current):
         merged = kernels.merge_maps(read_item(workspace, current), item, deep=False)
@@ -158,11 +160,14 @@ def deep_merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
     """As `merge`, but where both have a dict under a key, the two are merged likewise."""
     if current is None:
         return encode_slot(workspace, item, top=True)
-    _require_dict(workspace, current, item)
+    if not _has_other_keys(workspace, current, item):
+        _require_dict(workspace, current, item)
     return _deep_merge(workspace, current, item, top=True)
 
 
 def _deep_merge(workspace: Workspace, current: Slot, item: bytes, *, top: bool) -> Slot:
+    if cbor.PAIRS_PREFIX in item or (not is_tree(current) and cbor.PAIRS_PREFIX in read_item(workspace, current)):
+        return _merge_in_python(workspace, current, item, deep=True, top=top)
     if not is_tree(current):
         merged = kernels.merge_maps(read_item(workspace, current), item, deep=True)
         return encode_slot(workspace, merged, top=top)
@@ -172,11 +177,38 @@ def _deep_merge(workspace: Workspace, current: Slot, item: bytes, *, top: bool) 
     for at in range(0, len(children), 2):
         key, member = children[at], children[at + 1]
         held = mapping.get(tree, key) if member[0] >> 5 == _MAJOR_DICT else None
-        if held is not None and _kind(workspace, held) == kernels.KIND_DICT:
+        if held is not None and (_kind(workspace, held) == kernels.KIND_DICT or _has_other_keys(workspace, held, b"")):
             batch.append((key, _deep_merge(workspace, held, member, top=False)))
         else:
             batch.append((key, encode_slot(workspace, member)))
     return mapping.merge(workspace, current, batch, top=top)
+
+
+def _has_other_keys(workspace: Workspace, current: Slot, item: bytes) -> bool:
+    """Whether the write, or what is there, is a dict with a key that is no text."""
+    return item.startswith(cbor.PAIRS_PREFIX) or (
+        not is_tree(current) and read_item(workspace, current).startswith(cbor.PAIRS_PREFIX)
+    )
+
+
+def _merge_in_python(workspace: Workspace, current: Slot, item: bytes, *, deep: bool, top: bool) -> Slot:
+    """Merge dicts that hold one whose keys are not all text, which no kernel knows."""
+    held, write = cbor.decode(read_item(workspace, current)), cbor.decode(item)
+    if type(held) is not dict or type(write) is not dict:
+        message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"
+        raise ReducerTypeError(message)
+    merged = merge_plain(held, write) if deep else {**held, **write}
+    return encode_slot(workspace, cbor.encode(merged), top=top)
+
+
+def merge_plain(current: dict[Any, Any], write: dict[Any, Any]) -> dict[Any, Any]:
+    """Return what `deep_merge` makes of two dicts of plain Python."""
+    merged = dict(current)
+    for key, value in write.items():
+        held = merged.get(key)
+        both = isinstance(held, dict) and isinstance(value, dict)
+        merged[key] = merge_plain(held, value) if both else value  # type: ignore[arg-type]  # both are dicts
+    return merged
 
 
 def extreme(workspace: Workspace, current: Slot | None, item: bytes, *, largest: bool) -> Slot:

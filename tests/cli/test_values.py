@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from uuid import UUID
 
@@ -52,7 +52,24 @@ def test_json_holds_no_character_a_terminal_obeys():
 
 
 def test_an_object_of_a_codec_is_shown_by_its_repr():
-    assert to_json(1j) == {"$repr": "1j"}
+    assert to_json(range(3)) == {"$repr": "range(0, 3)"}
+
+
+@pytest.mark.parametrize(
+    ("value", "document"),
+    [
+        (date(2020, 2, 3), {"$date": "2020-02-03"}),
+        (1j, {"$complex": [0.0, 1.0]}),
+        ({1: {b"x"}}, {"$pairs": [1, {"$set": [{"$bytes": "eA=="}]}]}),
+    ],
+)
+def test_everyday_values_pass_through_json(value, document):
+    assert to_json(value) == document
+    assert from_json(json.loads(dump_json(document))) == value
+
+
+def test_a_dict_with_other_keys_is_rendered_as_python_writes_it():
+    assert render({1: "x", (2, "y"): None}, 80) == "{1: 'x', (2, 'y'): None}"
 
 
 @pytest.mark.parametrize("document", [{"$what": 1}, {"$bytes": "?"}, {"$set": [[1]]}, {"$uuid": 3}, {"$decimal": "x"}])

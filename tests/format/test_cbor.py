@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, namedtuple
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
-from fractions import Fraction
-from pathlib import Path
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -153,32 +151,27 @@ KEYED_CYCLE["again"] = [KEYED_CYCLE]
     [
         (object(), "value", "object"),
         ([1, {"x": object()}], "value[1].x", "object"),
-        ({"messages": [0, 0, 0, {"x": 1j}]}, "value.messages[3].x", "complex"),
-        (({1: 2},), "value[0]", "int"),
-        ({"a": {None: 1}}, "value.a", "NoneType"),
-        ([Color.RED], "value[0]", "Color"),
-        (Level.LOW, "value", "Level"),
-        (Text("x"), "value", "Text"),
-        ({Text("x"): 1}, "value", "Text"),
-        (Point(1, 2), "value", "Point"),
-        (OrderedDict(a=1), "value", "OrderedDict"),
-        (bytearray(b"x"), "value", "bytearray"),
+        ({"messages": [0, 0, 0, {"x": range(3)}]}, "value.messages[3].x", "range"),
+        (({1: {2}, 3: object()},), "value[0][3]", "object"),
+        ({"a": {math.nan: 1}}, "value.a", "float"),
+        ([Color.RED], "value[0]", f"{__name__}.Color"),
+        (Level.LOW, "value", f"{__name__}.Level"),
+        (Text("x"), "value", f"{__name__}.Text"),
+        ({Text("x"): 1}, None, f"{__name__}.Text"),
+        (Point(1, 2), "value", f"{__name__}.Point"),
+        (OrderedDict(a=1), "value", "collections.OrderedDict"),
         (memoryview(b"x"), "value", "memoryview"),
         (range(3), "value", "range"),
-        (date(2024, 1, 1), "value", "date"),
-        (timedelta(1), "value", "timedelta"),
-        (Fraction(1, 2), "value", "Fraction"),
-        (Path("x"), "value", type(Path("x")).__name__),
         ("\ud800", "value", "str"),
         ({"\udfff": 1}, "value key", "str"),
         (["ok", "a\ud800"], "value[1]", "str"),
         ({math.nan}, "value", "float"),
         ([{1, (2, object())}], None, "object"),
-        ({Decimal("NaN"), Decimal("NaN")}, "value", "Decimal"),
+        ({Decimal("NaN"), Decimal("NaN")}, "value", "decimal.Decimal"),
         ({(1, math.nan)}, "value", "tuple"),
         ({frozenset({(math.nan,)})}, None, "frozenset"),
-        (NAIVE.replace(fold=1), "value", "datetime"),
-        (datetime(2024, 1, 1, tzinfo=timezone(timedelta(microseconds=1))), "value", "datetime"),
+        (NAIVE.replace(fold=1), "value", "datetime.datetime"),
+        (datetime(2024, 1, 1, tzinfo=timezone(timedelta(microseconds=1))), "value", "datetime.datetime"),
         (lambda: None, "value", "function"),
         (int, "value", "type"),
     ],

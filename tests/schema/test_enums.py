@@ -1,4 +1,4 @@
-"""Writes without pydantic: any value passes, and enums are stored by value."""
+"""Enum members are stored by value, where the annotation names their class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import typing_extensions
 from declared import (
     Color,
     Level,
-    Research,
     keep_longest,
 )
 from hypothesis import given
@@ -27,15 +26,7 @@ from hypothesis import strategies as st
 from statelog import reducers
 from statelog.errors import ValidationError
 from statelog.schema import Schema
-
-
-@pytest.mark.parametrize("channel", list(Research.__annotations__))
-def test_plain_schema_passes_any_value_as_the_same_object(channel: str) -> None:
-    schema = Schema.of(Research)
-    value = object()
-
-    assert schema.validate_write(channel, value) is value
-    assert schema.validate_result(channel, value) is value
+from statelog.schema.enums import EnumCheck
 
 
 class Tree(TypedDict):
@@ -54,7 +45,7 @@ ColorId = NewType("ColorId", Color)
         (Level, Level.HIGH, 2),
         (Color | None, Color.RED, "red"),
         (Color | None, None, None),
-        (list[Color], [Color.RED, "other"], ["red", "other"]),
+        (list[Color], [Color.RED, "blue"], ["red", "blue"]),
         (dict[str, Color], {"a": Color.RED}, {"a": "red"}),
         (dict[Color, int], {Color.RED: 1}, {"red": 1}),
         (tuple[Color, ...], (Color.RED,), ("red",)),
@@ -83,17 +74,22 @@ def test_enum_is_stored_by_value_where_the_annotation_names_it(
     assert type(dumped) is type(stored)
 
 
-@pytest.mark.parametrize("annotation", [Any, str, list[Level], dict[str, Any]])
-def test_enum_is_left_alone_where_the_annotation_does_not_name_it(annotation: object) -> None:
+def test_enum_is_left_for_the_encoder_to_refuse_where_nothing_names_it() -> None:
     value = [Color.RED]
 
-    assert Schema.of({"a": annotation}).validate_write("a", value) is value
+    assert Schema.of({"a": Any}).validate_write("a", value) is value
+
+
+@pytest.mark.parametrize("annotation", [str, list[Level], dict[str, Any]])
+def test_enum_that_the_annotation_does_not_name_is_refused(annotation: object) -> None:
+    with pytest.raises(ValidationError):
+        Schema.of({"a": annotation}).validate_write("a", [Color.RED])
 
 
 def test_enum_inside_overwrite_and_remove_is_stored_by_value() -> None:
     schema = Schema.of({"a": Annotated[list[Color], reducers.upsert("id")]})
 
-    overwrite = schema.validate_write("a", reducers.Overwrite([Color.RED]))
+    overwrite = Schema.of({"a": list[Color]}).validate_write("a", reducers.Overwrite([Color.RED]))
     removal = schema.validate_write("a", [reducers.Remove(Color.RED)])
 
     assert overwrite == reducers.Overwrite(["red"])
@@ -114,26 +110,14 @@ def test_enum_key_that_meets_its_own_value_is_refused() -> None:
     with pytest.raises(ValidationError, match="equal once stored") as raised:
         schema.validate_write("a", {Color.RED: 1, "red": 2})
 
-    assert raised.value.facts == {"channel": "a", "path": "a"}
+    assert raised.value.path == "a"
 
 
 def test_cyclic_value_is_left_for_the_encoder_to_refuse() -> None:
-    cyclic: list[Any] = [Color.RED]
-    cyclic += [cyclic, cyclic]
+    cyclic: dict[str, Any] = {"color": Color.RED, "children": []}
+    cyclic["children"].append(cyclic)
 
-    dumped = Schema.of({"a": list[Color]}).validate_write("a", cyclic)
-
-    assert isinstance(dumped, list)
-    assert dumped[0] == "red"
-    assert dumped[1] is cyclic
-
-
-def test_value_of_great_depth_is_left_for_the_encoder_to_refuse() -> None:
-    deep: list[Any] = [Color.RED]
-    for _ in range(5_000):
-        deep = [deep]
-
-    assert Schema.of({"a": list[Color]}).validate_write("a", deep) is deep
+    assert Schema.of({"a": Tree}).validate_write("a", cyclic) is cyclic
 
 
 @dataclass
@@ -142,9 +126,9 @@ class HoldsUnresolvable:
 
 
 def test_unresolvable_annotations_of_a_nested_class_do_not_spoil_the_schema() -> None:
-    value = [Color.RED]
+    value = [HoldsUnresolvable(3)]
 
-    assert Schema.of({"a": list[HoldsUnresolvable]}).validate_write("a", value) is value
+    assert Schema.of({"a": list[HoldsUnresolvable]}).validate_write("a", value) == [{"color": 3}]
 
 
 def replace_members(value: Any) -> Any:
@@ -176,9 +160,13 @@ def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @given(value=nested(st.one_of(LEAVES, st.sampled_from(Color))))
 def test_enums_are_replaced_wherever_they_lie(value: Any) -> None:
-    assert Schema.of({"a": Color}).validate_write("a", value) == replace_members(value)
+    check = EnumCheck.of(Color)
+    assert check is not None
+    assert check("a", value) == replace_members(value)
 
 
 @given(value=nested(LEAVES).filter(lambda value: replace_members(value) == value))
 def test_value_without_enums_comes_back_as_the_same_object(value: Any) -> None:
-    assert Schema.of({"a": Color}).validate_write("a", value) is value
+    check = EnumCheck.of(Color)
+    assert check is not None
+    assert check("a", value) is value

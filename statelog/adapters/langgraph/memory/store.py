@@ -320,6 +320,10 @@ def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
     if not isinstance(value, Mapping):
         message = f"{path}: an item is a dict, not {type(value).__name__}"
         raise statelog.UsageError(message, path=path)
+    for key in value:
+        if not isinstance(key, str):
+            message = f"{path}: cannot store {type(key).__name__} as a key: {key!r:.80} (keys are str)"
+            raise statelog.errors.ValueTypeError(message, path=path, type=type(key).__name__)
     try:
         return Encoded(value if type(value) is dict else dict(value), path=path)
     except statelog.errors.ValueTypeError:

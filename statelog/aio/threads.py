@@ -1,0 +1,42 @@
+"""What threads are got from on the loop: a store, a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.aio.thread import Thread
+    from statelog.schema.typed import AnyWrite, D, M, Untyped
+
+
+class Threads:
+    """Hands out threads, typed by their schemas as those of `statelog.store.threads.Threads` are."""
+
+    @overload
+    def thread(
+        self, id: str, *, schema: None = None, branch: str = "main", reborn: bool = False
+    ) -> Thread[Untyped, AnyWrite]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
+        self, id: str, *, schema: Callable[[], D], branch: str = "main", reborn: bool = False
+    ) -> Thread[D, D]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # likewise
+        self, id: str, *, schema: type[D], branch: str = "main", reborn: bool = False
+    ) -> Thread[D, AnyWrite]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # likewise
+        self, id: str, *, schema: type[M], branch: str = "main", reborn: bool = False
+    ) -> Thread[M, M | AnyWrite]: ...
+    @overload
+    def thread(
+        self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False
+    ) -> Thread[Untyped, AnyWrite]: ...
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread[Any, Any]:
+        """Return a thread, opened at its first use; see `statelog.Store.thread`."""
+        return self._thread(id, schema, branch, reborn=reborn)
+
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]:
+        raise NotImplementedError

@@ -1,0 +1,30 @@
+"""Transactions over several threads, on the loop."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from statelog.aio.thread import Thread
+from statelog.aio.threads import Threads
+
+if TYPE_CHECKING:
+    from statelog.aio.running import Runner
+    from statelog.store.transaction import Transaction as SyncTransaction
+
+
+class Transaction(Threads):
+    """See `statelog.store.transaction.Transaction`."""
+
+    def __init__(self, runner: Runner, transaction: SyncTransaction) -> None:
+        self._runner = runner
+        self._transaction = transaction
+
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+        make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
+        return Thread(self._runner, make, id, branch)
+
+    async def copy_thread(self, source: str, target: str) -> Thread:
+        """See `statelog.store.transaction.Transaction.copy_thread`."""
+        copied = await self._runner.run(self._transaction.copy_thread, source, target)
+        return Thread(self._runner, lambda: copied, target, copied.branch)

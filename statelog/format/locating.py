@@ -1,0 +1,149 @@
+"""What in a value cannot be stored, where in it, and why: the error for a value that the encoder has refused."""
+
+from __future__ import annotations
+
+import cmath
+import dataclasses
+from datetime import datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from statelog.errors import LimitError, ValueTypeError
+from statelog.format.everyday import LossyError, full_name
+from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_PATH_CHARACTERS_MAX = 80
+_KEY_HEAD_SIZE_BYTES = 3
+"""Before a text that is so long."""
+
+
+def holds_nan(element: object) -> bool:
+    """Whether a set element, or a key, is or holds a NaN."""
+    if isinstance(element, tuple | frozenset):
+        return any(map(holds_nan, element))
+    if isinstance(element, float | complex):
+        return cmath.isnan(element)
+    return isinstance(element, Decimal) and element.is_nan()
+
+
+def has_twins(items: list[bytes]) -> bool:
+    """Whether two of some sorted items are the same bytes."""
+    return any(a == b for a, b in pairwise(items))
+
+
+def is_lossy(value: datetime) -> bool:
+    """Whether `fromisoformat` would not bring a datetime back: a naive fold, an offset below a second."""
+    offset = value.utcoffset()
+    return bool(value.fold) if offset is None else offset.microseconds != 0
+
+
+def shorten_path(path: str) -> str:
+    """Return a path as a message shows it: without its middle where it is long, as that of a cycle is."""
+    return path if len(path) <= _PATH_CHARACTERS_MAX else f"{path[:40]}...{path[-20:]}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusals:
+    """Says what is wrong with a value that the encoder has refused.
+
+    Args:
+        encoders: what encodes a value at a depth, by class.
+        codec_of: name and encoder of the codec of a class, None if it has none.
+    """
+
+    encoders: Mapping[type, Callable[[Any, int], bytes]]
+    codec_of: Callable[[type], tuple[str, Callable[[Any], Any]] | None]
+
+    def locate(self, value: Any, path: str, depth: int = 0) -> None:
+        """Raise the error that names where in `value` the encoder stopped; return if nowhere."""
+        kind = type(value)
+        if kind in (list, tuple, dict, set, frozenset):
+            if depth >= DEPTH_MAX:
+                message = f"{shorten_path(path)}: nested deeper than {DEPTH_MAX} levels, or a cycle"
+                raise LimitError(message, path=path, actual=depth + 1, limit=DEPTH_MAX)
+            self._locate_inside(value, path, depth)
+        elif kind is datetime:
+            if is_lossy(value):
+                _refuse(path, value, f" {value!r} (a fold without a zone, or an offset below a second)")
+        elif kind is str:
+            _locate_surrogate(value, path)
+        elif kind is int:
+            if value.bit_length() > INTEGER_BITS_MAX:
+                message = f"{path}: an int of {value.bit_length()} bits, at most {INTEGER_BITS_MAX} are allowed"
+                raise LimitError(message, path=path, actual=value.bit_length(), limit=INTEGER_BITS_MAX)
+        elif kind not in self.encoders:
+            self._locate_coded(value, path, depth)
+
+    def _locate_coded(self, value: object, path: str, depth: int) -> None:
+        codec = self.codec_of(type(value))
+        if codec is None:
+            _refuse(path, value, f" ({self._advice(type(value))})")
+        name, encode = codec
+        try:
+            payload = encode(value)
+        except LossyError as error:
+            _refuse(path, value, f" {value!r:.80} ({error})")
+        self.locate(payload, f"{path}.<{name}>", depth + 1)
+
+    def _advice(self, kind: type) -> str:
+        if hasattr(kind, "to_python"):
+            return "store what its to_python() returns"
+        base = next((base.__name__ for base in kind.__mro__[1:] if base in self.encoders), None)
+        if base is not None:
+            return f"convert it to {base}, or register_codec it"
+        if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "__pydantic_fields__"):
+            return "give the thread a schema with a channel of this type, or register_codec it"
+        return "register_codec it"
+
+    def _locate_inside(self, value: Any, path: str, depth: int) -> None:
+        if type(value) is dict:
+            self._locate_in_dict(value, path, depth)
+        elif type(value) in (set, frozenset):
+            self._locate_comparable(value, path, depth + 1, "a set element")
+        else:
+            for index, member in enumerate(value):
+                self.locate(member, f"{path}[{index}]", depth + 1)
+
+    def _locate_in_dict(self, value: dict[Any, Any], path: str, depth: int) -> None:
+        if all(type(key) is str for key in value):
+            for key, member in value.items():
+                _locate_surrogate(key, f"{path} key")
+                _locate_size(len(key.encode()) + _KEY_HEAD_SIZE_BYTES, path, "a key")
+                self.locate(member, f"{path}.{key}", depth + 1)
+            return
+        self._locate_comparable(value, path, depth + 2, "a key")
+        for key, member in value.items():
+            self.locate(member, f"{path}[{key!r:.40}]", depth + 2)
+
+    def _locate_comparable(self, value: Any, path: str, depth: int, what: str) -> None:
+        """Name the element of a set, or the key of a dict, that is too large or not told apart from others."""
+        for element in value:
+            if holds_nan(element):
+                _refuse(path, element, f" NaN as {what} (NaN is not equal to itself)")
+            self.locate(element, f"{path}{{{repr(element)[:40]}}}", depth)
+            _locate_size(len(self.encoders[type(element)](element, depth)), path, what)
+        if has_twins(sorted(self.encoders[type(element)](element, depth) for element in value)):
+            _refuse(path, value, f": {what} has the same bytes as another")
+
+
+def _refuse(path: str, value: object, why: str) -> NoReturn:
+    name = full_name(type(value))
+    message = f"{shorten_path(path)}: cannot store {name}{why}"
+    raise ValueTypeError(message, path=path, type=name) from None
+
+
+def _locate_size(size_bytes: int, path: str, what: str) -> None:
+    if size_bytes > KEY_SIZE_BYTES_MAX:
+        message = f"{path}: {what} of {size_bytes} bytes as CBOR, at most {KEY_SIZE_BYTES_MAX} are allowed"
+        raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
+
+
+def _locate_surrogate(value: str, path: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        _refuse(path, value, f" with a lone surrogate at character {error.start}")

@@ -1,0 +1,440 @@
+"""What an annotation says of a value, without pydantic: whether it fits, how it is stored, and the way back.
+
+What is stored are plain values, and those that a codec knows: a dataclass as a dict of its fields, a named tuple as a
+tuple, an enum member by its value. Reading makes them again, since the annotation names their class. An annotation
+that says nothing which can be checked here (a protocol, a type variable) fits any value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+
+from statelog.format.cbor import is_storable
+from statelog.format.everyday import full_name
+from statelog.schema.annotations import (
+    RESOLUTION_ERRORS,
+    classes_named,
+    declares_fields,
+    is_alias,
+    is_typed_dict,
+    peel,
+    qualifiers,
+)
+
+Dump = Callable[[Any, str], Any]
+"""(value, its path) -> what is stored. Raises MisfitError."""
+Load = Callable[[Any], Any]
+"""What is stored -> value. Raises MisfitError, or what a constructor raises."""
+
+
+class MisfitError(Exception):
+    """A value that does not fit: where, and why."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        """Make it."""
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """How values of a type are stored and read.
+
+    Args:
+        dump: value -> what is stored.
+        load: the reverse; None where what is stored is the value.
+        items: of the items of a list or set, or of the values of a dict with text keys.
+        kind: list, dict, set or frozenset, of what has `items`.
+        partial: `dump` of what has some of the fields only, where there are fields.
+    """
+
+    dump: Dump
+    load: Load | None = None
+    items: Shape | None = None
+    kind: type | None = None
+    partial: Dump | None = None
+
+
+def _same(value: Any, _path: str) -> Any:
+    return value
+
+
+ANY = Shape(_same)
+
+
+def needs_loading(annotation: object) -> bool:
+    """Whether values are stored as others, so that the way back needs the annotation."""
+    return any(
+        issubclass(cls, Enum) or declares_fields(cls) or (not is_storable(cls) and issubclass(cls, BUILTIN))
+        for cls in classes_named(annotation)
+        if not is_typed_dict(cls)
+    )
+
+
+BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set, frozenset)
+"""Of a subclass of these the value is stored, and the annotation is needed to come back to it."""
+
+
+def shape_of(annotation: object) -> Shape:
+    """Return the shape of an annotation. Fields of classes are looked at when a value comes."""
+    if is_alias(annotation):
+        return _of_alias(annotation)
+    bare, _metadata = peel(annotation)
+    if isinstance(bare, NewType):
+        return shape_of(bare.__supertype__)
+    if bare is None or bare is type(None):
+        return _of_class(type(None))
+    origin = get_origin(bare)
+    arguments = get_args(bare)
+    if origin is Literal:
+        return _literal(arguments)
+    if origin in (Union, types.UnionType):
+        return _union([shape_of(each) for each in arguments])
+    if origin in _CONTAINERS:
+        return _CONTAINERS[origin](arguments)
+    if bare in _CONTAINERS:
+        return _CONTAINERS[bare]((Any, ...) if bare is tuple else (Any, Any))
+    if isinstance(bare, type):
+        return _of_class(bare)
+    return _instance(origin) if isinstance(origin, type) and origin is not type else ANY
+
+
+_aliases_open: ContextVar[tuple[object, ...]] = ContextVar("aliases_open", default=())
+"""Aliases that are being looked at: one that names itself is looked at again when a value comes."""
+
+
+def _of_alias(alias: Any) -> Shape:
+    if alias in _aliases_open.get():
+
+        def load(stored: Any) -> Any:
+            way = shape_of(alias).load
+            return stored if way is None else way(stored)
+
+        return Shape(lambda value, path: shape_of(alias).dump(value, path), load if needs_loading(alias) else None)
+    token = _aliases_open.set((*_aliases_open.get(), alias))
+    try:
+        return shape_of(peel(alias)[0])
+    finally:
+        _aliases_open.reset(token)
+
+
+def _refuse(path: str, value: object, wanted: str) -> MisfitError:
+    return MisfitError(path, f"Input should be {wanted}, not {full_name(type(value))}")
+
+
+# --- containers ------------------------------------------------------------------
+
+
+def _is_view(value: object) -> bool:
+    """Whether it is a view of a state: the encoder refuses it, and says what to do."""
+    return hasattr(type(value), "to_python")
+
+
+def _list(arguments: tuple[Any, ...]) -> Shape:
+    item = shape_of(arguments[0])
+    load = item.load
+
+    def dump(value: Any, path: str) -> Any:
+        if not isinstance(value, list):
+            if _is_view(value):
+                return value
+            raise _refuse(path, value, "a list")
+        return _all(value, [item.dump(each, f"{path}[{place}]") for place, each in enumerate(value)])
+
+    return Shape(dump, None if load is None else lambda stored: [load(each) for each in stored], item, list)
+
+
+def _all(before: Any, after: list[Any]) -> Any:
+    """Return the value itself where nothing in it is stored otherwise."""
+    return before if all(old is new for old, new in zip(before, after, strict=True)) else type(before)(after)
+
+
+def _elements(kind: type[set[Any] | frozenset[Any]]) -> Callable[[tuple[Any, ...]], Shape]:
+    def make(arguments: tuple[Any, ...]) -> Shape:
+        item = shape_of(arguments[0])
+        load = item.load
+
+        def dump(value: Any, path: str) -> Any:
+            if not isinstance(value, kind):
+                raise _refuse(path, value, f"a {kind.__name__}")
+            return _all(value, [item.dump(each, f"{path}{{{each!r:.40}}}") for each in value])
+
+        return Shape(dump, None if load is None else lambda stored: kind(load(each) for each in stored), item, kind)
+
+    return make
+
+
+def _tuple(arguments: tuple[Any, ...]) -> Shape:
+    is_endless = len(arguments) == 2 and arguments[1] is ...
+    shapes = [shape_of(each) for each in arguments if each is not ...]
+    loads = [shape.load or (lambda stored: stored) for shape in shapes]
+
+    def dump(value: Any, path: str) -> Any:
+        if not isinstance(value, tuple):
+            raise _refuse(path, value, "a tuple")
+        if not is_endless and len(value) != len(shapes):
+            raise MisfitError(path, f"a tuple of {len(shapes)} items, not {len(value)}")
+        each = shapes * len(value) if is_endless else shapes
+        pairs = enumerate(zip(each, value, strict=True))
+        return _all(value, [shape.dump(item, f"{path}[{place}]") for place, (shape, item) in pairs])
+
+    def load(stored: Any) -> tuple[Any, ...]:
+        each = loads * len(stored) if is_endless else loads
+        return tuple(one(item) for one, item in zip(each, stored, strict=True))
+
+    return Shape(dump, load if any(shape.load for shape in shapes) else None)
+
+
+def _dict(arguments: tuple[Any, ...]) -> Shape:
+    key, item = map(shape_of, arguments)
+    load_key, load_item = (shape.load or (lambda stored: stored) for shape in (key, item))
+
+    def dump(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            if _is_view(value):
+                return value
+            raise _refuse(path, value, "a dict")
+        keys = [key.dump(each, f"{path} key {each!r:.40}") for each in value]
+        items = [item.dump(each, _inside(path, name)) for name, each in value.items()]
+        if all(old is new for old, new in zip((*value, *value.values()), (*keys, *items), strict=True)):
+            return value
+        dumped = dict(zip(keys, items, strict=True))
+        if len(dumped) != len(value):
+            raise MisfitError(path, "an enum member and another key are equal once stored")
+        return dumped
+
+    def load(stored: Any) -> dict[Any, Any]:
+        return {load_key(name): load_item(each) for name, each in stored.items()}
+
+    has_text_keys = key.load is None
+    return Shape(
+        dump, load if key.load or item.load else None, item if has_text_keys else None, dict if has_text_keys else None
+    )
+
+
+def _inside(path: str, name: object) -> str:
+    return f"{path}.{name}" if isinstance(name, str) and name.isidentifier() else f"{path}[{name!r:.40}]"
+
+
+_CONTAINERS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
+    list: _list,
+    dict: _dict,
+    tuple: _tuple,
+    set: _elements(set),
+    frozenset: _elements(frozenset),
+}
+
+
+# --- choices -----------------------------------------------------------------------
+
+
+def _literal(choices: tuple[Any, ...]) -> Shape:
+    members = {choice.value: choice for choice in choices if isinstance(choice, Enum)}
+    fitting = [*choices, *members]
+
+    def dump(value: Any, path: str) -> Any:
+        if not any(type(value) is type(choice) and value == choice for choice in fitting):
+            raise MisfitError(path, f"Input should be {' or '.join(map(repr, choices))}, not {value!r:.40}")
+        return value.value if isinstance(value, Enum) else value
+
+    return Shape(dump, (lambda stored: members.get(stored, stored)) if members else None)
+
+
+def _union(shapes: list[Shape]) -> Shape:
+    def dump(value: Any, path: str) -> Any:
+        return _first(shapes, lambda shape: shape.dump(value, path))
+
+    def load(stored: Any) -> Any:
+        # Also by `dump`: what has no `load` takes anything, and must fit before others are asked.
+        return _first(shapes, lambda shape: shape.load(stored) if shape.load else shape.dump(stored, "value"))
+
+    containers = [shape for shape in shapes if shape.kind is not None]
+    found = containers[0] if len(containers) == 1 else ANY
+    return Shape(dump, load if any(shape.load for shape in shapes) else None, found.items, found.kind)
+
+
+def _first(shapes: list[Shape], attempt: Callable[[Shape], Any]) -> Any:
+    misfits = []
+    for shape in shapes:
+        try:
+            return attempt(shape)
+        except MisfitError as misfit:
+            misfits.append(misfit)
+    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # that of the alternative that went furthest
+    reasons = dict.fromkeys(misfit.reason for misfit in misfits if misfit.path == deepest.path)
+    raise MisfitError(deepest.path, " / ".join(reasons))
+
+
+# --- classes -------------------------------------------------------------------------
+
+
+def _of_class(cls: type) -> Shape:
+    if cls in (object, Any):
+        return ANY
+    if is_typed_dict(cls):
+        return _fields(cls, set(), is_class=False)
+    if dataclasses.is_dataclass(cls):
+        required = {
+            each.name
+            for each in dataclasses.fields(cls)
+            if each.init and each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        }
+        return _fields(cls, required, is_class=True)
+    if issubclass(cls, Enum):
+        return _enum(cls)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _named_tuple(cls)
+    return _instance(cls)
+
+
+_ALSO: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
+"""What a type checker takes for them."""
+
+
+def _instance(cls: type) -> Shape:
+    wanted = _ALSO.get(cls, cls)
+    name = full_name(cls)
+
+    def dump(value: Any, path: str) -> Any:
+        try:
+            fits = isinstance(value, wanted)
+        except TypeError:  # a protocol that cannot be asked for
+            return value
+        if not fits:
+            raise _refuse(path, value, "None" if cls is type(None) else f"an instance of {name}")
+        return value
+
+    base = next((each for each in BUILTIN if issubclass(cls, each)), None)
+    if base is None or is_storable(cls):
+        return Shape(dump)
+    return Shape(lambda value, path: base(dump(value, path)), cls)
+
+
+def _enum(cls: type[Enum]) -> Shape:
+    def load(stored: Any) -> Any:
+        try:
+            return cls(stored)
+        except ValueError:
+            raise MisfitError("value", f"{stored!r:.40} is no {full_name(cls)}") from None
+
+    def dump(value: Any, path: str) -> Any:
+        if isinstance(value, cls):
+            return value.value
+        try:
+            return cls(value).value
+        except (ValueError, TypeError):
+            choices = ", ".join(repr(each.value) for each in cls)
+            raise MisfitError(path, f"Input should be a {full_name(cls)} ({choices:.80}), not {value!r:.40}") from None
+
+    is_open = not len(cls)  # `Enum` itself: any member, and no way back
+    return (
+        Shape(lambda value, _path: value.value if isinstance(value, Enum) else value) if is_open else Shape(dump, load)
+    )
+
+
+def _named_tuple(cls: type) -> Shape:
+    hints = _hints(cls)
+    inner = _tuple(tuple(hints.get(name, Any) for name in cls._fields))  # type: ignore[attr-defined] # of one
+
+    def dump(value: Any, path: str) -> Any:
+        plain: Any = tuple(value) if isinstance(value, cls) else value  # type: ignore[arg-type] # it is a tuple
+        return inner.dump(plain, path)
+
+    return Shape(dump, lambda stored: cls(*(inner.load(stored) if inner.load else stored)))
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, include_extras=True)
+    except RESOLUTION_ERRORS:  # names that exist only for type checkers: of these fields nothing is known
+        return {}
+
+
+class _Fields(dict[str, Shape]):
+    """The shapes of a class's fields, made when first asked for: classes may hold themselves."""
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self._cls = cls
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return _hints(self._cls)
+
+    def __missing__(self, name: str) -> Shape:
+        made = self[name] = shape_of(self._hints.get(name, Any))
+        return made
+
+    def required(self) -> set[str]:
+        """The keys that a TypedDict must have. Python itself does not know it of annotations that are strings."""
+        marks = {name: qualifiers(hint) for name, hint in self._hints.items()}
+        known: frozenset[str] = self._cls.__required_keys__  # type: ignore[attr-defined] # of a TypedDict
+        return {
+            name for name, mark in marks.items() if "Required" in mark or (name in known and "NotRequired" not in mark)
+        }
+
+
+class _Record:
+    """How a dataclass, or a TypedDict, is stored as a dict and made again."""
+
+    def __init__(self, cls: Any, required: set[str], *, is_class: bool) -> None:
+        declared = dataclasses.fields(cls) if is_class else ()
+        self._cls = cls
+        self._is_class = is_class
+        self._required = required
+        self._shapes = _Fields(cls)
+        self._names = [each.name for each in declared]
+        self._of_init = {each.name for each in declared if each.init}
+
+    def _given(self, value: Any, path: str) -> dict[str, Any]:
+        """Return the fields that a value has; it may be a dict of them."""
+        cls = self._cls
+        if self._is_class and isinstance(value, cls):
+            if type(value) is not cls:
+                raise MisfitError(path, f"{full_name(type(value))} would come back as {full_name(cls)}")
+            return {name: getattr(value, name) for name in self._names if hasattr(value, name)}
+        if not isinstance(value, dict):
+            raise _refuse(path, value, f"an instance of {full_name(cls)}" if self._is_class else "a dict")
+        unknown = [name for name in value if name not in self._names] if self._is_class else []
+        if unknown:
+            raise MisfitError(_inside(path, unknown[0]), f"{full_name(cls)} has no such field")
+        return value
+
+    def partial(self, value: Any, path: str) -> Any:
+        given = self._given(value, path)
+        dumped = {name: self._shapes[name].dump(each, _inside(path, name)) for name, each in given.items()}
+        is_same = given is value and all(dumped[name] is each for name, each in given.items())
+        return value if is_same else dumped
+
+    def dump(self, value: Any, path: str) -> Any:
+        dumped = self.partial(value, path)
+        required = self._required if self._is_class else self._shapes.required()
+        missing = sorted(required - dumped.keys())
+        if missing:
+            raise MisfitError(_inside(path, missing[0]), "Field required")
+        return dumped
+
+    def load(self, stored: Any) -> Any:
+        values = {}
+        for name, each in self._given(stored, "value").items():
+            way = self._shapes[name].load
+            values[name] = each if way is None else way(each)
+        if not self._is_class:
+            return values
+        made = self._cls(**{name: each for name, each in values.items() if name in self._of_init})
+        for name in values.keys() - self._of_init:
+            object.__setattr__(made, name, values[name])
+        return made
+
+
+def _fields(cls: type, required: set[str], *, is_class: bool) -> Shape:
+    record = _Record(cls, required, is_class=is_class)
+    has_way_back = is_class or needs_loading(cls)
+    return Shape(record.dump, record.load if has_way_back else None, partial=record.partial)

@@ -1,0 +1,62 @@
+"""What threads are got from: a store, a transaction, a snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.schema.typed import AnyWrite, D, M, Untyped
+    from statelog.store.thread import Thread
+
+
+class Threads:
+    """Hands out threads, typed by their schemas.
+
+    Of a TypedDict that requires no key an instance can be made of nothing. By that type checkers tell it from others:
+    its writes are checked key by key, whereas a write to a schema with required keys may leave out some of them, for
+    which Python has no type.
+    """
+
+    @overload
+    def thread(
+        self, id: str, *, schema: None = None, branch: str = "main", reborn: bool = False
+    ) -> Thread[Untyped, AnyWrite]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
+        self, id: str, *, schema: Callable[[], D], branch: str = "main", reborn: bool = False
+    ) -> Thread[D, D]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # likewise
+        self, id: str, *, schema: type[D], branch: str = "main", reborn: bool = False
+    ) -> Thread[D, AnyWrite]: ...
+    @overload
+    def thread(  # type: ignore[overload-overlap] # likewise
+        self, id: str, *, schema: type[M], branch: str = "main", reborn: bool = False
+    ) -> Thread[M, M | AnyWrite]: ...
+    @overload
+    def thread(
+        self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False
+    ) -> Thread[Untyped, AnyWrite]: ...
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread[Any, Any]:
+        """Return a thread; it comes to be with its first commit.
+
+        Args:
+            id: the caller's stable id.
+            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers. Without
+                one the thread takes any channel with `replace`, or has the reducers it remembers.
+            branch: one of the thread's branches.
+            reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
+                ThreadDeletedError; the log has both.
+
+        Raises:
+            SchemaError: the thread remembers other reducers; the message shows both.
+            BranchNotFoundError: no such branch.
+            UsageError: `reborn`, and there is a thread of that id; or on a snapshot, which is for reading.
+
+        """
+        return self._thread(id, schema, branch, reborn=reborn)
+
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]:
+        raise NotImplementedError

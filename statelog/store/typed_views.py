@@ -1,0 +1,128 @@
+"""Views whose values are what the schema says: models, dataclasses and members of enums, made as they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from statelog.errors import ValidationError
+from statelog.schema.shapes import MisfitError
+from statelog.store.views import ListView, MapView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from statelog.schema.shapes import Shape
+
+
+def typed_state(state: MapView, readings: Mapping[str, Shape]) -> MapView:
+    """Return a state that gives values as its schema says; itself where that is as they are stored."""
+    return TypedState(state, readings) if readings else state
+
+
+def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
+    """Return a stored value as its type says; of a list or dict, a view that does so item by item.
+
+    Raises:
+        ValidationError: it was written under another declaration. Facts: channel, path, reason.
+
+    """
+    if shape is None or shape.load is None:
+        return value
+    if shape.items is not None and isinstance(value, ListView) and shape.kind is list:
+        return TypedList(value, channel, shape.items)
+    if shape.items is not None and isinstance(value, MapView) and shape.kind is dict:
+        return TypedMap(value, channel, shape.items)
+    plain = value.to_python() if isinstance(value, ListView | MapView) else value
+    try:
+        return shape.load(plain)
+    except (MisfitError, TypeError, ValueError) as error:
+        reason = error.reason if isinstance(error, MisfitError) else str(error)
+        path = error.path.replace("value", channel, 1) if isinstance(error, MisfitError) else channel
+        message = (
+            f"{path}: what is stored does not fit the schema (any more): {reason}."
+            " A thread opened without schema= gives it as it is stored"
+        )
+        raise ValidationError(message, channel=channel, path=path, reason=reason) from error
+
+
+class TypedList(ListView):
+    """A stored list whose items are made as they are read."""
+
+    __slots__ = ("_channel", "_items")
+
+    def __init__(self, stored: ListView, channel: str, items: Shape) -> None:
+        super().__init__(stored._source, is_lazy=stored._is_lazy)  # noqa: SLF001 - a view of the same
+        self._channel = channel
+        self._items = items
+
+    @property
+    def lazy(self) -> TypedList:
+        """See `ListView.lazy`."""
+        return TypedList(super().lazy, self._channel, self._items)
+
+    def _typed(self, item: Any) -> Any:
+        return typed_value(self._channel, self._items, item)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return list(map(self._typed, super().__getitem__(index)))
+        return self._typed(super().__getitem__(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._typed, super().__iter__())
+
+    def to_python(self) -> list[Any]:
+        """Return a plain, deep copy."""
+        return list(map(self._typed, super().to_python()))
+
+
+class TypedMap(MapView):
+    """A stored dict whose values are made as they are read."""
+
+    __slots__ = ("_channel", "_items")
+
+    def __init__(self, stored: MapView, channel: str, items: Shape | None) -> None:
+        super().__init__(stored._source, is_state=stored._is_state, is_lazy=stored._is_lazy)  # noqa: SLF001 - of the same
+        self._channel = channel
+        self._items = items
+
+    @property
+    def lazy(self) -> MapView:
+        """See `MapView.lazy`."""
+        return TypedMap(super().lazy, self._channel, self._items)
+
+    def _typed(self, _key: str, value: Any) -> Any:
+        return typed_value(self._channel, self._items, value)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._typed(key, super().__getitem__(key))
+
+    def _pairs(self) -> Iterator[tuple[str, Any]]:
+        for key, value in super()._pairs():
+            yield key, self._typed(key, value)
+
+    def to_python(self) -> dict[str, Any]:
+        """Return a plain, deep copy."""
+        return {key: self._typed(key, value) for key, value in super().to_python().items()}
+
+
+class TypedState(TypedMap):
+    """A state: each channel has a type of its own."""
+
+    __slots__ = ("_readings",)
+
+    def __init__(self, state: MapView, readings: Mapping[str, Shape]) -> None:
+        super().__init__(state, "", None)
+        self._readings = readings
+
+    @property
+    def lazy(self) -> MapView:
+        """See `MapView.lazy`."""
+        return TypedState(MapView(self._source, is_state=True, is_lazy=True), self._readings)
+
+    def _typed(self, key: str, value: Any) -> Any:
+        return typed_value(key, self._readings.get(key), value)

@@ -1,0 +1,187 @@
+"""Everyday values: what is written of each is read again as the same value of the same class, or refused by name."""
+
+import collections
+import datetime as dt
+import ipaddress
+import pathlib
+import re
+import subprocess
+import sys
+import zoneinfo
+from fractions import Fraction
+
+import cbor2
+import numpy as np
+import pydantic
+import pytest
+
+from statelog.errors import UsageError, ValueTypeError
+from statelog.format import cbor, everyday
+from statelog.kernels import cbor_check
+
+UTC = dt.UTC
+
+VALUES = [
+    dt.date(2020, 2, 3),
+    dt.date.min,
+    dt.time(1, 2, 3, 4),
+    dt.time(1, 2, tzinfo=dt.timezone(dt.timedelta(hours=-3))),
+    dt.timedelta(days=-3, microseconds=5),
+    dt.timedelta.min,
+    dt.timedelta.max,
+    zoneinfo.ZoneInfo("Etc/UTC"),
+    pathlib.Path("/a/b"),
+    pathlib.PurePosixPath("a"),
+    pathlib.PureWindowsPath("c:/x"),
+    *map(ipaddress.ip_address, ("1.2.3.4", "fe80::1%eth0")),
+    *map(ipaddress.ip_network, ("10.0.0.0/8", "::/7")),
+    *map(ipaddress.ip_interface, ("10.0.0.1/8", "::1/7")),
+    1 - 2j,
+    complex("inf-0j"),
+    Fraction(-(2**70), 3),
+    re.compile("a.b", re.IGNORECASE),
+    re.compile(b"a"),
+    collections.deque([1, {"x": 2}], maxlen=5),
+    bytearray(b"x"),
+    pydantic.AnyUrl("s3://bucket/key"),
+    pydantic.HttpUrl("https://a.b/?q=1"),
+    pydantic.PostgresDsn("postgres://u:p@h:1,g:2/db"),
+    np.bool_(True),  # noqa: FBT003 - a value
+    np.int8(-3),
+    np.uint64(2**64 - 1),
+    np.float16(1.5),
+    np.complex64(1j),
+    np.str_("h\xe9llo"),
+    np.bytes_(b"x"),
+    np.datetime64("2020-01-01T00:00:00.123", "ms"),
+    np.timedelta64(3, "D"),
+    {1: "a", "1": "b", (2, None): {"x": {3.5: []}}},
+    {True: 1},
+    {dt.date(2020, 1, 1): [dt.timedelta(1)]},
+    {dt.date(2020, 1, 1), Fraction(1, 2), pathlib.Path("x")},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__module__}.{type(value).__name__}")
+def test_an_everyday_value_comes_back_as_it_is(value):
+    item = cbor.encode([value, {"inside": value}])
+    cbor_check(item)
+    (back, inside) = cbor.decode(item)
+    assert type(back) is type(value)
+    assert back == value
+    assert inside == {"inside": value}
+    assert cbor.encode(back) == cbor.encode(value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6).reshape(2, 3),
+        np.zeros((0, 3), np.float32),
+        np.array(5.0),
+        np.array(["a", "bcd"]),
+        np.array([True, False]),
+        np.array(["2020-01-01"], "datetime64[D]"),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_an_array_comes_back_with_its_dtype_and_shape_to_be_changed(array):
+    back = cbor.decode(cbor.encode(array))
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert np.array_equal(back, array)
+    assert back.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "other", [np.arange(6.0).reshape(2, 3).astype(">f8"), np.asfortranarray(np.arange(6.0).reshape(2, 3))]
+)
+def test_equal_arrays_have_equal_bytes_however_they_lie_in_memory(other):
+    assert cbor.encode(other) == cbor.encode(np.arange(6.0).reshape(2, 3))
+
+
+def test_equal_dicts_have_equal_bytes_in_whatever_order_they_were_made():
+    assert cbor.encode({2: "b", "k": 1, 1: "a"}) == cbor.encode({1: "a", 2: "b", "k": 1})
+
+
+def test_a_dict_with_text_alone_is_written_as_ever():
+    assert cbor.encode({"a": 1}) == b"\xa1\x61\x61\x01"
+
+
+def test_an_everyday_value_is_tagged_as_the_format_says_of_codecs():
+    """So that a release that does not know its name refuses it, and takes it for nothing else."""
+    assert cbor2.loads(cbor.encode(dt.date(2020, 2, 3)), tag_hook=lambda tag, _: (tag.tag, tag.value)) == (
+        27,
+        ("statelog/date", "2020-02-03"),
+    )
+
+
+class Own(dt.date):
+    pass
+
+
+class Model(pydantic.BaseModel):
+    x: int = 0
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "why"),
+    [
+        (Own(2020, 1, 1), f"{__name__}.Own", "register_codec"),
+        (Model(), f"{__name__}.Model", "schema"),
+        (pydantic.SecretStr("x"), "pydantic.types.SecretStr", "register_codec"),
+        (np.array([object()]), "numpy.ndarray", "objects"),
+        (np.zeros(1, [("a", int)]), "numpy.ndarray", "fields"),
+        (dt.time(1, fold=1), "datetime.time", "fold"),
+        (dt.time(1, tzinfo=zoneinfo.ZoneInfo("Europe/Paris")), "datetime.time", "no fixed offset"),
+        (range(3), "range", "register_codec"),
+    ],
+)
+def test_what_would_not_come_back_is_refused_by_its_full_name(value, name, why):
+    with pytest.raises(ValueTypeError, match=why) as caught:
+        cbor.encode({"x": [value]})
+    assert caught.value.type == name
+    assert caught.value.path == "value.x[0]"
+    assert f"cannot store {name}" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [float("nan"), complex("nan"), (1, float("nan"))], ids=repr)
+def test_a_key_that_equals_nothing_is_refused(key):
+    with pytest.raises(ValueTypeError, match="as a key"):
+        cbor.encode({key: 1})
+
+
+def test_a_codec_of_the_user_goes_before_the_built_in_one(monkeypatch):
+    monkeypatch.setattr(cbor, "_codecs_by_type", {})
+    monkeypatch.setattr(cbor, "_codecs_by_name", {})
+    built_in = cbor.encode(dt.date(2020, 2, 3))
+    cbor.register_codec(dt.date, name="own-date", encode=lambda value: value.toordinal(), decode=dt.date.fromordinal)
+    own = cbor.encode(dt.date(2020, 2, 3))
+    assert own != built_in
+    assert cbor.decode(own) == cbor.decode(built_in) == dt.date(2020, 2, 3)
+
+
+def test_names_of_built_in_codecs_are_not_to_be_had():
+    with pytest.raises(UsageError, match="statelog/"):
+        cbor.register_codec(Own, name="statelog/own", encode=str, decode=str)
+
+
+def test_a_value_of_a_package_that_is_missing_is_refused_by_the_name_of_the_package(monkeypatch):
+    item = cbor.encode([np.int8(1)])
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    everyday.codec_named.cache_clear()
+    try:
+        with pytest.raises(UsageError, match="numpy is not installed"):
+            cbor.decode(item)
+        assert cbor.decode(item, loosely=True) == [cbor.Unregistered("statelog/scalar", ["|i1", b"\x01"])]
+    finally:
+        everyday.codec_named.cache_clear()
+
+
+def test_no_optional_package_is_imported_for_values_that_come_from_none():
+    program = (
+        "import sys, datetime; from statelog.format import cbor; import statelog;"
+        "cbor.decode(cbor.encode([datetime.date(2020, 1, 1), {1: 2}]));"
+        "print([name for name in ('numpy', 'pydantic', 'pydantic_core') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
