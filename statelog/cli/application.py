@@ -136,11 +136,16 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
         return
     from importlib.metadata import PackageNotFoundError, version
 
+    from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN
+    from statelog.storage import lmdb_version
+
     try:
         release = version("statelog")
     except PackageNotFoundError:
         release = "(not installed)"
     click.echo(f"statelog {release}")
+    click.echo(f"format {FORMAT_VERSION} (reads {FORMAT_VERSION_READ_MIN} to {FORMAT_VERSION})")
+    click.echo(f"lmdb {version('lmdb')} (LMDB {'.'.join(map(str, lmdb_version()))})")
     context.exit()
 
 
@@ -150,7 +155,14 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.epilog(),
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Release.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Release, and versions of the format and of lmdb.",
+)
 @click.pass_context
 def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.
