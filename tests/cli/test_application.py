@@ -252,9 +252,12 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, optio
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_output_without_room_is_an_error_of_the_system(start, state):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["threads", "log", "--version", "--help"])
+def test_output_without_room_is_an_error_of_the_system(start, state, monkeypatch, command, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
-        process = start("threads", state, stdout=full)
+        process = start(command, *([] if command.startswith("-") else [state]), stdout=full)
         _out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (8, "statelog: output: No space left on device\n")
 
