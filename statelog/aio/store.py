@@ -12,6 +12,7 @@ import statelog
 from statelog.aio.running import Runner, stream
 from statelog.aio.thread import Thread, Transaction
 from statelog.store.beside import opened_here
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     import os
@@ -104,7 +105,7 @@ class Store:
         context = self._store.transaction()
         opened = await self._runner.run(context.__enter__)
         try:
-            with opened_here(opened):
+            with opened_here(session_of(opened)):
                 yield Transaction(self._runner, opened)
         except BaseException as error:
             # Nothing is read or written here: the transaction is only marked as abandoned.

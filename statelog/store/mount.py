@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from statelog import kernels
 from statelog.errors import ConflictError, UsageError
 from statelog.format import cbor
-from statelog.reducers import Removal
+from statelog.reducers import Overwrite, Removal
+from statelog.store.encoded import plain
 from statelog.store.mutable import Loaded, MountMap
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
@@ -28,50 +29,16 @@ if TYPE_CHECKING:
 
     from statelog.log.batch import Head
     from statelog.log.step import Write
+    from statelog.schema import Schema
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.session import Session
 
 
 T = TypeVar("T")
 
 
-class Mountable(Protocol):
-    """What a mount asks of a thread: its head, its schema's word on a channel, and a way to commit."""
-
-    @property
-    def id(self) -> str:
-        """The caller's stable id."""
-
-    @property
-    def head(self) -> Checkpoint | None:
-        """The branch's last checkpoint, None before the first commit."""
-
-    @property
-    def version(self) -> int:
-        """The head's version, -1 before the first commit."""
-
-    @property
-    def is_in_transaction(self) -> bool:
-        """Whether its commits happen at the end of a transaction."""
-
-    def workspace(self) -> Workspace:
-        """Return a reader of nodes."""
-
-    def empty_value(self, channel: str) -> object:
-        """Return the empty value that a declared channel begins with, None if none."""
-
-    def is_declared(self, channel: str) -> bool:
-        """Whether the schema names a channel."""
-
-    def is_checked(self, channel: str) -> bool:
-        """Whether the schema looks at a channel's values."""
-
-    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
-        """Return a channel's value as the schema takes it."""
-
-    def upsert_key(self, channel: str) -> bytes:
-        """Return the key of an upsert channel, empty for any other."""
-
-    def commit_writes(
+class _CommitWrites(Protocol):
+    def __call__(
         self,
         prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
@@ -80,6 +47,42 @@ class Mountable(Protocol):
         checkpoint_id: str | None = None,
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mountable:
+    """What a mount uses of a thread: its head, its schema's word on a channel, and a way to commit."""
+
+    id: str
+    session: Session
+    read_head: Callable[[], Checkpoint | None]
+    read_version: Callable[[], int]
+    read_schema: Callable[[], Schema]
+    """The schema as far as it is known: once the head was read, that which the thread remembers."""
+    commit_writes: _CommitWrites
+
+    def empty_value(self, channel: str) -> object:
+        """Return the empty value that a declared channel begins with, None if none."""
+        return self.read_schema().empty_value(channel)
+
+    def check(self, channel: str, loaded: Loaded) -> Loaded:
+        """Return a channel's value as the schema takes it."""
+        checked = self.read_schema().validate_write(channel, Overwrite(plain(loaded.value)))
+        assert isinstance(checked, Overwrite)
+        return Loaded(checked.value)
+
+    def upsert_key(self, channel: str) -> bytes:
+        """Return the key of an upsert channel, empty for any other."""
+        return self.read_schema().reducer(channel).parameter.encode()
+
+
+class _Holder(Protocol):
+    def _mountable(self) -> Mountable: ...
+
+
+def mountable(thread: _Holder) -> Mountable:
+    """Return what mounts use of a thread that a user holds."""
+    return thread._mountable()  # noqa: SLF001 - the one way in
 
 
 _NO_SLOT = Slot(b"\xf6")
@@ -171,11 +174,11 @@ def mounted(thread: Mountable, metadata: Mapping[str, Any] | None, *, is_lazy: b
 
 def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
     """Return the head's state for changing."""
-    head = thread.head
+    head = thread.read_head()
     tree = None if head is None else head.state.tree
     empty = empty_root(kernels.KIND_DICT)
     version = -1 if head is None else head.version
-    tree = Tree(thread.workspace(), empty) if tree is None else tree
+    tree = Tree(thread.session.workspace(), empty) if tree is None else tree
     return Mount(tree, thread.empty_value, version, is_lazy=is_lazy)
 
 
@@ -191,7 +194,7 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
     try:
         return thread.commit_writes(writes, metadata) if writes else None
     except ConflictError as error:
-        facts = {"thread": thread.id, "expected_version": mount.base_version, "actual_version": thread.version}
+        facts = {"thread": thread.id, "expected_version": mount.base_version, "actual_version": thread.read_version()}
         raise type(error)(error.message, **{**facts, **error.facts}) from error
 
 
@@ -203,10 +206,10 @@ def _writes(thread: Mountable, mount: Mount) -> list[Write]:
         if loaded is None:
             writes.append(_RemoveChannel(channel, base=base))
             continue
-        if thread.is_checked(channel):
+        if thread.read_schema().is_checked(channel):
             if not mount.is_other(loaded, slot):
                 continue
-            value = thread.check_mounted(channel, loaded)
+            value = thread.check(channel, loaded)
             value.encode(channel)
         else:
             value = loaded
@@ -247,7 +250,7 @@ def edit(
         writes = _writes(thread, mount)
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]
-        if not writes and not thread.is_in_transaction:  # there its place is kept: the real run may change something
+        if not writes and thread.session.is_final:  # there its place is kept: the real run may change something
             raise _NothingChangedError
         return writes
 
@@ -260,7 +263,7 @@ def _refuse_update(thread: Mountable, mount: Mount, result: object, *, is_change
     """Refuse what looks like an update: what a function returns is not written."""
     if not isinstance(result, dict) or not result or not all(isinstance(key, str) for key in result):
         return
-    if is_changed and not all(key in mount or thread.is_declared(key) for key in result):
+    if is_changed and not all(key in mount or key in thread.read_schema().channels for key in result):
         return
     keys = ", ".join(map(repr, list(result)[:3]))
     message = f"what edits a state changes it in place, and returned a dict of {keys}: write state.update(...) instead"

@@ -11,14 +11,11 @@ from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
-from statelog.reducers import Overwrite
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
-from statelog.store.encoded import plain
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
-from statelog.store.mount import edit, mounted
-from statelog.store.mutable import Loaded
+from statelog.store.mount import Mountable, edit, mounted
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
@@ -128,7 +125,7 @@ class Thread(Located):
         if durable is not None and type(durable) is not bool:
             message = f"durable is True, False or None, not {durable!r}"
             raise UsageError(message, argument="durable", value=durable)
-        made = self.commit_writes(
+        made = self._commit_writes(
             prepare_writes(self._schema, writes),
             metadata,
             expected_version=expected_version,
@@ -139,7 +136,7 @@ class Thread(Located):
             self._session.flush()
         return made
 
-    def commit_writes(
+    def _commit_writes(
         self,
         prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
@@ -148,7 +145,7 @@ class Thread(Located):
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
     ) -> Checkpoint:
-        """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
+        """Commit writes that are prepared already, or are made in the commit from the head."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
         work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
@@ -190,36 +187,16 @@ class Thread(Located):
             pass
         return Checkpoint(self._session, self._id, outcome)
 
-    def workspace(self) -> Workspace:
-        """Return a reader of nodes (internal)."""
-        return self._session.workspace()
-
-    def empty_value(self, channel: str) -> object:
-        """Return the empty value that a declared channel begins with in a mount, None if none (internal)."""
-        return self._schema.empty_value(channel)
-
-    @property
-    def is_in_transaction(self) -> bool:
-        """Whether its commits happen at the end of a transaction (internal)."""
-        return not self._session.is_final
-
-    def is_declared(self, channel: str) -> bool:
-        """Whether the schema names a channel (internal)."""
-        return channel in self._schema.channels
-
-    def is_checked(self, channel: str) -> bool:
-        """Whether the schema looks at a channel's values (internal)."""
-        return self._schema.is_checked(channel)
-
-    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
-        """Return a mounted channel's value as the schema takes it (internal)."""
-        checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
-        assert isinstance(checked, Overwrite)
-        return Loaded(checked.value)
-
-    def upsert_key(self, channel: str) -> bytes:
-        """Return the key of an upsert channel, empty for any other (internal)."""
-        return self._schema.reducer(channel).parameter.encode()
+    def _mountable(self) -> Mountable:
+        """Return what mounts use of this thread."""
+        return Mountable(
+            id=self._id,
+            session=self._session,
+            read_head=lambda: self.head,
+            read_version=lambda: self.version,
+            read_schema=lambda: self._schema,
+            commit_writes=self._commit_writes,
+        )
 
     def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
@@ -402,7 +379,7 @@ class Thread(Located):
                 `MutableSequence` and `MutableMapping`, which read what is asked for, and not as `list` and `dict`.
 
         """
-        return mounted(self, metadata, is_lazy=lazy)
+        return mounted(self._mountable(), metadata, is_lazy=lazy)
 
     def edit(
         self,
@@ -435,4 +412,6 @@ class Thread(Located):
             UsageError: `change` returned a dict that looks like an update, which would be lost. Nothing was written.
 
         """
-        return edit(self, change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy)
+        return edit(
+            self._mountable(), change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy
+        )

@@ -82,11 +82,8 @@ class _Snapshot:
         return self._transaction().scan_index(prefix, start=start, reverse=reverse)
 
 
-class Transaction:
-    """Commits to several threads that happen together at the end of the `with` block.
-
-    Checkpoints made inside have provisional LSN, time and id until then.
-    """
+class TransactionSession:
+    """What threads of a transaction read and write: what is staged so far."""
 
     is_final = is_flushed_at_commit = False
 
@@ -103,21 +100,11 @@ class Transaction:
         """What was staged before others committed: objects that were handed out then read their nodes in it."""
         self._is_durable = False
 
-    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
-        """Return a thread whose writes belong to this transaction; see `Store.thread`."""
-        self._check_open()
-        return Thread(self, id, schema, branch, reborn=reborn)
-
-    def copy_thread(self, source: str, target: str) -> Thread:
-        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
-        return copy_thread(self, source, target)
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse what comes after the end."""
         if not self.is_open:
             message = "the transaction has ended"
             raise UsageError(message)
-
-    # --- as a session -----------------------------------------------------------
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -149,7 +136,7 @@ class Transaction:
         is_flushed: bool = True,  # noqa: ARG002 - the end is
     ) -> Provisional:
         """Stage it, for the end."""
-        self._check_open()
+        self.check_open()
         with self._staging() as batch:
             outcome = Provisional(work(batch))
         self._operations.append((work, outcome))
@@ -159,12 +146,12 @@ class Transaction:
         """Nothing yet: the end of the transaction sees to it."""
 
     def flush(self) -> None:
-        """Flush at the end (internal)."""
+        """Flush at the end."""
         self._is_durable = True
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Stage it, for the end."""
-        self._check_open()
+        self.check_open()
         with self._staging() as batch:
             result = work(batch)
         self._operations.append((work, None))
@@ -233,14 +220,33 @@ class Transaction:
             raise abandoned_error()
 
 
+class Transaction:
+    """Commits to several threads that happen together at the end of the `with` block.
+
+    Checkpoints made inside have provisional LSN, time and id until then.
+    """
+
+    def __init__(self, session: TransactionSession) -> None:
+        self._session = session
+
+    def thread(self, id: str, *, schema: object = None, branch: str = "main", reborn: bool = False) -> Thread:
+        """Return a thread whose writes belong to this transaction; see `Store.thread`."""
+        self._session.check_open()
+        return Thread(self._session, id, schema, branch, reborn=reborn)
+
+    def copy_thread(self, source: str, target: str) -> Thread:
+        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
+        return copy_thread(self._session, source, target)
+
+
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Transaction]:
     """Run a `with` block as one transaction."""
     refuse_beside(engine, AFTER_IT)
-    opened = Transaction(engine)
+    opened = TransactionSession(engine)
     try:
         with opened_here(opened):
-            yield opened
+            yield Transaction(opened)
     except BaseException:
         opened.abandon()
         raise
