@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, TypeVar
 
 from statelog.errors import UsageError
+from statelog.log.batch import Head
 from statelog.log.care.retention import apply_policy
 from statelog.storage.discarding import withdraw
 from statelog.store.beside import BY_TX, refuse_beside
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from statelog.log.batch import Batch, Head
+    from statelog.log.batch import Batch
     from statelog.log.engine import Engine, Sweep
     from statelog.log.view import View
 
@@ -142,7 +143,7 @@ class Provisional:
         raise abandoned_error()
 
 
-Outcome: TypeAlias = "Head | Provisional"
+Outcome: TypeAlias = Head | Provisional
 """What a write made: final in a store; provisional in a transaction."""
 
 

@@ -205,6 +205,16 @@ class Thread(Located):
 
         Its cost is that of the smallest commit, whatever the distance or the size of the
         state. Nothing is deleted: a rollback to what was the head undoes it.
+
+        Args:
+            target: as for `at`.
+            metadata: kept with the new checkpoint.
+            expected_version: as for `commit`.
+
+        Raises:
+            CheckpointNotFoundError, ExpiredError: there is no such checkpoint, or not any more.
+            ConflictError: the head is another than `expected_version`.
+
         """
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
 
@@ -238,6 +248,12 @@ class Thread(Located):
             at: where it leaves this branch; the head if left out.
             update: a first commit on the new branch, in the same transaction.
             metadata: of that commit.
+
+        Raises:
+            AlreadyExistsError: the thread has a branch of that name.
+            CheckpointNotFoundError, ExpiredError: there is no such version, or not any more.
+
+        In each case, and where `update` is refused as by `commit`, nothing was written.
 
         """
         prepared = prepare_writes(self._schema, (update,)) if update is not None else []
@@ -327,7 +343,10 @@ class Thread(Located):
             return [] if ids is None else list_branches(view, ids[0])
 
     def tag(self, name: str, target: Target | None = None) -> Checkpoint:
-        """Give a checkpoint (the head if left out) a name; a name in use is moved."""
+        """Give a checkpoint (the head if left out) a name; a name in use is moved.
+
+        Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
+        """
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids(batch.view)
