@@ -16,6 +16,7 @@ from statelog.bench.measure import interleave
 from statelog.bench.result import Result, at_least
 from statelog.bench.stores import opened
 from statelog.log.names import channel_key
+from statelog.store.session import session_of
 from statelog.tree.node import ROOT
 from statelog.tree.tree import Tree
 
@@ -81,13 +82,13 @@ def _cases(count: int) -> Iterator[_Case]:
 def _stored(store: Opened, case: _Case) -> Slot:
     """Commit a case's value; return where it is."""
     store.thread(case.name, schema={_CHANNEL: case.reducer}).commit({_CHANNEL: case.value})
-    with store.read() as view:
+    with session_of(store).read() as view:
         thread = view.thread_lsn(case.name)
         assert thread is not None
         found = view.checkpoint_of(thread, 0, 0)
         assert found is not None
     event, _digest = found
-    workspace = store.workspace()
+    workspace = session_of(store).workspace()
     root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
     slot = Tree(workspace, root).find(channel_key(_CHANNEL))[1]
     assert slot is not None
@@ -100,7 +101,7 @@ def _in_engine(store: Opened, case: _Case) -> Operation:
 
     def operation() -> object:
         write = case.reducer.prepare(_CHANNEL, case.write, path=_CHANNEL)
-        return write.merge(store.workspace(), slot, identities)
+        return write.merge(session_of(store).workspace(), slot, identities)
 
     return operation
 

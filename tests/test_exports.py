@@ -64,6 +64,30 @@ def test_what_is_public_is_documented(name):
         assert [each for each, value in members if not inspect.getdoc(value)] == []
 
 
+NAMES = {
+    "store": "close closed compact copy_thread delete_thread durability expire export flush import_ last_lsn log path "
+    "read_only rebuild_index retain snapshot statistics thread threads transaction verify wait",
+    "thread": "at branch branches checkout commit edit fork head history id mount rollback state tag tags untag "
+    "version",
+    "transaction": "copy_thread thread",
+    "snapshot": "last_lsn thread",
+}
+"""What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""
+
+
+def test_what_users_hold_shows_what_users_use(tmp_path):
+    with statelog.open(tmp_path / "a.state") as store, store.snapshot() as snapshot, store.transaction() as transaction:
+        held = {"store": store, "thread": store.thread("t"), "transaction": transaction, "snapshot": snapshot}
+        shown = {name: [each for each in dir(thing) if not each.startswith("_")] for name, thing in held.items()}
+    assert shown == {name: names.split() for name, names in NAMES.items()}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("store", statelog.Store), ("thread", statelog.Thread)])
+def test_what_users_see_is_documented(name, kind):
+    documents = {each: inspect.getdoc(getattr(kind, each)) for each in NAMES[name].split()}
+    assert [each for each, document in documents.items() if not document or "(internal)" in document] == []
+
+
 def test_flags_are_keyword_only():
     for function in (
         statelog.open,

@@ -41,7 +41,7 @@ def export(store, **options):
 
 
 def index_of(store):
-    with store.read() as view:
+    with store._engine.read() as view:
         return dict(view.transaction.scan_index(b""))
 
 

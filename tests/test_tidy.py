@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TOP_LEVEL = {"pyproject.toml", "statelog", "native", "tests", "benchmarks", "README.md", "LICENSE"}
+BUILT = {".so", ".pyc", "__pycache__"}
+"""What a build or a run leaves beside the sources: git ignores it, and so is it left out where there is no git."""
+
 LINES_MAX = 500
 LONGER = {"statelog/testing/powerloss/shim.c"}
 """Longer than LINES_MAX on purpose: a preloaded library must be one translation unit."""
@@ -21,20 +25,23 @@ MACHINE_PATHS = re.compile(r"/(?:work|root|home|Users)/\w")
 SUFFIXES = {".py", ".c", ".h", ".md", ".toml", ""}
 
 
-def tracked():
-    """Return the files git knows or would add; every file where there is no git."""
-    git = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(git, capture_output=True, text=True, check=False)
-    if listed.returncode == 0:
-        names = listed.stdout.splitlines()
-    else:
-        names = [
-            str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file() and "." not in path.parts[-2][:1]
-        ]
-    return sorted(name for name in names if (ROOT / name).is_file())
+def files_of(root):
+    """Return the files of a checkout that git tracks; of a copy without git, those of the trees that belong to it.
+
+    So it does not matter what else lies there: virtual environments of whatever name, notes, output of builds.
+    """
+    git = ["git", "-C", str(root), "ls-files", "--cached", "-z"]
+    try:
+        listed = subprocess.run(git, capture_output=True, text=True, check=False).stdout.rstrip("\0").split("\0")
+    except FileNotFoundError:
+        listed = [""]
+    if listed == [""]:  # no git, no checkout, or a copy inside of somebody else's
+        trees = [path for name in TOP_LEVEL for path in (root / name, *(root / name).rglob("*"))]
+        listed = [str(path.relative_to(root)) for path in trees if not BUILT.intersection((path.suffix, *path.parts))]
+    return sorted(name for name in listed if (root / name).is_file())
 
 
-FILES = tracked()
+FILES = files_of(ROOT)
 TEXTS = [name for name in FILES if Path(name).suffix in SUFFIXES and "corpus" not in name and "compat" not in name]
 
 
@@ -90,3 +97,38 @@ def test_warnings_of_the_c_compiler_have_no_exceptions():
     for name in FILES:
         if name.endswith((".c", ".h")):
             assert "#pragma" not in text_of(name).replace("#pragma once", ""), name
+
+
+def lay_out(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+OURS = ["README.md", "statelog/store/store.py", "tests/test_tidy.py"]
+NOT_OURS = [".venv2/lib/odd.py", "env/lib/odd.py", "notes.txt", "build/lib/odd.py"]
+
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+
+
+@needs_git
+def test_what_git_does_not_track_is_not_read(tmp_path):
+    git = ["git", "-C", str(tmp_path), "-c", "init.defaultBranch=main"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    lay_out(tmp_path, *OURS)
+    subprocess.run([*git, "add", "."], check=True)
+    lay_out(tmp_path, *NOT_OURS, "statelog/untracked.py")
+    assert files_of(tmp_path) == OURS
+
+
+def test_without_git_the_trees_that_belong_to_it_are_read(tmp_path):
+    lay_out(tmp_path, *OURS, *NOT_OURS, "statelog/_kernels.abi3.so", "tests/__pycache__/test_tidy.pyc")
+    assert files_of(tmp_path) == OURS
+
+
+@needs_git
+def test_a_copy_in_the_checkout_of_something_else_is_read(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    lay_out(tmp_path / "copy", *OURS, *NOT_OURS)
+    assert files_of(tmp_path / "copy") == OURS

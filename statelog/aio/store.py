@@ -14,6 +14,7 @@ from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
 from statelog.store.beside import opened_here
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     import os
@@ -105,7 +106,7 @@ class Store(Threads):
         context = self._store.transaction()
         opened = await self._runner.run(context.__enter__)
         try:
-            with opened_here(opened):
+            with opened_here(session_of(opened)):
                 yield Transaction(self._runner, opened)
         except BaseException as error:
             # Nothing is read or written here: the transaction is only marked as abandoned.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from statelog.aio.running import Runner, stream
 from statelog.aio.state import State, StateOf
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
-from statelog.store.mount import commit_mount, open_mount
+from statelog.store.mount import commit_mount, mountable, open_mount
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -192,11 +192,11 @@ class Thread(Written[S, W]):
         thread = await self._runner.run(self._thread)
         state = await self._runner.run(_open_whole, thread)
         yield state
-        await self._runner.run(commit_mount, thread, state, metadata)
+        await self._runner.run(commit_mount, mountable(thread), state, metadata)
 
 
 def _open_whole(thread: statelog.Thread[Any, Any]) -> Mount:
-    mount = open_mount(thread)
+    mount = open_mount(mountable(thread))
     for channel in mount:
         mount[channel]
     return mount

@@ -46,18 +46,21 @@ class _Application(click.Group):
             return super().main(args, *rest, **options)
         _prepare_streams()
         code = self._run(list(sys.argv[1:] if args is None else args))
-        sys.exit(code if _flush_stdout() else exits.BROKEN_PIPE)
+        sys.exit(code if _flush_stdout() is None else exits.BROKEN_PIPE)
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """Return the commands in the order in which a person meets them."""
         return list(self.commands)
 
     def _run(self, arguments: list[str]) -> int:
+        code = 0
         try:
-            with self.make_context("statelog", arguments) as context:
-                self.invoke(context)
-        except click.exceptions.Exit as exit_:
-            return exit_.exit_code
+            try:
+                with self.make_context("statelog", arguments) as context:
+                    self.invoke(context)
+            except click.exceptions.Exit as exit_:
+                code = exit_.exit_code
+            sys.stdout.flush()  # what cannot be written is an error of the command
         except (KeyboardInterrupt, click.Abort):
             return exits.INTERRUPTED
         except BrokenPipeError:
@@ -67,11 +70,11 @@ class _Application(click.Group):
                 raise
             message, code = _explain(error)
             as_json = "--json" in arguments
-            if _flush_stdout():  # what was said before comes first
+            if not isinstance(_flush_stdout(), BrokenPipeError):  # what was said before comes first
                 line = _error_document(error, message, code) if as_json else exits.error_line(message)
                 click.echo(line, err=True)
             return code
-        return 0
+        return code
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -119,16 +122,16 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # a locale without a letter is no reason to fail
 
 
-def _flush_stdout() -> bool:
-    """Write out what is buffered; if the reader has gone, let it go nowhere and return False."""
+def _flush_stdout() -> OSError | None:
+    """Write out what is buffered; if its reader has gone, or the disk is full, let it go nowhere and return why."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())  # the interpreter flushes once more at its end
         os.close(null)
-        return False
-    return True
+        return error
+    return None
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -136,11 +139,16 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
         return
     from importlib.metadata import PackageNotFoundError, version
 
+    from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN
+    from statelog.storage import lmdb_version
+
     try:
         release = version("statelog")
     except PackageNotFoundError:
         release = "(not installed)"
     click.echo(f"statelog {release}")
+    click.echo(f"format {FORMAT_VERSION} (reads {FORMAT_VERSION_READ_MIN} to {FORMAT_VERSION})")
+    click.echo(f"lmdb {version('lmdb')} (LMDB {'.'.join(map(str, lmdb_version()))})")
     context.exit()
 
 
@@ -150,7 +158,14 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.epilog(),
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Release.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Release, and versions of the format and of lmdb.",
+)
 @click.pass_context
 def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.

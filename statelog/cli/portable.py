@@ -19,6 +19,7 @@ from statelog.cli.targets import open_for_reading
 from statelog.cli.text import count, format_size
 from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
 from statelog.portable.frames import MAGIC
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,7 @@ def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
         except BaseException:
             if is_new:
                 with suppress(StatelogError, OSError):
-                    opened.withdraw()
+                    session_of(opened).withdraw()
             raise
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from statelog.cli.values import from_json
 from statelog.errors import CheckpointNotFoundError, NotFoundError, ThreadDeletedError, ThreadNotFoundError, UsageError
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from statelog import Checkpoint, Store, Thread
@@ -45,7 +46,7 @@ def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
     thread = store.thread(thread_id)
     if thread.branches():
         return thread if branch == "main" else thread.checkout(branch)
-    with store.read() as view:
+    with session_of(store).read() as view:
         if view.is_deleted(thread_id):
             message = f"thread {thread_id!r} in {store.path} was deleted"
             raise ThreadDeletedError(message, thread=thread_id)

@@ -4,6 +4,8 @@
 the one way to write; `faults` and `Wake` serve tests and those who wait.
 """
 
+from lmdb import version as lmdb_version
+
 from statelog.storage.commit.commit import Committer
 from statelog.storage.commit.transaction import WriteTransaction
 from statelog.storage.environment import Environment
@@ -21,4 +23,5 @@ __all__ = [
     "TableStatistics",
     "Wake",
     "WriteTransaction",
+    "lmdb_version",
 ]

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog import kernels
-from statelog.errors import ConflictError, UsageError
+from statelog.errors import ConflictError, UsageError, ValidationError
 from statelog.format import cbor
-from statelog.reducers import Removal
+from statelog.reducers import Overwrite, Removal
 from statelog.store.encoded import plain
 from statelog.store.mutable import Loaded, MountMap
+from statelog.store.typed_views import typed_value
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
 from statelog.tree.node import ROOT, Slot, Workspace
@@ -29,56 +30,16 @@ if TYPE_CHECKING:
 
     from statelog.log.batch import Head
     from statelog.log.step import Write
+    from statelog.schema import Schema
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.session import Session
 
 
 T = TypeVar("T")
 
 
-class Mountable(Protocol):
-    """What a mount asks of a thread: its head, its schema's word on a channel, and a way to commit."""
-
-    @property
-    def id(self) -> str:
-        """The caller's stable id."""
-
-    @property
-    def head(self) -> Checkpoint | None:
-        """The branch's last checkpoint, None before the first commit."""
-
-    @property
-    def version(self) -> int:
-        """The head's version, -1 before the first commit."""
-
-    @property
-    def is_in_transaction(self) -> bool:
-        """Whether its commits happen at the end of a transaction."""
-
-    def workspace(self) -> Workspace:
-        """Return a reader of nodes."""
-
-    def empty_value(self, channel: str) -> object:
-        """Return the empty value that a declared channel begins with, None if none."""
-
-    def is_declared(self, channel: str) -> bool:
-        """Whether the schema names a channel."""
-
-    def is_checked(self, channel: str) -> bool:
-        """Whether the schema looks at a channel's values."""
-
-    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
-        """Return a channel's value as the schema takes it."""
-
-    def load_mounted(self, channel: str, stored: object) -> object:
-        """Return what a mount hands out of a channel that `is_typed`."""
-
-    def is_typed(self, channel: str) -> bool:
-        """Whether a channel's values are stored as others."""
-
-    def upsert_key(self, channel: str) -> bytes:
-        """Return the key of an upsert channel, empty for any other."""
-
-    def commit_writes(
+class _CommitWrites(Protocol):
+    def __call__(
         self,
         prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
@@ -87,6 +48,75 @@ class Mountable(Protocol):
         checkpoint_id: str | None = None,
     ) -> Checkpoint:
         """Commit writes that are prepared already, or are made in the commit from the head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mountable:
+    """What a mount uses of a thread: its head, its schema's word on a channel, and a way to commit."""
+
+    id: str
+    session: Session
+    read_head: Callable[[], Checkpoint | None]
+    read_version: Callable[[], int]
+    read_schema: Callable[[], Schema]
+    """The schema as far as it is known: once the head was read, that which the thread remembers."""
+    commit_writes: _CommitWrites
+
+    def empty_value(self, channel: str) -> object:
+        """Return the empty value that a declared channel begins with, None if none."""
+        return self.read_schema().empty_value(channel)
+
+    def is_declared(self, channel: str) -> bool:
+        """Whether the schema names a channel."""
+        return channel in self.read_schema().channels
+
+    def is_checked(self, channel: str) -> bool:
+        """Whether the schema looks at a channel's values."""
+        return self.read_schema().is_checked(channel)
+
+    def is_typed(self, channel: str) -> bool:
+        """Whether a channel's values are stored as others."""
+        return channel in self.read_schema().readings
+
+    def check(self, channel: str, loaded: Loaded) -> Loaded:
+        """Return a channel's value as the schema takes it."""
+        schema, mounted = self.read_schema(), loaded.mounted
+        if mounted is not None:
+            parts = mounted.parts(channel)
+            if all(schema.validate_part(channel, path, plain(value)) for path, value in parts):
+                return loaded
+        checked = schema.validate_write(channel, Overwrite(plain(loaded.value)))
+        assert isinstance(checked, Overwrite)
+        return Loaded(checked.value)
+
+    def load_typed(self, channel: str, stored: object) -> object:
+        """Return a value as its type says, if that is stored again as it was; else what is stored.
+
+        A field that the type does not have would be lost on the way; and some types of pydantic take text alone, and
+        make of it what they do not take.
+        """
+        typed = typed_value(channel, self.read_schema().readings.get(channel), stored)
+        if typed is stored:
+            return stored
+        try:
+            checked = self.read_schema().validate_write(channel, Overwrite(typed))
+        except ValidationError:
+            return stored
+        assert isinstance(checked, Overwrite)
+        return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
+
+    def upsert_key(self, channel: str) -> bytes:
+        """Return the key of an upsert channel, empty for any other."""
+        return self.read_schema().reducer(channel).parameter.encode()
+
+
+class _Holder(Protocol):
+    def _mountable(self) -> Mountable: ...
+
+
+def mountable(thread: _Holder) -> Mountable:
+    """Return what mounts use of a thread that a user holds."""
+    return thread._mountable()  # noqa: SLF001 - the one way in
 
 
 _NO_SLOT = Slot(b"\xf6")
@@ -127,7 +157,7 @@ class Mount(MountMap):
             return empty
         if is_first and self._thread.is_typed(channel):
             stored = plain(value)
-            typed = self._thread.load_mounted(channel, stored)
+            typed = self._thread.load_typed(channel, stored)
             if typed is not stored:
                 self._loaded[channel] = Loaded(typed)
                 return typed
@@ -184,11 +214,11 @@ def mounted(thread: Mountable, metadata: Mapping[str, Any] | None, *, is_lazy: b
 
 def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
     """Return the head's state for changing."""
-    head = thread.head
+    head = thread.read_head()
     tree = None if head is None else head.state.tree
     empty = empty_root(kernels.KIND_DICT)
     version = -1 if head is None else head.version
-    tree = Tree(thread.workspace(), empty) if tree is None else tree
+    tree = Tree(thread.session.workspace(), empty) if tree is None else tree
     return Mount(tree, thread, version, is_lazy=is_lazy)
 
 
@@ -204,7 +234,7 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
     try:
         return thread.commit_writes(writes, metadata) if writes else None
     except ConflictError as error:
-        facts = {"thread": thread.id, "expected_version": mount.base_version, "actual_version": thread.version}
+        facts = {"thread": thread.id, "expected_version": mount.base_version, "actual_version": thread.read_version()}
         raise type(error)(error.message, **{**facts, **error.facts}) from error
 
 
@@ -220,7 +250,7 @@ def _writes(thread: Mountable, mount: Mount) -> list[Write]:
         if thread.is_checked(channel):
             if not mount.is_other(loaded, slot):
                 continue
-            value = thread.check_mounted(channel, loaded)
+            value = thread.check(channel, loaded)
         if not mount.is_other(value, slot, channel):
             continue
         writes.append(_SetChannel(channel, base, value, thread.upsert_key(channel)))
@@ -258,7 +288,7 @@ def edit(
         writes = _writes(thread, mount)
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]
-        if not writes and not thread.is_in_transaction:  # there its place is kept: the real run may change something
+        if not writes and thread.session.is_final:  # there its place is kept: the real run may change something
             raise _NothingChangedError
         return writes
 
@@ -271,7 +301,7 @@ def _refuse_update(thread: Mountable, mount: Mount, result: object, *, is_change
     """Refuse what looks like an update: what a function returns is not written."""
     if not isinstance(result, dict) or not result or not all(isinstance(key, str) for key in result):
         return
-    if is_changed and not all(key in mount or thread.is_declared(key) for key in result):
+    if is_changed and not all(key in mount or key in thread.read_schema().channels for key in result):
         return
     keys = ", ".join(map(repr, list(result)[:3]))
     message = f"what edits a state changes it in place, and returned a dict of {keys}: write state.update(...) instead"

@@ -1,4 +1,8 @@
-"""What a thread works on: a store, or a transaction over several threads."""
+"""What a thread works on: the session of a store, of a transaction over several threads, or of a snapshot.
+
+It is the way in for the rooms of this library: adapters, the command line and the like go by `session_of`. What users
+hold has it as its one private attribute, and no name of it among its own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ import contextlib
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, TypeVar
 
 from statelog.errors import UsageError
+from statelog.log.batch import Head
+from statelog.log.care.retention import apply_policy
+from statelog.storage.discarding import withdraw
+from statelog.store.beside import BY_TX, refuse_beside
+from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from statelog.log.batch import Batch, Head
+    from statelog.log.batch import Batch
+    from statelog.log.engine import Engine, Sweep
     from statelog.log.view import View
-    from statelog.tree.node import Workspace
 
 T = TypeVar("T")
 
@@ -46,6 +55,69 @@ class Session(Protocol):
         """Run `work` that makes no checkpoint, and return its result."""
 
 
+S_co = TypeVar("S_co", bound=Session, covariant=True)
+
+
+class _Holder(Protocol[S_co]):
+    @property
+    def _session(self) -> S_co: ...
+
+
+def session_of(held: _Holder[S_co]) -> S_co:
+    """Return what is behind a store, a transaction or a snapshot that a user holds."""
+    return held._session  # noqa: SLF001 - the one way in
+
+
+class StoreSession:
+    """Reads and writes of an open store, at once."""
+
+    is_final = True
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
+
+    def read(self) -> AbstractContextManager[View]:
+        """Open a view for a short while."""
+        return self.engine.read()
+
+    def workspace(self) -> Workspace:
+        """Return a reader of nodes that lasts."""
+        return Workspace(self.engine.read_node, source_many=self.engine.read_nodes)
+
+    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
+        """Commit. Without `is_flushed` a later flush makes it durable."""
+        refuse_beside(self.engine, BY_TX)
+        return self.engine.commit(work, is_flushed=is_flushed)
+
+    def act(self, work: Callable[[Batch], T]) -> T:
+        """Commit what makes no checkpoint, and return its result."""
+        refuse_beside(self.engine, BY_TX)
+        return self.engine.commit(work)
+
+    def flush(self) -> None:
+        """Make durable what was committed and is not yet."""
+        self.engine.flush()
+
+    def after_commit(self, head: Head) -> None:
+        """Apply the thread's retention policy."""
+        apply_policy(self.engine, head.event.thread, head.event.version)
+
+    def sweep_with(self, name: str, sweep: Sweep) -> None:
+        """Have an adapter clean up after retention.
+
+        Args:
+            name: the adapter's; the last one of a name counts.
+            sweep: see `log.engine.Sweep`.
+
+        """
+        self.engine.sweepers[name] = sweep
+
+    def withdraw(self) -> None:
+        """Close the store, and remove its file if there is nothing in it and nobody else has it open."""
+        withdraw(self.engine.environment)
+
+
 class Provisional:
     """What a write in a transaction made, until its end."""
 
@@ -71,7 +143,7 @@ class Provisional:
         raise abandoned_error()
 
 
-Outcome: TypeAlias = "Head | Provisional"
+Outcome: TypeAlias = Head | Provisional
 """What a write made: final in a store; provisional in a transaction."""
 
 

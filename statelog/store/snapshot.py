@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Snapshot(Threads):
-    """All threads as they are at one moment; what others commit, or let expire, does not show.
-
-    Belongs to the `with` block that opened it, and to its OS thread: what was read lazily and not used until its end
-    raises UsageError afterwards.
-    """
+class SnapshotSession:
+    """What threads of a snapshot read: one view, and never a write."""
 
     is_final = is_flushed_at_commit = True
 
@@ -35,21 +31,9 @@ class Snapshot(Threads):
         self._view: View | None = view
         self._read_node = engine.reader_in(view.transaction)
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
-        if reborn:
-            raise _for_reading()
-        return Thread(self, id, schema, branch)
-
-    @property
-    def last_lsn(self) -> int:
-        """The LSN of the last record, 0 for an empty log."""
-        return self._opened().transaction.last_lsn()
-
     def end(self) -> None:
-        """Read no more (internal)."""
+        """Read no more."""
         self._view = None
-
-    # --- as a session -----------------------------------------------------------
 
     def _opened(self) -> View:
         if self._view is None:
@@ -59,11 +43,11 @@ class Snapshot(Threads):
 
     @contextmanager
     def read(self) -> Iterator[View]:
-        """Give the one view (internal)."""
+        """Give the one view."""
         yield self._opened()
 
     def workspace(self) -> Workspace:
-        """Return a reader of nodes (internal)."""
+        """Return a reader of nodes."""
         return Workspace(self._node, source_many=self._nodes)
 
     def _node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
@@ -79,19 +63,41 @@ class Snapshot(Threads):
         *,
         is_flushed: bool = True,  # noqa: ARG002 - never is
     ) -> Head:
-        """Refuse (internal)."""
+        """Refuse."""
         return self.act(work)
 
     def act(self, work: Callable[[Batch], T]) -> T:
-        """Refuse (internal)."""
+        """Refuse."""
         del work
         raise _for_reading()
 
     def flush(self) -> None:
-        """Nothing is committed here (internal)."""
+        """Nothing is committed here."""
 
     def after_commit(self, head: Head) -> None:
-        """Nothing is committed here (internal)."""
+        """Nothing is committed here."""
+
+
+class Snapshot(Threads):
+    """All threads as they are at one moment; what others commit, or let expire, does not show.
+
+    Belongs to the `with` block that opened it, and to its OS thread: what was read lazily and not used until its end
+    raises UsageError afterwards.
+    """
+
+    def __init__(self, session: SnapshotSession) -> None:
+        self._session = session
+
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+        if reborn:
+            raise _for_reading()
+        return Thread(self._session, id, schema, branch)
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last record, 0 for an empty log."""
+        with self._session.read() as view:
+            return view.transaction.last_lsn()
 
 
 def _for_reading() -> UsageError:
@@ -103,8 +109,8 @@ def _for_reading() -> UsageError:
 def snapshot(engine: Engine) -> Iterator[Snapshot]:
     """Run a `with` block on one moment of the store; see `Store.snapshot`."""
     with engine.read() as view:
-        opened = Snapshot(engine, view)
+        opened = SnapshotSession(engine, view)
         try:
-            yield opened
+            yield Snapshot(opened)
         finally:
             opened.end()

@@ -9,21 +9,19 @@ from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
 from statelog.log.care.replay import open_engine
-from statelog.log.care.retention import apply_policy
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
-from statelog.storage.discarding import withdraw
 from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
-from statelog.store.beside import AFTER_IT, BY_TX, refuse_beside
+from statelog.store.beside import AFTER_IT, refuse_beside
 from statelog.store.copies import copy_thread
 from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
+from statelog.store.session import StoreSession
 from statelog.store.snapshot import Snapshot, snapshot
 from statelog.store.statistics import StoreStatistics, collect
 from statelog.store.thread import Thread
 from statelog.store.threads import Threads
 from statelog.store.transaction import Transaction, transaction
-from statelog.tree.node import Workspace
 
 if TYPE_CHECKING:
     import os
@@ -33,11 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from statelog.log.batch import Batch, Head
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
-    from statelog.log.engine import Engine, Sweep
+    from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
     from statelog.portable.frames import Source, Target
     from statelog.portable.reports import ExportReport, ImportReport
@@ -69,12 +66,9 @@ class Store(Threads):
     Use it as a context manager, or call `close`.
     """
 
-    is_final = True
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
-        """Whether a commit is on the disk when it returns, unless `durable=False` (internal)."""
+        self._session = StoreSession(engine)
 
     def __enter__(self) -> Self:
         return self
@@ -121,14 +115,14 @@ class Store(Threads):
     # --- threads -----------------------------------------------------------------
 
     def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
-        return Thread(self, id, schema, branch, reborn=reborn)
+        return Thread(self._session, id, schema, branch, reborn=reborn)
 
     def threads(self) -> Iterator[ThreadInfo]:
         """Yield all threads in order of creation."""
-        with self.read() as view:
+        with self._session.read() as view:
             rows = list(view.threads())
         for at in range(0, len(rows), _THREADS_PAGE):
-            with self.read() as view:
+            with self._session.read() as view:
                 page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
             yield from page
 
@@ -145,7 +139,7 @@ class Store(Threads):
             ThreadDeletedError: one of the two was deleted.
 
         """
-        return copy_thread(self, source, target)
+        return copy_thread(self._session, source, target)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Return a context manager whose commits, to any threads, happen together at its end, or not at all.
@@ -186,14 +180,14 @@ class Store(Threads):
         """Wait until a record above `after`, by whichever process, is on the disk; False when the time is up."""
         check_lsn(after)
         check_timeout(timeout_s)
-        with self.read():  # it is open, and in this process
+        with self._session.read():  # it is open, and in this process
             pass
         return self._engine.environment.wake.wait(after, timeout_s)
 
     @property
     def last_lsn(self) -> int:
         """The LSN of the last record, 0 for an empty log."""
-        with self.read() as view:
+        with self._session.read() as view:
             return view.transaction.last_lsn()
 
     # --- retention ---------------------------------------------------------------
@@ -286,20 +280,6 @@ class Store(Threads):
         """
         self._engine.flush()
 
-    def after_commit(self, head: Head) -> None:
-        """Apply the thread's retention policy (internal)."""
-        apply_policy(self._engine, head.event.thread, head.event.version)
-
-    def sweep_with(self, name: str, sweep: Sweep) -> None:
-        """Have an adapter clean up after retention (internal).
-
-        Args:
-            name: the adapter's; the last one of a name counts.
-            sweep: see `log.engine.Sweep`.
-
-        """
-        self._engine.sweepers[name] = sweep
-
     # --- care -----------------------------------------------------------------------
 
     def statistics(self, *, progress: Callable[[int, int], None] | None = None) -> StoreStatistics:
@@ -383,30 +363,6 @@ class Store(Threads):
         """Drop the index and derive it from the log again, in one transaction; return the records read."""
         check_progress(progress)
         return rebuild.rebuild_index(self._engine, progress=progress)
-
-    def withdraw(self) -> None:
-        """Remove the file if there is nothing in it, and nobody else has it open; then only close it (internal)."""
-        withdraw(self._engine.environment)
-
-    # --- as a session ---------------------------------------------------------------
-
-    def read(self) -> AbstractContextManager[View]:
-        """Open a view for a short while (internal)."""
-        return self._engine.read()
-
-    def workspace(self) -> Workspace:
-        """Return a reader of nodes (internal)."""
-        return Workspace(self._engine.read_node, source_many=self._engine.read_nodes)
-
-    def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
-        """Commit (internal)."""
-        refuse_beside(self._engine, BY_TX)
-        return self._engine.commit(work, is_flushed=is_flushed)
-
-    def act(self, work: Callable[[Batch], T]) -> T:
-        """Commit (internal)."""
-        refuse_beside(self._engine, BY_TX)
-        return self._engine.commit(work)
 
 
 def _thread_info(view: View, row: ThreadRow) -> ThreadInfo:

@@ -5,24 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError, ValidationError
-from statelog.format import cbor, keys
+from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
+from statelog.format import keys
 from statelog.log import operations as writer
 from statelog.log.batch import Head, settled_view
 from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.names import check_name
-from statelog.reducers import Overwrite
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
-from statelog.store.encoded import plain
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
-from statelog.store.mount import edit, mounted
-from statelog.store.mutable import Loaded
+from statelog.store.mount import Mountable, edit, mounted
 from statelog.store.state import StateOf
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
-from statelog.store.typed_views import typed_value
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
 
@@ -132,7 +128,7 @@ class Thread(Located, Written[S, W]):
         if durable is not None and type(durable) is not bool:
             message = f"durable is True, False or None, not {durable!r}"
             raise UsageError(message, argument="durable", value=durable)
-        made = self.commit_writes(
+        made = self._commit_writes(
             prepare_writes(self._schema, writes),
             metadata,
             expected_version=expected_version,
@@ -143,7 +139,7 @@ class Thread(Located, Written[S, W]):
             self._session.flush()
         return made
 
-    def commit_writes(
+    def _commit_writes(
         self,
         prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
         metadata: Mapping[str, Any] | None,
@@ -152,7 +148,7 @@ class Thread(Located, Written[S, W]):
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
     ) -> Checkpoint[S]:
-        """Commit writes that are prepared already, or are made in the commit from the head (internal)."""
+        """Commit writes that are prepared already, or are made in the commit from the head."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
         work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
@@ -194,61 +190,16 @@ class Thread(Located, Written[S, W]):
             pass
         return Checkpoint(self._session, self._id, outcome, self._schema.readings)
 
-    def workspace(self) -> Workspace:
-        """Return a reader of nodes (internal)."""
-        return self._session.workspace()
-
-    def empty_value(self, channel: str) -> object:
-        """Return the empty value that a declared channel begins with in a mount, None if none (internal)."""
-        return self._schema.empty_value(channel)
-
-    @property
-    def is_in_transaction(self) -> bool:
-        """Whether its commits happen at the end of a transaction (internal)."""
-        return not self._session.is_final
-
-    def is_declared(self, channel: str) -> bool:
-        """Whether the schema names a channel (internal)."""
-        return channel in self._schema.channels
-
-    def is_checked(self, channel: str) -> bool:
-        """Whether the schema looks at a channel's values (internal)."""
-        return self._schema.is_checked(channel)
-
-    def check_mounted(self, channel: str, loaded: Loaded) -> Loaded:
-        """Return a mounted channel's value as the schema takes it (internal)."""
-        mounted = loaded.mounted
-        if mounted is not None:
-            parts = mounted.parts(channel)
-            if all(self._schema.validate_part(channel, path, plain(value)) for path, value in parts):
-                return loaded
-        checked = self._schema.validate_write(channel, Overwrite(plain(loaded.value)))
-        assert isinstance(checked, Overwrite)
-        return Loaded(checked.value)
-
-    def load_mounted(self, channel: str, stored: object) -> object:
-        """Return what a mount hands out of a channel: a value as its type says, if that is stored again as it was.
-
-        Else what is stored (internal). A field that the type does not have would be lost on the way; and some types
-        of pydantic take text alone, and make of it what they do not take.
-        """
-        typed = typed_value(channel, self._schema.readings.get(channel), stored)
-        if typed is stored:
-            return stored
-        try:
-            checked = self._schema.validate_write(channel, Overwrite(typed))
-        except ValidationError:
-            return stored
-        assert isinstance(checked, Overwrite)
-        return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
-
-    def is_typed(self, channel: str) -> bool:
-        """Whether a channel's values are stored as others (internal)."""
-        return channel in self._schema.readings
-
-    def upsert_key(self, channel: str) -> bytes:
-        """Return the key of an upsert channel, empty for any other (internal)."""
-        return self._schema.reducer(channel).parameter.encode()
+    def _mountable(self) -> Mountable:
+        """Return what mounts use of this thread."""
+        return Mountable(
+            id=self._id,
+            session=self._session,
+            read_head=lambda: self.head,
+            read_version=lambda: self.version,
+            read_schema=lambda: self._schema,
+            commit_writes=self._commit_writes,
+        )
 
     def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
@@ -257,6 +208,16 @@ class Thread(Located, Written[S, W]):
 
         Its cost is that of the smallest commit, whatever the distance or the size of the
         state. Nothing is deleted: a rollback to what was the head undoes it.
+
+        Args:
+            target: as for `at`.
+            metadata: kept with the new checkpoint.
+            expected_version: as for `commit`.
+
+        Raises:
+            CheckpointNotFoundError, ExpiredError: there is no such checkpoint, or not any more.
+            ConflictError: the head is another than `expected_version`.
+
         """
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
 
@@ -290,6 +251,12 @@ class Thread(Located, Written[S, W]):
             at: where it leaves this branch; the head if left out.
             update: a first commit on the new branch, in the same transaction.
             metadata: of that commit.
+
+        Raises:
+            AlreadyExistsError: the thread has a branch of that name.
+            CheckpointNotFoundError, ExpiredError: there is no such version, or not any more.
+
+        In each case, and where `update` is refused as by `commit`, nothing was written.
 
         """
         prepared = prepare_writes(self._schema, (update,)) if update is not None else []
@@ -379,7 +346,10 @@ class Thread(Located, Written[S, W]):
             return [] if ids is None else list_branches(view, ids[0])
 
     def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """Give a checkpoint (the head if left out) a name; a name in use is moved."""
+        """Give a checkpoint (the head if left out) a name; a name in use is moved.
+
+        Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
+        """
 
         def work(batch: Batch) -> Head:
             thread, branch = self._ids(batch.view)
@@ -443,7 +413,7 @@ class Thread(Located, Written[S, W]):
                 `MutableSequence` and `MutableMapping`, which read what is asked for, and not as `list` and `dict`.
 
         """
-        return mounted(self, metadata, is_lazy=lazy)
+        return mounted(self._mountable(), metadata, is_lazy=lazy)
 
     def edit(
         self,
@@ -476,4 +446,6 @@ class Thread(Located, Written[S, W]):
             UsageError: `change` returned a dict that looks like an update, which would be lost. Nothing was written.
 
         """
-        return edit(self, change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy)
+        return edit(
+            self._mountable(), change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy
+        )

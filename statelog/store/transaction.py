@@ -83,11 +83,8 @@ class _Snapshot:
         return self._transaction().scan_index(prefix, start=start, reverse=reverse)
 
 
-class Transaction(Threads):
-    """Commits to several threads that happen together at the end of the `with` block.
-
-    Checkpoints made inside have provisional LSN, time and id until then.
-    """
+class TransactionSession:
+    """What threads of a transaction read and write: what is staged so far."""
 
     is_final = is_flushed_at_commit = False
 
@@ -104,20 +101,11 @@ class Transaction(Threads):
         """What was staged before others committed: objects that were handed out then read their nodes in it."""
         self._is_durable = False
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
-        self._check_open()
-        return Thread(self, id, schema, branch, reborn=reborn)
-
-    def copy_thread(self, source: str, target: str) -> Thread:
-        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
-        return copy_thread(self, source, target)
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse what comes after the end."""
         if not self.is_open:
             message = "the transaction has ended"
             raise UsageError(message)
-
-    # --- as a session -----------------------------------------------------------
 
     @contextmanager
     def read(self) -> Iterator[View]:
@@ -149,7 +137,7 @@ class Transaction(Threads):
         is_flushed: bool = True,  # noqa: ARG002 - the end is
     ) -> Provisional:
         """Stage it, for the end."""
-        self._check_open()
+        self.check_open()
         with self._staging() as batch:
             outcome = Provisional(work(batch))
         self._operations.append((work, outcome))
@@ -159,12 +147,12 @@ class Transaction(Threads):
         """Nothing yet: the end of the transaction sees to it."""
 
     def flush(self) -> None:
-        """Flush at the end (internal)."""
+        """Flush at the end."""
         self._is_durable = True
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Stage it, for the end."""
-        self._check_open()
+        self.check_open()
         with self._staging() as batch:
             result = work(batch)
         self._operations.append((work, None))
@@ -233,14 +221,32 @@ class Transaction(Threads):
             raise abandoned_error()
 
 
+class Transaction(Threads):
+    """Commits to several threads that happen together at the end of the `with` block.
+
+    Checkpoints made inside have provisional LSN, time and id until then.
+    """
+
+    def __init__(self, session: TransactionSession) -> None:
+        self._session = session
+
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
+        self._session.check_open()
+        return Thread(self._session, id, schema, branch, reborn=reborn)
+
+    def copy_thread(self, source: str, target: str) -> Thread:
+        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
+        return copy_thread(self._session, source, target)
+
+
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Transaction]:
     """Run a `with` block as one transaction."""
     refuse_beside(engine, AFTER_IT)
-    opened = Transaction(engine)
+    opened = TransactionSession(engine)
     try:
         with opened_here(opened):
-            yield opened
+            yield Transaction(opened)
     except BaseException:
         opened.abandon()
         raise

@@ -248,20 +248,17 @@ def states() -> SearchStrategy[dict[str, Any]]:
 _WRITES_TO_ALL = writes()
 
 
-@st.composite
 def histories(
-    draw: DrawFn,
     *,
     schema: object = SCHEMA,
     writes: SearchStrategy[Mapping[str, Any]] | None = None,
     threads: Sequence[str] = ("a", "b"),
     min_size: int = 1,
     max_size: int = 12,
-) -> History:
+) -> SearchStrategy[History]:
     """What may happen to a store: operations that refer to each other's threads, branches, versions and tags.
 
     Args:
-        draw: given by Hypothesis.
         schema: of every thread.
         writes: what may be written under it; to `SCHEMA`, if left out.
         threads: their ids.
@@ -269,11 +266,23 @@ def histories(
         max_size: operations, at most.
 
     """
+    chosen = _WRITES_TO_ALL if writes is None else writes
+    supersteps = st.lists(chosen, min_size=1, max_size=3).map(tuple)
+    return _histories(schema, supersteps, threads, st.integers(min_size, max_size))
+
+
+@st.composite
+def _histories(
+    draw: DrawFn,
+    schema: object,
+    supersteps: SearchStrategy[tuple[Mapping[str, Any], ...]],
+    threads: Sequence[str],
+    sizes: SearchStrategy[int],
+) -> History:
     model = StoreModel()
     history: list[Operation] = []
-    for _ in range(draw(st.integers(min_size, max_size))):
-        chosen = _WRITES_TO_ALL if writes is None else writes
-        operation = draw_operation(draw, model, schema, st.lists(chosen, min_size=1, max_size=3).map(tuple), threads)
+    for _ in range(draw(sizes)):
+        operation = draw_operation(draw, model, schema, supersteps, threads)
         perform(operation, model, schema=schema)
         history.append(operation)
     return tuple(history)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -9,11 +10,13 @@ import sys
 from pathlib import Path
 
 import click
+import lmdb
 import pytest
 
 import statelog
 from statelog import errors
 from statelog.cli import exits, main
+from statelog.format.header import FORMAT_VERSION
 from statelog.storage.options import Options
 
 READERS = [
@@ -207,8 +210,21 @@ def test_every_command_has_help_and_json(run, name):
     assert "--json" in answer.out
 
 
-def test_the_release_is_told(run):
-    assert run("--version").out.startswith("statelog ")
+def test_the_release_is_told_and_what_it_reads_and_stands_on(run, state):
+    told = dict(line.split(" ", 1) for line in run("--version").out.splitlines())
+    assert told["statelog"] == importlib.metadata.version("statelog")
+    with statelog.open(state) as store:
+        written = store._engine.environment.header["format"]
+    assert told["format"].startswith(f"{written} (reads 1 to {written})")
+    native = ".".join(map(str, lmdb.version()))
+    assert told["lmdb"] == f"{importlib.metadata.version('lmdb')} (LMDB {native})"
+
+
+def test_the_page_of_changes_knows_the_release_and_every_format():
+    page = (Path(statelog.__file__).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (.*)$", page, re.MULTILINE).group(1) == importlib.metadata.version("statelog")
+    rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
+    assert [int(row) for row in rows] == list(range(FORMAT_VERSION, 0, -1))
 
 
 def test_ctrl_c_ends_without_a_word(start, state):
@@ -236,9 +252,12 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, optio
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_output_without_room_is_an_error_of_the_system(start, state):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["threads", "log", "--version", "--help"])
+def test_output_without_room_is_an_error_of_the_system(start, state, monkeypatch, command, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
-        process = start("threads", state, stdout=full)
+        process = start(command, *([] if command.startswith("-") else [state]), stdout=full)
         _out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (8, "statelog: output: No space left on device\n")
 

@@ -32,7 +32,7 @@ def test_the_tables_are_those_of_the_format(pages):
 def test_bytes_of_records_are_found_where_they_lie(sample, pages, tmp_path):
     path = tmp_path / "agent.state"
     path.write_bytes(sample)
-    with statelog.open(path) as store, store.read() as view:
+    with statelog.open(path) as store, store._engine.read() as view:
         record = bytes(view.transaction.get_log(2))
     at = sample.index(record)
     assert {str(pages.place(at + n)) for n in range(len(record))} <= {"log, leaf page: value", "log, long value: value"}

@@ -26,7 +26,7 @@ def store(path):
 def forge(store, version, **fields):
     """Give a version's record other fields, its checksum right: `f4` is the parent's version, 6 and 7 the jump."""
     lsn = store.thread("t").at(version).lsn
-    with store.read() as view:
+    with store._engine.read() as view:
         record = decode_record(bytes(view.transaction.get_log(lsn)), lsn)
     body = record.fields()
     for at, value in fields.items():

@@ -40,7 +40,7 @@ def told(path):
 
 
 def get(store, lsn):
-    with store.read() as view:
+    with store._engine.read() as view:
         return bytes(view.transaction.get_log(lsn))
 
 
@@ -88,7 +88,7 @@ def test_the_log_says_of_the_chain_what_it_said_before_wherever_it_is_read_from(
 
 def test_the_chain_before_a_record_is_had_from_few(told):
     store, said = told
-    with store.read() as view:
+    with store._engine.read() as view:
         for lsn in range(1, store.last_lsn + 1):
             read = []
 
@@ -105,7 +105,7 @@ def test_the_chain_before_a_record_is_had_from_few(told):
 def test_a_log_may_end_in_short_records(told):
     """As a salvage or an import that was cut off leaves it."""
     store, said = told
-    with store.read() as view:
+    with store._engine.read() as view:
         for lsn in short_lsns(store):
 
             class UpTo:

@@ -66,7 +66,7 @@ def test_events_say_what_users_did(store):
     thread.rollback(0)
     kinds = []
     for lsn in range(1, store.last_lsn + 1):
-        with store.read() as view:
+        with store._engine.read() as view:
             event = decode_event(view.record(lsn))
         kinds.append(type(event).__name__)
     assert kinds == ["ThreadEvent", "CheckpointEvent", "ForkEvent", "TagEvent", "CheckpointEvent"]
@@ -83,7 +83,7 @@ def test_a_checkpoint_is_read_as_it_is_decoded(store, size):
     thread.commit({"n": "x" * size}, id="mine", metadata={"k": (1,)})
     thread.rollback(0)
     thread.commit({"n": 2})
-    with store.read() as view:
+    with store._engine.read() as view:
         for version in range(4):
             lsn = view.entry(1, 0, version).lsn
             data = view.transaction.get_log(lsn)
@@ -93,7 +93,7 @@ def test_a_checkpoint_is_read_as_it_is_decoded(store, size):
 
 def test_what_is_no_checkpoint_is_not_read_as_one(store):
     store.thread("t").commit({"n": 0}, id="mine")
-    with store.read() as view:
+    with store._engine.read() as view:
         thread, checkpoint = (bytes(view.transaction.get_log(lsn)) for lsn in (1, 2))
     body = decode_record(checkpoint, 2).body
     assert read_checkpoint(record_with(2, body), 7) is not None

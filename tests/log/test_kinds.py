@@ -170,7 +170,7 @@ def test_threads_and_notes_share_large_parts_and_each_keeps_its_own(store, is_no
     write(store, owner, "a", 0, {"list": [], "text": "mine " * 1000})
     write(store, owner, "b", 0, {"list": [], "text": "notes " * 1000})
     thread.commit({"text": "notes " * 1000})
-    with store.read() as view:
+    with store._engine.read() as view:
         note = decode_event(view.record(view.transaction.last_lsn() - 2))
     assert note.borrowed != []
     write(store, owner, "b", 1)
@@ -191,7 +191,7 @@ def test_wherever_redaction_is_cut_short_nothing_removed_comes_back(store, owner
     for turn in range(3):
         write(store, owner, "a", turn, large(turn))
     remove_note(store, owner, "a")
-    with store.read() as view:
+    with store._engine.read() as view:
         lsns = [lsn for lsn in range(1, view.transaction.last_lsn() + 1) if view.record(lsn).type > 100]
     for lsn in lsns:
 

@@ -93,7 +93,7 @@ def test_an_index_that_lies_is_damage_not_another_version(store):
     thread = store.thread("t")
     for number in range(3):
         thread.commit({"n": number})
-    with store.read() as view:
+    with store._engine.read() as view:
         key = keys.encode_page_key(1, 0, 0)
         page = view.transaction.get_index(key)
     swapped = page[:8] + page[24:40] + page[8:24] + page[40:]
@@ -106,7 +106,7 @@ def test_an_index_that_lies_is_damage_not_another_version(store):
 
 def test_every_version_jumps_as_far_as_its_depth_says(tangle, shared_store):
     _thread, lines = tangle
-    with shared_store.read() as view:
+    with shared_store._engine.read() as view:
         for line in lines.values():
             for checkpoint in line:
                 event = view.checkpoint(checkpoint.lsn)
@@ -135,7 +135,7 @@ def test_jumps_of_one_branch_are_right_whatever_was_rolled_back(store):
             thread.rollback(rng.randrange(number))
         else:
             thread.commit({"n": number})
-    with store.read() as view:
+    with store._engine.read() as view:
         assert all(jumps_are_right(checkpoint, view) for checkpoint in thread.history())
 
 
@@ -154,7 +154,7 @@ def test_versions_that_equal_depths_by_chance_are_not_taken_for_ancestors(store)
     thread.rollback(deep)
     for number in range(80):
         thread.commit({"n": number})
-    with store.read() as view:
+    with store._engine.read() as view:
         event = view.checkpoint(thread.head.lsn)
         assert event.version == event.depth
         assert all(jumps_are_right(checkpoint, view) for checkpoint in thread.history(80))

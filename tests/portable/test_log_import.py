@@ -46,10 +46,10 @@ def test_an_empty_store_is_exported_and_imported(open_store, export, take):
 def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich))
-    with new.read() as view:
+    with new._engine.read() as view:
         before = list(view.transaction.scan_index(b""))
     new.rebuild_index()
-    with new.read() as view:
+    with new._engine.read() as view:
         assert list(view.transaction.scan_index(b"")) == before
 
 
@@ -257,7 +257,7 @@ def test_policies_are_copied(rich, open_store, export, take):
     rich.retain(keep_last=3, threads="one", as_policy=True)
     new = open_store()
     take(new, export(rich))
-    with new.read() as view:
+    with new._engine.read() as view:
         assert view.thread(view.thread_lsn("one")).policy["keep_last"] == 3
 
 

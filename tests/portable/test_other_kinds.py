@@ -62,7 +62,7 @@ def test_a_thread_is_exported_with_what_it_has(store, other):
     assert read(other, theirs, "a") == (3, {**large(1), "text": "other"})
     assert read(other, theirs, "b") == (2, None)
     assert read(other, theirs, "gone") is None
-    with other.read() as view:
+    with other._engine.read() as view:
         last = decode_event(view.record(keys.decode_lsn(view.transaction.get_index(note_key(theirs, "a")))))
         assert decode_event(view.record(last.before)).item == cbor.encode(1)
     assert other.import_(io.BytesIO(stream)).records_added == 0
@@ -129,7 +129,7 @@ def test_a_salvage_leaves_an_event_out_whose_nodes_are_lost(path, tmp_path):
     with statelog.open(path) as store:
         first = write(store, NOBODY, "a", "first", large(1))
         second = write(store, NOBODY, "b", "second", {**large(1), "list": []})
-        with store.read() as view:
+        with store._engine.read() as view:
             assert decode_event(view.record(second)).root_lsn == second
     data = bytearray(path.read_bytes())
     at = data.index(b"text 1 text 1")
@@ -142,7 +142,7 @@ def test_a_salvage_leaves_an_event_out_whose_nodes_are_lost(path, tmp_path):
     assert report.lost == [(first, first)]
     with statelog.open(tmp_path / "new.state") as store:
         assert read(store, NOBODY, "b") is None
-        with store.read() as view:
+        with store._engine.read() as view:
             assert decode_record(view.transaction.get_log(second), second).flags & FLAG_REDACTED
         check_whole(store)
 

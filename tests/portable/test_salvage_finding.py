@@ -63,7 +63,7 @@ def test_a_record_inside_a_value_is_no_record(tmp_path, rescue):
     path = tmp_path / "embedded.state"
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
-        with store.read() as view:
+        with store._engine.read() as view:
             last = store.last_lsn
             forged = bytes(view.transaction.get_log(last))
     forged = forged.replace(b"ax", b"ay")

@@ -32,7 +32,7 @@ def retained(open_store):
 
 
 def records(store):
-    with store.read() as view:
+    with store._engine.read() as view:
         return {lsn: bytes(view.transaction.get_log(lsn)) for lsn in range(1, store.last_lsn + 1)}
 
 

@@ -121,10 +121,10 @@ def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store
     new = open_store()
     fill(new, "zero")
     take(new, export(rich, threads=["one", "two"]))
-    with new.read() as view:
+    with new._engine.read() as view:
         before = list(view.transaction.scan_index(b""))
     new.rebuild_index()
-    with new.read() as view:
+    with new._engine.read() as view:
         assert list(view.transaction.scan_index(b"")) == before
 
 

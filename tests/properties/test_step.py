@@ -78,14 +78,14 @@ writes = st.lists(
 
 def nodes_of(store, lsn):
     """The nodes of a record, in the order of their digests: theirs in the record may be another."""
-    with store.read() as view:
+    with store._engine.read() as view:
         record = bytes(view.transaction.get_log(lsn))
     return sorted((digest, record[at : at + size]) for _type, digest, at, size, _total in kernels.record_nodes(record))
 
 
 def assert_encoded_alike(store, lsn):
     """The bytes of a record are those that the general encoders give to what it says, and so is its page."""
-    with store.read() as view:
+    with store._engine.read() as view:
         data = bytes(view.transaction.get_log(lsn))
         record = decode_record(data, lsn)
         event = decode_event(record)
@@ -184,7 +184,7 @@ def assert_stored_alike(by_step, by_general_path):
 
 def places(store):
     """What the index says of nodes that are found again over the whole store, but for their number in a record."""
-    with store.read() as view:
+    with store._engine.read() as view:
         found = dict(view.transaction.scan_index(b"d"))
     return {key: decode_place(payload)._replace(node=0) for key, payload in found.items()}
 

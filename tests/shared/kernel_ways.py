@@ -34,7 +34,7 @@ def commit_until_made(thread, way):
     for number in range(2000):
         made = way.made
         thread.commit({"x": number})
-        groups = thread._session._engine.environment.committer.groups
+        groups = thread._session.engine.environment.committer.groups
         if way.made > made and number > 30 and groups % 256 < 200:
             put_off_looks(thread)
             return
@@ -42,7 +42,7 @@ def commit_until_made(thread, way):
 
 
 def put_off_looks(thread):
-    environment = thread._session._engine.environment
+    environment = thread._session.engine.environment
     environment.locks.look_at_s = environment.wake.look_at_s = float("inf")
 
 

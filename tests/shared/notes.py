@@ -132,7 +132,7 @@ def remove_note(store, owner, key):
 
 def read(store, owner, key):
     """Return the small and the large value of a note, None if it is not there."""
-    with store.read() as view:
+    with store._engine.read() as view:
         payload = view.transaction.get_index(note_key(owner, key))
         if payload is None:
             return None
@@ -147,12 +147,12 @@ def read(store, owner, key):
 
 
 def thread_lsn(store, thread_id):
-    with store.read() as view:
+    with store._engine.read() as view:
         return view.thread_lsn(thread_id)
 
 
 def index_of(store):
-    with store.read() as view:
+    with store._engine.read() as view:
         return {key: view.transaction.get_index(key) for key in view.transaction.index_keys()}
 
 
@@ -160,7 +160,7 @@ def check_whole(store):
     """The index is what the log says, and all nodes are there that anything refers to."""
     assert store.verify().problems == []
     held = index_of(store)
-    with store.read() as view:
+    with store._engine.read() as view:
         assert derive(view.transaction).payloads == held
     store.rebuild_index()
     assert index_of(store) == held
@@ -172,7 +172,7 @@ def log_of(store):
 
 def holds(store, text):
     """Whether any record of the log has a text in it."""
-    with store.read() as view:
+    with store._engine.read() as view:
         transaction = view.transaction
         return any(text in bytes(transaction.get_log(lsn)) for lsn in range(1, transaction.last_lsn() + 1))
 

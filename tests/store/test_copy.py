@@ -82,12 +82,12 @@ def described(thread: statelog.Thread) -> list[Any]:
 
 
 def loans(store: statelog.Store) -> int:
-    with store.read() as view:
+    with store._engine.read() as view:
         return sum(1 for _entry in view.transaction.scan_index(b"l"))
 
 
 def nodes_of(store: statelog.Store, after: int) -> int:
-    with store.read() as view:
+    with store._engine.read() as view:
         return sum(view.record(lsn).node_count for lsn in range(after + 1, view.transaction.last_lsn() + 1))
 
 
@@ -316,7 +316,7 @@ def test_retention_at_work_meets_a_copy_made_meanwhile(store: statelog.Store, mo
     """V1: what it has marked by then says nothing of the copy."""
     monkeypatch.setattr(vacuum, "RECORDS_PER_TRANSACTION_MAX", 2)
     thread = fill(store, "a", 30)
-    with store.read() as view:
+    with store._engine.read() as view:
         collector = Collector(store._engine, view.thread_lsn("a") or 0, Policy(keep_last=1))
     collector.start()
     expected = described(thread)
@@ -360,7 +360,7 @@ def test_the_last_copy_takes_what_a_deleted_source_has_left(store: statelog.Stor
     assert store.delete_thread("a").vacuumed_nodes == 0
     assert store.delete_thread("b").vacuumed_nodes == 0
     assert store.delete_thread("c").vacuumed_nodes > 10
-    with store.read() as view:
+    with store._engine.read() as view:
         assert next(view.transaction.scan_index(b"r"), None) is None
 
 
@@ -386,7 +386,7 @@ def test_a_string_found_in_a_copy_keeps_the_loan(store: statelog.Store, *, forge
     copied.commit({"text": "and more"})
     other = store.thread("other", schema=SCHEMA)
     other.commit({"text": LONG + "and more"})
-    with store.read() as view:
+    with store._engine.read() as view:
         notes = view.transaction.scan_index(keys.encode_borrowed_prefix(view.thread_lsn("b") or 0))
         assert next(notes, None) is not None, "the string was found in the copy"
     other.commit({"text": " and more"})

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 import statelog
 from statelog import reducers
 from statelog.errors import CorruptionError, StoreNotFoundError, UsageError
+from statelog.store.session import StoreSession
 from statelog.testing import SCHEMA, histories, perform_all
 
 
 def dump_index(store):
     """Return the index byte for byte."""
-    with store.read() as view:
+    with store._engine.read() as view:
         return dict(view.transaction.scan_index(b""))
 
 
@@ -329,7 +330,7 @@ def test_a_damaged_record_stops_a_rebuild_and_leaves_the_index(store):
     for number in range(10):
         store.thread("t").commit({"n": number})
     before = dump_index(store)
-    with store.read() as view:
+    with store._engine.read() as view:
         record = bytearray(view.transaction.get_log(5))
     record[-1] ^= 1
     store._engine.care(lambda transaction: transaction.replace_logs({5: bytes(record)}))
@@ -384,8 +385,8 @@ def test_the_pair_of_equal_xxh3_128_is_one():
 def test_who_asks_for_a_flush_gets_one(path, monkeypatch, durability, flushes):
     """One: where a commit is flushed anyway, nobody else's flush that failed is his affair."""
     asked = []
-    flush = statelog.Store.flush
-    monkeypatch.setattr(statelog.Store, "flush", lambda self: (asked.append(self), flush(self))[1])
+    flush = StoreSession.flush
+    monkeypatch.setattr(StoreSession, "flush", lambda self: (asked.append(self), flush(self))[1])
     with statelog.open(path, durability=durability, interval_ms=60_000) as store:
         thread = store.thread("t")
         for number in range(3):

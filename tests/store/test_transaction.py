@@ -199,7 +199,7 @@ def test_transactions_of_many_os_threads_move_without_losing(store):
 
     def watch():
         while not stop.wait(0.001):
-            with store.read() as view:  # one moment
+            with store._engine.read() as view:  # one moment
                 heads = [view.head_version(row.lsn, 0) for row in view.threads()]
             sums.add(sum(heads) % 2)
 

@@ -18,7 +18,8 @@ from statelog.log.care.retention import POLICY_STEP_VERSIONS
 from statelog.log.events import MAIN
 from statelog.store.branches import no_branch
 from statelog.store.checkpoint import Checkpoint, read_head
-from statelog.store.snapshot import Snapshot
+from statelog.store.session import session_of
+from statelog.store.snapshot import SnapshotSession
 from statelog.store.targets import find_named, head_at
 from statelog.store.writes import check_thread_id, encode_metadata, written_item
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from statelog.log.step import Write
     from statelog.log.view import View
     from statelog.store.session import Outcome, Session
+    from statelog.store.snapshot import Snapshot
+    from statelog.store.store import Store
     from statelog.store.views import MapView
 
 __all__ = ["LineHead", "Lineage"]
@@ -62,9 +65,9 @@ class Lineage:
     May be used from several OS threads, and while others commit.
     """
 
-    def __init__(self, session: Session, thread_id: str) -> None:
+    def __init__(self, held: Store | Snapshot, thread_id: str) -> None:
         check_thread_id(thread_id)
-        self._session = session
+        self._session: Session = session_of(held)
         self.id = thread_id
         self._number: int | None = None
         """The thread's, of a snapshot."""
@@ -72,7 +75,7 @@ class Lineage:
     @property
     def is_of_one_moment(self) -> bool:
         """Whether what was read of it once stays so: it is of a snapshot."""
-        return isinstance(self._session, Snapshot)
+        return isinstance(self._session, SnapshotSession)
 
     # --- writing --------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from statelog.errors import ExpiredError
+from statelog.store.session import session_of
 from statelog.testing.identity import exact_form
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def raw_digest(store: Store) -> bytes:
     with equal ones a single one need be looked at closely.
     """
     state = xxhash.xxh3_128()
-    with store.read() as view:
+    with session_of(store).read() as view:
         transaction = view.transaction
         last = transaction.last_lsn()
         state.update(last.to_bytes(8))

@@ -111,6 +111,6 @@ def test_its_file_holds_each_text_a_few_times_at_most(name, saver):
         result = turn(graph, f"question {number}")
     text = sum(len(message.content) for message in result["messages"])
     checkpoints = sum(1 for _ in saver.list(None))
-    with saver.store.read() as view:
+    with saver.store._engine.read() as view:
         records = [len(view.transaction.get_log(lsn) or b"") for lsn in range(1, view.transaction.last_lsn() + 1)]
     assert sum(records) < 4 * text + 4096 * checkpoints

@@ -38,7 +38,7 @@ plain = st.recursive(
 
 def _records(store):
     """Sizes of all records."""
-    with store.read() as view:
+    with store._engine.read() as view:
         return [len(view.transaction.get_log(lsn) or b"") for lsn in range(1, view.transaction.last_lsn() + 1)]
 
 

@@ -30,7 +30,7 @@ def store(path):
 
 
 def read(store, lsn):
-    with store.read() as view:
+    with store._engine.read() as view:
         data = bytes(view.transaction.get_log(lsn))
     nodes = [NodeRow(kind, digest, data[at : at + total], size) for kind, digest, at, size, total in record_nodes(data)]
     return decode_record(data, lsn), nodes
@@ -104,7 +104,7 @@ def test_l3_a_body_that_was_changed_breaks_the_chain_behind_it(store):
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "extra", "unreadable"])
 def test_l4_an_index_that_differs_from_the_log_is_seen(store, damage):
-    with store.read() as view:
+    with store._engine.read() as view:
         pairs = dict(view.transaction.scan_index(b"v"))
     key, payload = next(iter(pairs.items()))
 
@@ -143,7 +143,7 @@ def test_l5_an_unknown_type_of_record_is_seen(store):
 
 @pytest.mark.parametrize("at", [0, 8, 12, 40, 56, 100, -1])
 def test_r1_a_record_whose_bytes_changed_is_seen(store, at):
-    with store.read() as view:
+    with store._engine.read() as view:
         data = bytearray(view.transaction.get_log(LSN))
     data[at] ^= 0x10
     forge(store, LSN, record=bytes(data))
@@ -205,7 +205,7 @@ def test_t5_a_root_that_is_none_is_seen(store):
 
 def test_problems_are_bounded_in_number(store, monkeypatch):
     monkeypatch.setattr("statelog.log.care.verify.PROBLEMS_MAX", 3)
-    with store.read() as view:
+    with store._engine.read() as view:
         found = dict(view.transaction.scan_index(b""))
     store._engine.care(lambda transaction: [transaction.delete_index(key) for key in found])
     assert len(store.verify().problems) == 3
@@ -232,7 +232,7 @@ def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
     """Bytes of records are flipped under a checksum that holds; the kernel must not pass what is to be named."""
     found = []
     for lsn in (2, 4):
-        with store.read() as view:
+        with store._engine.read() as view:
             sound = bytes(view.transaction.get_log(lsn))
         for at in range(56, len(sound), 211):
             damaged = bytearray(sound)

@@ -4,11 +4,12 @@ import pytest
 
 import statelog
 from statelog.errors import StoreLockedError
+from statelog.store.session import session_of
 
 
 def test_an_empty_store_is_taken_back_with_all_its_files(path):
     with statelog.open(path) as store:
-        store.withdraw()
+        session_of(store).withdraw()
     assert list(path.parent.iterdir()) == []
 
 
@@ -16,7 +17,7 @@ def test_another_process_may_have_a_store_of_that_name_before_the_first_is_close
     path, start_child, open_environment, check_whole
 ):
     with statelog.open(path) as store:
-        store.withdraw()
+        session_of(store).withdraw()
         child = start_child("say(Environment.open(sys.argv[1]).committer.submit(append)); time.sleep(60)")
         assert child.stdout.readline() == "1\n"
     child.kill()
@@ -27,7 +28,7 @@ def test_another_process_may_have_a_store_of_that_name_before_the_first_is_close
 def test_a_store_with_a_record_stays(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 1})
-        store.withdraw()
+        session_of(store).withdraw()
     with statelog.open(path, create=False) as store:
         assert store.thread("t").state == {"n": 1}
 
@@ -37,5 +38,5 @@ def test_a_store_that_another_process_has_open_stays(path, start_child):
         child = start_child("environment = Environment.open(sys.argv[1]); say('open'); sys.stdin.read()")
         assert child.stdout.readline() == "open\n"
         with pytest.raises(StoreLockedError):
-            store.withdraw()
+            session_of(store).withdraw()
     assert path.exists()

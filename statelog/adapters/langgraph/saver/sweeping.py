@@ -26,6 +26,7 @@ from statelog.adapters.langgraph.values.names import (
     place_in,
 )
 from statelog.format import cbor
+from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +43,7 @@ _SWEPT_MAX = 1024
 
 def sweep_after_retention(store: Store) -> None:
     """Have pending writes go with their checkpoints, in all of LangGraph's threads of a store."""
-    store.sweep_with(_NAME, partial(_sweep, ref(store), {}))
+    session_of(store).sweep_with(_NAME, partial(_sweep, ref(store), {}))
 
 
 def _sweep(store_ref: Callable[[], Store | None], left: dict[str, int], thread_id: str, *, at_once: bool) -> bool:

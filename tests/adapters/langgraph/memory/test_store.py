@@ -28,7 +28,7 @@ import statelog
 from statelog.adapters.langgraph import StatelogCache, StatelogSaver, StatelogStore
 from statelog.adapters.langgraph.memory.store import STORE_THREAD_ID
 from statelog.errors import ClosedError, LimitError, UsageError, ValueTypeError
-from statelog.store.snapshot import Snapshot
+from statelog.store.snapshot import SnapshotSession
 
 USERS = ("users", "1")
 
@@ -282,10 +282,10 @@ def test_a_search_reads_nothing_of_other_namespaces(path, monkeypatch):
         memory.batch([PutOp((f"{space}",), f"{n}", {"text": "x" * 3000}) for space in range(50) for n in range(40)])
         memory.put(USERS, "a", {"n": 1})
     read = []
-    original = Snapshot._nodes
-    monkeypatch.setattr(Snapshot, "_nodes", lambda self, refs: read.extend(refs) or original(self, refs))
-    one = Snapshot._node
-    monkeypatch.setattr(Snapshot, "_node", lambda self, *ref: read.append(ref) or one(self, *ref))
+    original = SnapshotSession._nodes
+    monkeypatch.setattr(SnapshotSession, "_nodes", lambda self, refs: read.extend(refs) or original(self, refs))
+    one = SnapshotSession._node
+    monkeypatch.setattr(SnapshotSession, "_node", lambda self, *ref: read.append(ref) or one(self, *ref))
     with StatelogStore.open(path) as memory:
         assert keys(memory.search(("users",), filter={"n": 1})) == ["a"]
         assert memory.get(USERS, "a").value == {"n": 1}
