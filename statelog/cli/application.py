@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
 from statelog.cli.values import dump_json, to_json
-from statelog.errors import CorruptionError, StatelogError
+from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,13 +78,8 @@ class _Application(click.Group):
 
 def _explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error, and the exit code."""
-    if isinstance(error, CorruptionError) and "path" not in error.facts:
-        return (
-            f"{error.message} (`statelog verify` looks at all of it, `salvage` saves the rest)",
-            error.exit_code,
-        )
     if isinstance(error, StatelogError):
-        return error.message, error.exit_code
+        return f"{error.message}{_next_step(error)}", error.exit_code
     if isinstance(error, click.ClickException):
         return _usage_message(error), error.exit_code
     if isinstance(error, OSError):
@@ -90,6 +87,24 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"{error.filename or 'output'}: {error.strerror or error}", code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
+
+
+def _next_step(error: StatelogError) -> str:
+    """Return what helps, in parentheses, empty if the message says it or nothing does."""
+    if isinstance(error, CorruptionError):
+        is_of_store = "offset" not in error.facts and not isinstance(error, JournalMissingError)
+        if not is_of_store or "salvage" in error.message:
+            return ""
+        path = error.facts.get("path", "STORE")
+        return f" (`statelog verify {path}` looks at all of it, `statelog salvage {path} NEW` saves what is whole)"
+    if isinstance(error, StoreNotFoundError):
+        missing = Path(error.facts.get("path", ""))
+        with suppress(OSError):
+            similar = difflib.get_close_matches(missing.name, [path.name for path in missing.parent.iterdir()], n=1)
+            return f" (did you mean {missing.parent / similar[0]}?)" if similar else ""
+    if isinstance(error, StorageError) and error.message.endswith("open with a smaller max_size_bytes"):
+        return " (--max-size, as in --max-size 1G)"
+    return ""
 
 
 def _error_document(error: Exception, message: str, code: int) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import checkpoint_document
+from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, AT, BRANCH, METADATA, STORE, THREAD
 from statelog.cli.output import Output
-from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading, open_for_writing, parse_object
+from statelog.cli.targets import find_checkpoint, find_thread, parse_object
 from statelog.cli.text import format_duration, format_time
 from statelog.errors import UsageError
 

@@ -9,10 +9,11 @@ import click
 
 import statelog
 from statelog.cli.documents import change_document, checkpoint_document
+from statelog.cli.opening import open_for_reading
 from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path
-from statelog.cli.targets import find_checkpoint, find_side, find_thread, open_for_reading
+from statelog.cli.targets import find_checkpoint, find_side, find_thread
 from statelog.cli.text import count
 from statelog.cli.values import render
 

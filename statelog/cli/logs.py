@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import record_document
+from statelog.cli.opening import open_for_reading
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
-from statelog.cli.targets import find_thread, open_for_reading
+from statelog.cli.targets import find_thread
 from statelog.cli.text import escape, format_size, format_time, shorten
 from statelog.cli.values import render
 

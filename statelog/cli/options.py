@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-STORE = click.argument("store", type=click.Path(path_type=Path, readable=False))
+from statelog.cli.opening import remember_size
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_STORE = click.argument("store", type=click.Path(path_type=Path, readable=False))
+MAX_SIZE = click.option(
+    "--max-size",
+    metavar="SIZE",
+    expose_value=False,
+    callback=remember_size,
+    help="Reserve no more address space than this for the store, as 64M or 2G.",
+)
+
+
+def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others, and is used as they are
+    """Give a command the argument STORE, and with it --max-size."""
+    return _STORE(MAX_SIZE(command))
+
+
 THREAD = click.argument("thread")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
 BRANCH = click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch of the thread.")
@@ -15,7 +35,7 @@ AT = click.option(
     "--at",
     metavar="TARGET",
     help=(
-        "Version, tag, checkpoint id or time (ISO 8601); tag:, id:, version:, time: before it say which."
-        " The head if left out."
+        "Version (-1 is the head), tag, checkpoint id or time (ISO 8601, or as `3m ago`)."
+        " tag:, id:, version:, time: before it say which. The head if left out."
     ),
 )

@@ -11,17 +11,18 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-import statelog
+from statelog.cli.opening import open_for_reading, open_store
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.replacing import opened_for_replacing, refuse_files_of
-from statelog.cli.targets import open_for_reading
 from statelog.cli.text import count, format_size
 from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
 from statelog.portable.frames import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import statelog
 
 _STANDARD = Path("-")
 
@@ -134,7 +135,7 @@ def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
         message = "this is no export of a statelog store"
         raise FormatError(message, offset=0)
     is_new = not os.path.lexists(store)
-    with statelog.open(store) as opened:
+    with open_store(store) as opened:
         try:
             yield opened
         except BaseException:

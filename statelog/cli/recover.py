@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.care import describe_verification
+from statelog.cli.opening import size_asked_for
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count
@@ -35,7 +36,7 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
     journal is there, try `statelog salvage` before, which reads both.
     """
     output = Output(as_json=as_json)
-    report = recover_store(store, without_journal=without_journal)
+    report = recover_store(store, without_journal=without_journal, max_size_bytes=size_asked_for())
     with output.progress("verifying") as progress:
         found = verify_in_child(store, deep=True, progress=progress)
     if as_json:

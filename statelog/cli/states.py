@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from statelog.cli.documents import checkpoint_document
+from statelog.cli.opening import open_for_reading
 from statelog.cli.options import AS_JSON, AT, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path
-from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading
-from statelog.cli.text import format_time_exactly
+from statelog.cli.targets import find_checkpoint, find_thread
+from statelog.cli.text import format_time
 from statelog.cli.values import describe, render, to_json
 from statelog.format.cbor import reading_unregistered
 from statelog.store.views import ListView
@@ -55,7 +56,7 @@ def show(
                 if path is None:
                     output.hint(
                         f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
-                        f" {format_time_exactly(checkpoint.time)}"
+                        f" {format_time(checkpoint.time)}"
                     )
                 _print_value(output, value, path, limit=limit, full=full)
         for name in sorted(unknown):  # it is registered where the agent runs, not here

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import checkpoint_document, thread_document
+from statelog.cli.opening import open_for_reading
 from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
-from statelog.cli.targets import find_thread, open_for_reading
+from statelog.cli.targets import find_thread
 from statelog.cli.text import format_policy, format_time, shorten
 from statelog.cli.values import render
 

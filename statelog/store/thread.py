@@ -306,8 +306,9 @@ class Thread(Located):
         """Return a checkpoint of this branch.
 
         Args:
-            target: a version (an int); an id or tag (a str; tags first); a time (a datetime:
-                the last checkpoint at or before it; naive means local time).
+            target: a version (an int; -1 is the head, -2 the one before it); a tag, an id or a time in ISO 8601
+                (a str; tried in this order); a time (a datetime). A time means the last checkpoint at or before
+                it, and is local without an offset.
 
         Raises:
             CheckpointNotFoundError: there is none.

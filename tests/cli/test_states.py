@@ -30,7 +30,19 @@ def test_a_state_as_json_is_whole(run, state):
 
 @pytest.mark.parametrize(
     ("target", "version"),
-    [("0", 0), ("version:1", 1), ("good", 1), ("tag:good", 1), ("mine", 2), ("id:mine", 2), ("2999-01-01", 2)],
+    [
+        ("0", 0),
+        ("version:1", 1),
+        ("good", 1),
+        ("tag:good", 1),
+        ("mine", 2),
+        ("id:mine", 2),
+        ("2999-01-01", 2),
+        ("-1", 2),
+        ("version:-2", 1),
+        ("0s ago", 2),
+        ("time:0s ago", 2),
+    ],
 )
 def test_a_checkpoint_is_named_by_version_tag_id_or_time(run, state, target, version):
     document = run("show", state, "ticket-42", "--at", target, "--json").document
@@ -51,7 +63,7 @@ def test_a_time_names_the_last_checkpoint_until_then(run, state):
 
 
 @pytest.mark.parametrize(
-    ("target", "code"), [("99", 3), ("-1", 3), ("nope", 3), ("tag:2", 3), ("version:x", 2), ("time:noon", 2)]
+    ("target", "code"), [("99", 3), ("-4", 3), ("nope", 3), ("tag:2", 3), ("version:x", 2), ("time:noon", 2)]
 )
 def test_a_target_that_names_nothing_is_one_line(run, state, target, code):
     answer = run("show", state, "ticket-42", "--at", target)

@@ -69,4 +69,4 @@ def test_history_stops_at_its_limit_and_says_so(run, state):
 def test_history_of_an_unknown_branch_is_not_found(run, state):
     answer = run("history", state, "ticket-42", "--branch", "nope")
     assert (answer.code, answer.out) == (3, "")
-    assert answer.err == "statelog: thread 'ticket-42' has no branch 'nope'\n"
+    assert answer.err == "statelog: thread 'ticket-42' has no branch 'nope' (there is main, what-if)\n"

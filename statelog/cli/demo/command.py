@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import statelog
 from statelog.cli.care import describe_verification
 from statelog.cli.demo import story
 from statelog.cli.demo.review import LONG_FUNCTION_LINES, THREAD_ID
 from statelog.cli.demo.sources import STEPS
 from statelog.cli.diffs import print_changes
 from statelog.cli.documents import change_document, checkpoint_document
+from statelog.cli.opening import open_for_writing
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration, format_size
@@ -28,6 +28,7 @@ from statelog.cli.verifying import Verification, verify_in_child
 from statelog.errors import AlreadyExistsError, CorruptionError
 
 if TYPE_CHECKING:
+    import statelog
     from statelog import Checkpoint
 
 FILE_NAME = "demo.state"
@@ -69,7 +70,7 @@ def demo(*, directory: Path | None, as_json: bool) -> None:
         story.run_agent(path, kill_in_step=story.KILLED_IN_STEP, narrate=narrator.event),
         story.run_agent(path, kill_in_step=0, narrate=narrator.resumed_event),
     ]
-    with statelog.open(path, create=False) as store:
+    with open_for_writing(path) as store:
         thread = store.thread(THREAD_ID)
         history = list(thread.history())
         narrator.history(thread, history)

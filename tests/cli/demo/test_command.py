@@ -15,7 +15,7 @@ from statelog.cli.demo.sources import STEPS
 def told(tmp_path_factory):
     """One run of the demo, told to a person."""
     directory = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "statelog.cli", "demo", "--directory", str(directory)]
+    command = [sys.executable, "-m", "statelog", "demo", "--directory", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return directory, done
 
@@ -82,7 +82,7 @@ def test_the_demo_as_json(run, tmp_path):
 
 def test_on_a_terminal_it_is_told_in_colour(tmp_path):
     reader, writer = pty.openpty()
-    command = [sys.executable, "-m", "statelog.cli", "demo", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "statelog", "demo", "--directory", str(tmp_path)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(command, stdout=writer, stderr=writer, stdin=subprocess.DEVNULL, env=environment)
