@@ -27,6 +27,7 @@ from statelog.cli.retain import delete, retain
 from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
+from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
 from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
 
@@ -182,7 +183,7 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
+    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
     retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -108,9 +108,9 @@ def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
     if as_json:
         output.emit(_document(report))
     else:
-        output.line(_sentence(report))
+        output.say(_sentence(report))
         for each in report.left_out if len(report.left_out) > 1 else ():
-            output.line(_why(each))
+            output.say(_why(each))
     if report.left_out:
         raise _error_of(report)
 

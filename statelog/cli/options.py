@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from statelog.cli.completion import complete_branch, complete_target, complete_thread
 from statelog.cli.opening import remember_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,13 +28,27 @@ def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others,
     return _STORE(MAX_SIZE(command))
 
 
-THREAD = click.argument("thread")
+THREAD = click.argument("thread", shell_complete=complete_thread)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
-BRANCH = click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch of the thread.")
+BRANCH = click.option(
+    "--branch",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_branch,
+    help="Branch of the thread.",
+)
 METADATA = click.option("--metadata", metavar="JSON", help="Metadata of the checkpoint, a JSON object.")
+ABSOLUTE = click.option(
+    "--absolute/--relative",
+    default=None,
+    help="Times exact, or as `3m ago`; relative on a terminal alone if left out.",
+)
+IDS = click.option("--ids", is_flag=True, help="With the ids of checkpoints.")
 AT = click.option(
     "--at",
     metavar="TARGET",
+    shell_complete=complete_target,
     help=(
         "Version (-1 is the head), tag, checkpoint id or time (ISO 8601, or as `3m ago`)."
         " tag:, id:, version:, time: before it say which. The head if left out."

@@ -59,7 +59,7 @@ def export(*, store: Path, threads: tuple[str, ...], since: int, target: Path, a
     elif target == _STANDARD:
         output.hint(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}")
     else:
-        output.line(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}, to {target}")
+        output.say(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}, to {target}")
 
 
 @click.command("import", short_help="Take an export into a store.")
@@ -86,7 +86,7 @@ def import_(*, store: Path, source: Path, as_json: bool) -> None:
         return
     there = report.records_read - report.records_added
     rest = f", {there:,} were there" if there else ""
-    output.line(f"imported {_describe(report.records_added, report.kind)}{rest}; {store} ends at LSN {report.last_lsn}")
+    output.say(f"imported {_describe(report.records_added, report.kind)}{rest}; {store} ends at LSN {report.last_lsn}")
 
 
 def _describe(number: int, kind: str) -> str:

@@ -46,7 +46,7 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
             output.line("went on without the journal: what was committed last may be missing")
             if report.journal_aside is not None:
                 dropped = count(report.dropped, "whole record")
-                output.line(f"the journal is {report.journal_aside} now: it has {dropped} that the store has not")
+                output.say(f"the journal is {report.journal_aside} now: it has {dropped} that the store has not")
         elif report.records:
             output.line(f"recovered: {count(report.records, 'record')} from the journal")
         else:

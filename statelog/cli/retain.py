@@ -99,6 +99,6 @@ def _tell(output: Output, store: Path, report: RetentionReport, what: str, *, as
     if as_json:
         output.emit({"path": str(store), **asdict(report)})
         return
-    output.line(f"{what}, {format_size(report.freed_bytes)} of records freed")
+    output.say(f"{what}, {format_size(report.freed_bytes)} of records freed")
     if report.pending_records:
         output.line(f"{count(report.pending_records, 'record')} could not be erased yet: run it again")

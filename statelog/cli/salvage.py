@@ -59,11 +59,11 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
     if report["lost"]:
         shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in report["lost"][:_RANGES_SHOWN]]
         more = len(report["lost"]) - len(shown)
-        output.line(f"lost LSNs: {', '.join(shown)}{f', and {more:,} more ranges' if more else ''}")
+        output.say(f"lost LSNs: {', '.join(shown)}{f', and {more:,} more ranges' if more else ''}")
     if not report["end_is_known"]:
         output.line("the file does not tell where its log ended: later records may be lost")
     if report["names_made_up"]:
-        output.line(f"names made up for lost ones: {', '.join(report['names_made_up'])}")
+        output.say(f"names made up for lost ones: {', '.join(report['names_made_up'])}")
     if report["versions_lost"]:
         output.line()
         rows = [
@@ -76,7 +76,9 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
             )
             for each in report["versions_lost"][:_VERSIONS_SHOWN]
         ]
-        output.table(("thread", "branch", "version", "record", "why it is lost"), rows, right=("version", "record"))
+        output.table(
+            ("thread", "branch", "version", "record", "why it is lost"), rows, right=("version", "record"), wrap=True
+        )
     if report["losses"] > _VERSIONS_SHOWN:
         output.hint(f"the first {_VERSIONS_SHOWN} of {report['losses']:,}; --json lists them all")
 

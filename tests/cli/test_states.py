@@ -146,7 +146,8 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     def show(*options):
         out, err = (process := start("show", path, "t", *options)).communicate(timeout=30)
         assert process.returncode == 0, err
-        assert "values of codec 'cli.money' are shown as they are stored: it is not registered here" in err
+        told = " ".join(err.split())
+        assert "values of codec 'cli.money' are shown as they are stored: it is not registered here" in told
         return out
 
     lines = {line.split()[0]: line for line in show().splitlines()}
@@ -163,3 +164,31 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     assert told == {"price": money, "count": 3, "list": [money, 1], "none": 0}
     out, err = (process := start("show", path, "t", "--path", "count")).communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "3\n", "")
+
+
+def test_a_path_goes_into_messages_that_langgraph_has_stored(run, path):
+    graphs = pytest.importorskip("langgraph.graph")
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    from statelog.adapters.langgraph import StatelogSaver
+
+    answer = AIMessage("the answer", tool_calls=[{"name": "look", "args": {"at": "sea"}, "id": "1"}])
+    with statelog.open(path) as store:
+        graph = graphs.StateGraph(graphs.MessagesState)
+        graph.add_node("agent", lambda _state: {"messages": [answer]})
+        graph.add_edge(graphs.START, "agent")
+        agent = graph.compile(checkpointer=StatelogSaver(store))
+        agent.invoke({"messages": [HumanMessage("a question")]}, {"configurable": {"thread_id": "chat"}})
+
+    def show(where, *options):
+        return run("show", path, "chat", "--path", where, *options)
+
+    assert show("messages[-1].content").out == "the answer\n"
+    assert show("messages[0].content").out == "a question\n"
+    assert show("messages[-1].tool_calls[0].args.at").out == "sea\n"
+    assert show("messages[-1].content", "--json").document["value"] == "the answer"
+    whole = show("messages[-1]")
+    assert ("AIMessage" in whole.err, "content" in whole.out) == (True, True)
+    missing = show("messages[-1].contents")
+    assert (missing.code, missing.out) == (3, "")
+    assert "messages[-1] (AIMessage) has no key 'contents'; its keys are content, " in missing.err
