@@ -103,7 +103,7 @@ def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
     is_there = 0 < target.lsn <= view.transaction.last_lsn() and target.thread_id == line.thread_id
     head = head_at(view, line.thread, target.lsn) if is_there else None
     if head is None or head.digest.hex() != target.digest:
-        message = f"{target!r} is no checkpoint of thread {line.thread_id!r} in this store"
+        message = f"checkpoint {target.id} of {target.thread_id!r} is none of thread {line.thread_id!r} in this store"
         raise CheckpointNotFoundError(message, thread=line.thread_id, branch=line.branch_name, target=target.id)
     return head
 

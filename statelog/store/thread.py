@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from statelog.display.lines import thread_line
+from statelog.display.notebook import thread_html
+from statelog.display.terminal import thread_table
 from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
 from statelog.format import keys
 from statelog.log import operations as writer
@@ -55,7 +58,16 @@ class Thread(Located):
         return self._branch
 
     def __repr__(self) -> str:
-        return f"<Thread {self._id!r} branch {self._branch!r}>"
+        return thread_line(self)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+        yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
+
+    def __rich__(self) -> object:
+        return thread_table(self)
+
+    def _repr_html_(self) -> str:
+        return thread_html(self)
 
     # --- state ----------------------------------------------------------------------
 
