@@ -43,10 +43,10 @@ _COMPLETE_VARIABLE = "_STATELOG_COMPLETE"
 class _Application(click.Group):
     """A group that answers every failure with one line on stderr and its exit code."""
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_rest: Any, **_options: Any) -> Any:
         """Run a command line and exit."""
         if _COMPLETE_VARIABLE in os.environ:
-            return super().main(args, *rest, **options)
+            return super().main(args, prog_name="statelog", complete_var=_COMPLETE_VARIABLE)
         _prepare_streams()
         code = self._run(list(sys.argv[1:] if args is None else args))
         sys.exit(code if _flush_stdout() else exits.BROKEN_PIPE)
@@ -172,8 +172,8 @@ def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.
 
     Commands that only read open the file read-only and never create one. With --json,
-    `threads`, `history` and `log` write one object per line, the others one object;
-    what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
+    `threads`, `history`, `tree` and `log` write one object per line, the others one
+    object; what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
     {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
     {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata.
     An error is one object, too, on stderr: {"error", "kind", "exit_code", "facts"}.
