@@ -18,7 +18,7 @@ from statelog.errors import (
 from statelog.format.cbor import register_codec
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.diff import Change, Diff, diff
-from statelog.store.mutable import Encoded
+from statelog.store.encoded import Encoded
 from statelog.store.recover import RecoveryReport, recover
 from statelog.store.store import Store, open
 from statelog.store.thread import Thread

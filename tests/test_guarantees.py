@@ -1,4 +1,4 @@
-"""Guarantees of README.md: its tables name tests, and these exist; those that no other file proves."""
+"""Guarantees of GUARANTEES.md: its tables name tests, and these exist; those that no other file proves."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py::[\w:]+)`")
 
 def tables() -> list[list[str]]:
     """Return the cells of all rows below the headings of the tables of guarantees."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.split("## Guarantees\n")[1].split("\n## ")[0]
+    section = (ROOT / "statelog/GUARANTEES.md").read_text(encoding="utf-8")
     found = []
     for table in re.findall(r"(?:^\|.*\n)+", section, flags=re.MULTILINE):
         rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.splitlines()]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from elsewhere import elsewhere
 
 import statelog
 from statelog import aio
@@ -192,7 +193,7 @@ def test_a_transaction_begins_threads_under_a_policy(checked):
 def test_a_policy_that_is_set_while_a_transaction_is_open_counts(checked):
     with checked.transaction() as tx:
         tx.thread("chat-1").commit({"n": 0})
-        checked.retain(keep_last=10, as_policy=True)
+        elsewhere(checked.retain, keep_last=10, as_policy=True)
     assert policies(checked) == {"chat-1": policy(10)}
 
 

@@ -93,7 +93,7 @@ def test_a_borrower_keeps_what_it_borrowed_until_it_is_deleted_too(store: statel
         store.delete_thread(name)
         store.compact()
         for other in order[number + 1 :]:
-            assert store.thread(other).state["notes"]["value"].to_python() == SECRETS
+            assert store.thread(other).state["notes"]["value"] == SECRETS
         assert store.verify().problems == []
     for kind, secret in SECRETS.items():
         assert found(store.path, secret) == 0, kind

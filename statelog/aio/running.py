@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.errors import ClosedError, ForkedError
@@ -34,9 +35,9 @@ class Runner:
         self._waiters = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="statelog-wait")
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Begin a call. Its result outlives a task that is cancelled while it waits."""
+        """Begin a call, in the caller's context. Its result outlives a task that is cancelled while it waits."""
         self._check_open()
-        return self._pool.submit(function, *args, **kwargs)
+        return self._pool.submit(copy_context().run, function, *args, **kwargs)
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return what a call returns. A task that is cancelled does not undo a commit on its way."""

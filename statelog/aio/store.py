@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import statelog
 from statelog.aio.running import Runner, stream
 from statelog.aio.thread import Thread, Transaction
+from statelog.store.beside import opened_here
 
 if TYPE_CHECKING:
     import os
@@ -103,7 +104,8 @@ class Store:
         context = self._store.transaction()
         opened = await self._runner.run(context.__enter__)
         try:
-            yield Transaction(self._runner, opened)
+            with opened_here(opened):
+                yield Transaction(self._runner, opened)
         except BaseException as error:
             # Nothing is read or written here: the transaction is only marked as abandoned.
             with contextlib.suppress(type(error)):

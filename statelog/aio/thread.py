@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.aio.mount import MountedState
 from statelog.aio.running import Runner, stream
 from statelog.aio.state import State
+from statelog.store.mount import commit_mount, open_mount
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction as SyncTransaction
 
     Progress = Callable[[int, int], None]
+
+T = TypeVar("T")
 
 
 class Thread:
@@ -98,17 +100,18 @@ class Thread:
 
     async def edit(
         self,
-        change: Callable[[Mount], object],
+        change: Callable[[Mount], T],
         *,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
-    ) -> Checkpoint | None:
+        lazy: bool = False,
+    ) -> T:
         """See `statelog.Thread.edit`; `change` is called on a thread of the pool."""
-        made: Checkpoint | None = await self._call(
-            "edit", change, metadata=metadata, expected_version=expected_version, id=id
+        result: T = await self._call(
+            "edit", change, metadata=metadata, expected_version=expected_version, id=id, lazy=lazy
         )
-        return made
+        return result
 
     async def rollback(
         self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
@@ -163,15 +166,19 @@ class Thread:
         return found
 
     @asynccontextmanager
-    async def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Give the state as a plain dict, read whole before; see `statelog.Thread.mount`.
-
-        Reading lazily would read disk on the loop, so all of it is read at the beginning; what
-        is written at the end is only what changed.
-        """
-        state = await self._runner.run(lambda: MountedState(self._thread()))
+    async def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AsyncIterator[Mount]:
+        """Give the state, read whole before the block: it waits for no disk; see `statelog.Thread.mount`."""
+        thread = await self._runner.run(self._thread)
+        state = await self._runner.run(_open_whole, thread)
         yield state
-        await self._runner.run(state.commit, metadata)
+        await self._runner.run(commit_mount, thread, state, metadata)
+
+
+def _open_whole(thread: statelog.Thread) -> Mount:
+    mount = open_mount(thread)
+    for channel in mount:
+        mount[channel]
+    return mount
 
 
 class Transaction:

@@ -59,7 +59,7 @@ def show(
     with open_for_reading(store) as opened:
         checkpoint = find_checkpoint(find_thread(opened, thread, branch), at)
         with reading_unregistered() as unknown:
-            value = checkpoint.state if path is None else follow_path(checkpoint.state, path)
+            value = checkpoint.state.lazy if path is None else follow_path(checkpoint.state.lazy, path)
             if as_json:
                 output.emit({"checkpoint": checkpoint_document(checkpoint), "path": path, "value": to_json(value)})
             else:

@@ -75,10 +75,15 @@ def diff_line(diff: DiffShape) -> str:
     return f"<Diff of {len(changes)} change{'s' if len(changes) != 1 else ''}{names}>"
 
 
+def lazily(value: Any) -> Any:
+    """Return a view that hands out views of what is large in it; any other value as it is."""
+    return getattr(value, "lazy", value)
+
+
 def list_line(items: Sequence[Any]) -> str:
     """Return a list as Python writes it, if that is short; else its first items, and how many more there are."""
     try:
-        shown = [written(item, _LINE_CHARACTERS_MAX) for item in islice(items, _ITEMS_MAX)]
+        shown = [written(item, _LINE_CHARACTERS_MAX) for item in islice(lazily(items), _ITEMS_MAX)]
         return f"[{_joined(shown, len(items))}]"
     except StatelogError as error:  # as above
         return f"<list, {type(error).__name__}>"
@@ -87,6 +92,7 @@ def list_line(items: Sequence[Any]) -> str:
 def map_line(members: Mapping[str, Any]) -> str:
     """Return a dict as Python writes it, if that is short; else its first members, and how many more there are."""
     try:
+        members = lazily(members)
         shown = [f"{key!r}: {written(members[key], _LINE_CHARACTERS_MAX)}" for key in islice(members, _ITEMS_MAX)]
         return f"{{{_joined(shown, len(members))}}}"
     except StatelogError as error:  # as above

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from statelog.display.lines import checkpoint_line, diff_line, thread_line
+from statelog.display.lines import checkpoint_line, diff_line, lazily, thread_line
 from statelog.display.parts import (
     CHANGES_MAX,
     DEPTH_MAX,
@@ -35,14 +35,18 @@ def thread_html(thread: ThreadShape) -> str:
 
     def body() -> str:
         head = thread.head
-        return "" if head is None else _tree("state", head.state, 0) + _table(HISTORY_COLUMNS, history_rows(thread))
+        return (
+            ""
+            if head is None
+            else _tree("state", lazily(head.state), 0) + _table(HISTORY_COLUMNS, history_rows(thread))
+        )
 
     return _titled(thread_line(thread), body)
 
 
 def checkpoint_html(checkpoint: CheckpointShape) -> str:
     """Return its state as a tree."""
-    return _titled(checkpoint_line(checkpoint), lambda: _tree("state", checkpoint.state, 0))
+    return _titled(checkpoint_line(checkpoint), lambda: _tree("state", lazily(checkpoint.state), 0))
 
 
 def diff_html(diff: DiffShape) -> str:
@@ -59,7 +63,7 @@ def diff_html(diff: DiffShape) -> str:
 def value_html(value: Any) -> str:
     """Return a list or dict as a tree."""
     try:
-        return f"<div>{_tree(_kind(value), value, 0)}</div>"
+        return f"<div>{_tree(_kind(value), lazily(value), 0)}</div>"
     except StatelogError as error:
         return f"<div><code>{_kind(value)}, {type(error).__name__}</code></div>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from statelog.display.lines import checkpoint_line, diff_line, thread_line
+from statelog.display.lines import checkpoint_line, diff_line, lazily, thread_line
 from statelog.display.parts import (
     CHANGES_MAX,
     DEPTH_MAX,
@@ -71,7 +71,7 @@ def value_tree(value: Any, title: str = "") -> RenderableType:
     kind = "dict" if isinstance(value, Mapping) else "list"
     try:
         tree = Tree(Text(title or f"{kind}, {size_of(value)}"))
-        _grow(tree, value, 0)
+        _grow(tree, lazily(value), 0)
     except StatelogError as error:  # the store is closed, or damaged
         return Text(f"{title or kind}, {type(error).__name__}")
     return tree

@@ -1,10 +1,16 @@
-"""Mounts: a thread's state as a dict that is changed in place and committed once."""
+"""Mounts: a thread's state as a dict that is changed in place and committed once.
+
+A channel's value is read when it is first asked for, and comes plain and whole: a list is a `list` at any size. At the
+end what was read is encoded again, and channels that differ are written; of a large value only the nodes that are new.
+A lazy mount hands out `MountList` and `MountMap` in place of large lists and dicts (`mutable.py`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statelog import kernels
 from statelog.errors import ConflictError, UsageError
@@ -15,6 +21,7 @@ from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
 from statelog.tree.node import ROOT, Slot, Workspace
 from statelog.tree.tree import Tree
+from statelog.tree.value import read_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
     from statelog.log.batch import Head
     from statelog.log.step import Write
     from statelog.store.checkpoint import Checkpoint
+
+
+T = TypeVar("T")
 
 
 class Mountable(Protocol):
@@ -49,6 +59,9 @@ class Mountable(Protocol):
     def empty_value(self, channel: str) -> object:
         """Return the empty value that a declared channel begins with, None if none."""
 
+    def is_declared(self, channel: str) -> bool:
+        """Whether the schema names a channel."""
+
     def is_checked(self, channel: str) -> bool:
         """Whether the schema looks at a channel's values."""
 
@@ -75,15 +88,26 @@ _NO_SLOT = Slot(b"\xf6")
 class Mount(MountMap):
     """The state of a thread as a dict to work on.
 
-    Lists and dicts in it are `MutableSequence` and `MutableMapping`. Changes count at any
-    depth, also to a list or dict that was only read from it.
+    Values are plain: a list is a `list`, a dict a `dict`. Changes count at any depth, also to a list or dict that was
+    only read from it. A lazy mount has `MountList` and `MountMap` for large ones, which read what is asked for.
     """
 
-    def __init__(self, tree: Tree, empty_value: Callable[[str], object], version: int = -1) -> None:
+    __slots__ = ("_empty_value", "_is_lazy", "base_version")
+
+    def __init__(
+        self, tree: Tree, empty_value: Callable[[str], object], version: int = -1, *, is_lazy: bool = False
+    ) -> None:
         super().__init__(tree, _NO_SLOT, Loaded(None))
         self.base_version = version
         self.origin.value = self
         self._empty_value = empty_value
+        self._is_lazy = is_lazy
+
+    def _load(self, slot: Slot) -> Loaded:
+        if self._is_lazy:
+            return super()._load(slot)
+        item = read_item(self._tree.workspace, slot)
+        return Loaded(cbor.decode(item), item)
 
     def __getitem__(self, channel: str) -> Any:
         """Return a channel's value; of a declared list, dict or set channel never written, an empty one to fill."""
@@ -138,20 +162,21 @@ def _check_base(channel: str, base: bytes | None, current: Slot | None) -> None:
 
 
 @contextmanager
-def mounted(thread: Mountable, metadata: Mapping[str, Any] | None) -> Iterator[Mount]:
+def mounted(thread: Mountable, metadata: Mapping[str, Any] | None, *, is_lazy: bool) -> Iterator[Mount]:
     """Run a `with` block on a thread's state; see `Thread.mount`."""
-    mount = open_mount(thread)
+    mount = open_mount(thread, is_lazy=is_lazy)
     yield mount
     commit_mount(thread, mount, metadata)
 
 
-def open_mount(thread: Mountable) -> Mount:
+def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
     """Return the head's state for changing."""
     head = thread.head
     tree = None if head is None else head.state.tree
     empty = empty_root(kernels.KIND_DICT)
     version = -1 if head is None else head.version
-    return Mount(Tree(thread.workspace(), empty) if tree is None else tree, thread.empty_value, version)
+    tree = Tree(thread.workspace(), empty) if tree is None else tree
+    return Mount(tree, thread.empty_value, version, is_lazy=is_lazy)
 
 
 def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
@@ -197,16 +222,18 @@ class _NothingChangedError(Exception):
 
 def edit(
     thread: Mountable,
-    change: Callable[[Mount], object],
+    change: Callable[[Mount], T],
     metadata: Mapping[str, Any] | None,
     *,
     expected_version: int | None,
     checkpoint_id: str | None,
-) -> Checkpoint | None:
+    is_lazy: bool,
+) -> T:
     """Change the head's state inside a commit; see `Thread.edit`."""
     if not callable(change):
         message = f"what edits a state is a function of it, not {change!r}"
         raise UsageError(message, argument="change", value=change)
+    results: list[T] = []
 
     def writes_on(workspace: Workspace, head: Head | None) -> list[Write]:
         event = None if head is None else head.event
@@ -215,14 +242,26 @@ def edit(
             if event is None
             else workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
         )
-        mount = Mount(Tree(workspace, root), thread.empty_value)
-        change(mount)
+        mount = Mount(Tree(workspace, root), thread.empty_value, is_lazy=is_lazy)
+        result = change(mount)
         writes = _writes(thread, mount)
+        _refuse_update(thread, mount, result, is_changed=bool(writes))
+        results[:] = [result]
         if not writes and not thread.is_in_transaction:  # there its place is kept: the real run may change something
             raise _NothingChangedError
         return writes
 
-    try:
-        return thread.commit_writes(writes_on, metadata, expected_version=expected_version, checkpoint_id=checkpoint_id)
-    except _NothingChangedError:
-        return None
+    with contextlib.suppress(_NothingChangedError):
+        thread.commit_writes(writes_on, metadata, expected_version=expected_version, checkpoint_id=checkpoint_id)
+    return results[0]
+
+
+def _refuse_update(thread: Mountable, mount: Mount, result: object, *, is_changed: bool) -> None:
+    """Refuse what looks like an update: what a function returns is not written."""
+    if not isinstance(result, dict) or not result or not all(isinstance(key, str) for key in result):
+        return
+    if is_changed and not all(key in mount or thread.is_declared(key) for key in result):
+        return
+    keys = ", ".join(map(repr, list(result)[:3]))
+    message = f"what edits a state changes it in place, and returned a dict of {keys}: write state.update(...) instead"
+    raise UsageError(message, argument="change", value=result)

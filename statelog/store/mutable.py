@@ -1,4 +1,4 @@
-"""Lists and dicts that are changed in place over a stored tree, and what they come to.
+"""Lists and dicts that are changed in place over a stored tree, and what they come to: those of a lazy mount.
 
 A value that was read is remembered beside its bytes; at the end it is encoded again, and
 what differs was changed, however deep inside. Of a stored list or dict only the parts that
@@ -7,75 +7,23 @@ were touched are looked at, and only they are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
+import copy
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from statelog import kernels
-from statelog.errors import CorruptionError, LimitError, StatelogError
+from statelog.errors import StatelogError, UsageError
 from statelog.format import cbor
-from statelog.limits import DEPTH_MAX, KEY_SIZE_BYTES_MAX
+from statelog.limits import KEY_SIZE_BYTES_MAX
+from statelog.store.encoded import Encoded, Lazy, encode_value, plain
 from statelog.store.views import MapView, find_text
 from statelog.tree import mapping, sequence
 from statelog.tree.tree import LISTS, Tree
-from statelog.tree.value import container_head, container_kind, encode_slot, is_tree, open_root, read_item
+from statelog.tree.value import encode_slot, is_tree, open_root, read_item
 
 if TYPE_CHECKING:
     from statelog.tree.node import Slot, Workspace
-
-
-class Encoded:
-    """A value checked and encoded ahead: to be put into a dict of `Thread.edit`, or of a mount, as the value is.
-
-    What `edit` is given runs inside the commit, while others wait: of a large value the work is done here, before it.
-    It may also stand right inside a list or dict that is put; further inside the work is done again.
-    """
-
-    __slots__ = ("item",)
-
-    def __init__(self, value: object, *, path: str = "value") -> None:
-        """Encode. What cannot be stored is refused as by `Thread.commit`, under `path`."""
-        self.item = _encode_inside(value, path)
-
-    def __repr__(self) -> str:
-        return f"<Encoded {len(self.item)} bytes>"
-
-
-def _encode(value: Any, path: str) -> bytes:
-    """Return the item of a value; what is encoded in it already is taken as it is."""
-    if type(value) is Encoded:
-        return value.item
-    if type(value) is dict and Encoded in map(type, value.values()):
-        pairs = [(cbor.encode(key), _encode_inside(member, f"{path}.{key}")) for key, member in value.items()]
-        head = container_head(kernels.KIND_DICT, len(pairs))
-        return b"".join([head, *(part for pair in sorted(pairs) for part in pair)])
-    if type(value) is list and Encoded in map(type, value):
-        items = [_encode_inside(member, f"{path}[{index}]") for index, member in enumerate(value)]
-        return b"".join([container_head(kernels.KIND_LIST, len(items)), *items])
-    return cbor.encode(_plain_at(path, value), path=path)
-
-
-def _plain_at(path: str, value: Any) -> Any:
-    """Return `plain(value)`; of an error, with the path."""
-    try:
-        return plain(value)
-    except LimitError as error:
-        message = f"{path}: {error.message}"
-        raise LimitError(message, path=path, **error.facts) from None
-
-
-def _encode_inside(value: Any, path: str) -> bytes:
-    """Return the item of a value that may stand inside a list or dict: it nests a level less than others may."""
-    if type(value) is Encoded:
-        return value.item
-    item = cbor.encode(_plain_at(path, value), path=path)
-    if container_kind(item) >= 0:
-        try:
-            kernels.cbor_check(container_head(kernels.KIND_LIST, 1) + item)
-        except CorruptionError:
-            message = f"{path}: nested deeper than {DEPTH_MAX - 1} levels, and to stand inside another"
-            raise LimitError(message, path=path, limit=DEPTH_MAX - 1) from None
-    return item
 
 
 @dataclass(slots=True)
@@ -118,7 +66,7 @@ class Loaded:
         mounted = self.mounted
         if mounted is not None:
             return mounted.encode(path)
-        self.final = _encode(self.value, path)
+        self.final = encode_value(self.value, path)
         return self.final != self.item
 
     def store(self, workspace: Workspace) -> Slot:
@@ -128,25 +76,6 @@ class Loaded:
             return mounted.store(workspace, top=False)
         assert self.final is not None
         return encode_slot(workspace, self.final)
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value with the mounted lists and dicts in it as plain ones.
-
-    Raises:
-        LimitError: nested deeper than `DEPTH_MAX`, as a cycle is.
-
-    """
-    if type(value) is Encoded:
-        return cbor.decode(value.item)
-    if not isinstance(value, MountList | MountMap) and type(value) not in (list, dict):
-        return value
-    if depth > DEPTH_MAX:
-        message = f"nested deeper than {DEPTH_MAX} levels, or a cycle"
-        raise LimitError(message, actual=depth, limit=DEPTH_MAX)
-    if isinstance(value, MountList | list):
-        return [plain(item, depth + 1) for item in value]
-    return {key: plain(item, depth + 1) for key, item in value.items()}
 
 
 def load_value(workspace: Workspace, slot: Slot, position: int | None = None) -> Loaded:
@@ -164,8 +93,13 @@ def load_value(workspace: Workspace, slot: Slot, position: int | None = None) ->
     return Loaded(cbor.decode(item), item, position)
 
 
-class MountList(MutableSequence[Any]):
-    """A stored list to change in place: stretches of the stored one, and loaded or new items between."""
+class MountList(Lazy, MutableSequence[Any]):
+    """A stored list to change in place: stretches of the stored one, and loaded or new items between.
+
+    Copies and pickles are plain lists.
+    """
+
+    __slots__ = ("_edits", "_pieces", "_slot", "_tree", "origin")
 
     def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
         self.origin = origin
@@ -280,6 +214,20 @@ class MountList(MutableSequence[Any]):
 
     __hash__ = None  # type: ignore[assignment]  # as list
 
+    def copy(self) -> list[Any]:
+        """Return a plain, deep copy."""
+        return copy.deepcopy(cast("list[Any]", plain(self)))
+
+    def __copy__(self) -> list[Any]:
+        return self.copy()
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> list[Any]:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        """Pickle as a plain list."""
+        return list, (self.copy(),)
+
     def __repr__(self) -> str:
         return repr(plain(self))
 
@@ -330,8 +278,13 @@ def _stretches(piece: range | list[Loaded]) -> Iterator[tuple[range, Loaded | No
         yield (range(0) if start is None else range(start, start + 1)), loaded
 
 
-class MountMap(MutableMapping[str, Any]):
-    """A stored dict to change in place: the stored one, and what was touched of it."""
+class MountMap(Lazy, MutableMapping[str, Any]):
+    """A stored dict to change in place: the stored one, and what was touched of it.
+
+    Copies and pickles are plain dicts.
+    """
+
+    __slots__ = ("_changes", "_loaded", "_removed", "_slot", "_slots", "_tree", "origin")
 
     def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
         self.origin = origin
@@ -353,9 +306,11 @@ class MountMap(MutableMapping[str, Any]):
             slot = None if key in self._removed else self._stored(key)
             if slot is None:
                 raise KeyError(key)
-            loaded = load_value(self._tree.workspace, slot)
-            self._loaded[key] = loaded
+            loaded = self._loaded[key] = self._load(slot)
         return _opened(loaded).value
+
+    def _load(self, slot: Slot) -> Loaded:
+        return load_value(self._tree.workspace, slot)
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._loaded[key] = Loaded(value)
@@ -381,10 +336,55 @@ class MountMap(MutableMapping[str, Any]):
         added = sum(1 for key in self._loaded if self._stored(key) is None)
         return self._tree.count - len(self._removed) + added
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set what it is made of; refuse a key that was written as an attribute."""
+        if not name.startswith("_") and name not in {"origin", "base_version"}:
+            message = f'a state is a dict: write state["{name}"] = ..., not state.{name} = ...'
+            raise UsageError(message, argument=name, value=value)
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        message = f'a state is a dict: read state["{name}"], not state.{name}'
+        raise AttributeError(message, name=name, obj=self)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self))
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take the last key and its value, as a dict does."""
+        for key in reversed(self):
+            return key, self.pop(key)
+        message = "popitem(): dictionary is empty"
+        raise KeyError(message)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MutableMapping) and plain(self) == plain(other)
+        return isinstance(other, MutableMapping | dict) and plain(self) == plain(other)
 
     __hash__ = None  # type: ignore[assignment]  # as dict
+
+    def __or__(self, other: Any) -> dict[str, Any]:
+        return {**self.copy(), **other} if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Any) -> dict[str, Any]:
+        return {**other, **self.copy()} if isinstance(other, Mapping) else NotImplemented
+
+    def __ior__(self, other: Any) -> Self:
+        self.update(other)
+        return self
+
+    def copy(self) -> dict[str, Any]:
+        """Return a plain, deep copy."""
+        return copy.deepcopy(cast("dict[str, Any]", plain(self)))
+
+    def __copy__(self) -> dict[str, Any]:
+        return self.copy()
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> dict[str, Any]:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        """Pickle as a plain dict."""
+        return dict, (self.copy(),)
 
     def __repr__(self) -> str:
         return repr(plain(self))
@@ -398,7 +398,7 @@ class MountMap(MutableMapping[str, Any]):
         """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""
         if not (loaded.is_changed() if path is None else loaded.encode(path)):
             return False
-        if stored is None or loaded.mounted is not None:
+        if stored is None or loaded.item is not None or loaded.mounted is not None:
             return True
         try:
             final = cbor.encode(plain(loaded.value)) if path is None else loaded.final

@@ -15,6 +15,7 @@ from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.storage.discarding import withdraw
 from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
+from statelog.store.beside import AFTER_IT, BY_TX, refuse_beside
 from statelog.store.copies import copy_thread
 from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
 from statelog.store.snapshot import Snapshot, snapshot
@@ -162,7 +163,11 @@ class Store:
         return copy_thread(self, source, target)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Return a context manager whose commits, to any threads, happen together at its end, or not at all."""
+        """Return a context manager whose commits, to any threads, happen together at its end, or not at all.
+
+        They are those of its value: `with store.transaction() as tx: tx.thread("t").commit(...)`. Until it ends, other
+        writes of the same OS thread or task to this store raise UsageError: they would outlive an abort.
+        """
         return transaction(self._engine)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -247,6 +252,7 @@ class Store:
             LimitError: as_policy, with too many different patterns.
 
         """
+        refuse_beside(self._engine, AFTER_IT)
         policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
         return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
 
@@ -266,6 +272,7 @@ class Store:
             UsageError: they are no checkpoints. Nothing was let go.
 
         """
+        refuse_beside(self._engine, AFTER_IT)
         return expire_checkpoints(self._engine, list_checkpoints("checkpoints", checkpoints))
 
     def delete_thread(self, id: str) -> RetentionReport:
@@ -279,6 +286,7 @@ class Store:
             ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
 
         """
+        refuse_beside(self._engine, AFTER_IT)
         return delete_thread(self._engine, id)
 
     def flush(self) -> None:
@@ -383,6 +391,7 @@ class Store:
 
         """
         check_progress(progress)
+        refuse_beside(self._engine, AFTER_IT)
         return streams.import_stream(self._engine, source, progress=progress)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
@@ -406,10 +415,12 @@ class Store:
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
         """Commit (internal)."""
+        refuse_beside(self._engine, BY_TX)
         return self._engine.commit(work, is_flushed=is_flushed)
 
     def act(self, work: Callable[[Batch], T]) -> T:
         """Commit (internal)."""
+        refuse_beside(self._engine, BY_TX)
         return self._engine.commit(work)
 
 

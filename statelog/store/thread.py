@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.display.lines import thread_line
 from statelog.display.notebook import thread_html
@@ -17,10 +17,11 @@ from statelog.log.names import check_name
 from statelog.reducers import Overwrite
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
+from statelog.store.encoded import plain
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
 from statelog.store.mount import edit, mounted
-from statelog.store.mutable import Loaded, plain
+from statelog.store.mutable import Loaded
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
 from statelog.store.views import EMPTY_STATE, MapView
 from statelog.store.writes import NO_METADATA, encode_metadata, prepare_writes, written_item
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from statelog.store.mount import Mount
     from statelog.store.session import Outcome
     from statelog.tree.node import Workspace
+
+T = TypeVar("T")
 
 
 class Thread(Located):
@@ -211,6 +214,10 @@ class Thread(Located):
     def is_in_transaction(self) -> bool:
         """Whether its commits happen at the end of a transaction (internal)."""
         return not self._session.is_final
+
+    def is_declared(self, channel: str) -> bool:
+        """Whether the schema names a channel (internal)."""
+        return channel in self._schema.channels
 
     def is_checked(self, channel: str) -> bool:
         """Whether the schema looks at a channel's values (internal)."""
@@ -395,27 +402,34 @@ class Thread(Located):
             ]
         return {name: self._wrap(head) for name, head in found if head is not None}
 
-    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractContextManager[Mount]:
+    def mount(self, *, metadata: Mapping[str, Any] | None = None, lazy: bool = False) -> AbstractContextManager[Mount]:
         """Return a context manager whose value is the state as a dict to change in place.
 
         On a clean exit the changes become one checkpoint (none if nothing changed), on an
         exception nothing. Channels are set, not merged with reducers; a channel that someone
         else changed in the meantime raises ConflictError, one that nobody else touched does not.
+
+        Args:
+            metadata: as for `commit`.
+            lazy: for values of many megabytes of which little is looked at. Lists and dicts that are large come as
+                `MutableSequence` and `MutableMapping`, which read what is asked for, and not as `list` and `dict`.
+
         """
-        return mounted(self, metadata)
+        return mounted(self, metadata, is_lazy=lazy)
 
     def edit(
         self,
-        change: Callable[[Mount], object],
+        change: Callable[[Mount], T],
         *,
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
-    ) -> Checkpoint | None:
+        lazy: bool = False,
+    ) -> T:
         """Let `change` work on the state as in a mount, inside the commit: what it reads is what it changes.
 
         So nothing can come between its reading and its writing, whoever else writes, and it never has to be tried
-        again for a conflict. It costs what it reads and changes, not what there is.
+        again for a conflict. It costs the channels it reads, and what it changes; with `lazy`, what it reads of them.
 
         Args:
             change: called with the head's state, to be changed in place. It runs while other commits wait, maybe on
@@ -425,8 +439,13 @@ class Thread(Located):
             metadata: as for `commit`.
             expected_version: as for `commit`.
             id: as for `commit`.
+            lazy: as for `mount`.
 
-        Returns the checkpoint, None if nothing changed (in a transaction always a checkpoint).
+        Returns what `change` returned; in a transaction, what it returned when it ran there. If it changed nothing,
+        there is no checkpoint (but in a transaction).
+
+        Raises:
+            UsageError: `change` returned a dict that looks like an update, which would be lost. Nothing was written.
 
         """
-        return edit(self, change, metadata, expected_version=expected_version, checkpoint_id=id)
+        return edit(self, change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy)

@@ -17,6 +17,7 @@ from statelog.log.batch import Batch, Head, LogEnd, Memory, read_log_end
 from statelog.log.care.retention import apply_policy
 from statelog.log.engine import Staging
 from statelog.log.nodes import NodeCache
+from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
 from statelog.store.copies import copy_thread
 from statelog.store.session import Provisional, abandoned_error
 from statelog.store.thread import Thread
@@ -90,9 +91,9 @@ class Transaction:
     is_final = is_flushed_at_commit = False
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine = self.owner = engine
         self._operations: list[tuple[Callable[[Batch], Any], Provisional | None]] = []
-        self._is_open = True
+        self.is_open = True
         self._is_abandoned = False
         self._snapshot = _Snapshot(engine)
         self._staged: Batch | None = None
@@ -112,7 +113,7 @@ class Transaction:
         return copy_thread(self, source, target)
 
     def _check_open(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             message = "the transaction has ended"
             raise UsageError(message)
 
@@ -122,7 +123,7 @@ class Transaction:
     def read(self) -> Iterator[View]:
         """View the state as the transaction has it so far; after its end, the store."""
         self._check_kept()
-        if self._is_open:
+        if self.is_open:
             with self._staging() as batch:
                 yield batch.view
         else:
@@ -135,7 +136,7 @@ class Transaction:
 
     def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
         self._check_kept()
-        if self._is_open:
+        if self.is_open:
             with self._staging() as batch:
                 found = None if self._former is None else self._former.staged_node(digest, lsn, number)
                 return found or batch.read_node(type_, digest, lsn, number)
@@ -197,7 +198,7 @@ class Transaction:
 
     def finish(self) -> None:
         """Commit all of it at once."""
-        self._is_open = False
+        self.is_open = False
         if not self._operations:
             return
 
@@ -221,7 +222,7 @@ class Transaction:
 
     def abandon(self) -> None:
         """Do nothing of it."""
-        self._is_open = False
+        self.is_open = False
         self._is_abandoned = True
         for _operation, outcome in self._operations:
             if outcome is not None:
@@ -235,9 +236,11 @@ class Transaction:
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Transaction]:
     """Run a `with` block as one transaction."""
+    refuse_beside(engine, AFTER_IT)
     opened = Transaction(engine)
     try:
-        yield opened
+        with opened_here(opened):
+            yield opened
     except BaseException:
         opened.abandon()
         raise

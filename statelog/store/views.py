@@ -2,6 +2,9 @@
 
 A view holds no transaction and no memory of the file: it reads nodes one by one, and
 keeps showing the version it was made of.
+
+What a value comes as does not depend on its size. A channel's value that is a list or dict comes as a view. What is
+in a view comes plain and whole, a copy of the caller's own. In a `lazy` view, what is large comes as a view again.
 """
 
 from __future__ import annotations
@@ -21,36 +24,34 @@ from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_item
 
 
-def view_value(workspace: Workspace, slot: Slot, *, top: bool = False) -> Any:
-    """Return a view of a stored list or dict, anything else whole.
-
-    Below a channel's value small lists and dicts come as plain copies; a channel's own
-    value (`top`) is always a view, so that its type does not depend on its size.
-    """
-    if is_tree(slot):
+def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: bool) -> Any:
+    """Return a stored value; a channel's list or dict as a view, and in a lazy view a large one too."""
+    if (is_channel or is_lazy) and is_tree(slot):
         tree = open_root(workspace, slot)
         if tree.kind in LISTS:
-            return ListView(tree)
+            return ListView(tree, is_lazy=is_lazy)
         if tree.kind == kernels.KIND_DICT:
-            return MapView(tree)
-        return cbor.decode(tree_item(tree))
+            return MapView(tree, is_lazy=is_lazy)
     value = cbor.decode(read_item(workspace, slot))
-    if top and type(value) is list:
-        return ListView(value)
-    if top and type(value) is dict:
-        return MapView(value)
+    if is_channel and type(value) is list:
+        return ListView(value, is_lazy=is_lazy)
+    if is_channel and type(value) is dict:
+        return MapView(value, is_lazy=is_lazy)
     return value
 
 
-def view_values(workspace: Workspace, slots: list[Slot]) -> list[Any]:
-    """Return the values of list items, as `view_value`; leaves are read in one go."""
+def _view_values(workspace: Workspace, slots: list[Slot], *, is_lazy: bool) -> list[Any]:
+    """Return the values of items as `_view_value` does; leaves are read in one go."""
     trees = [is_tree(slot) for slot in slots]
     items = read_items(workspace, [slot for slot, is_one in zip(slots, trees, strict=True) if not is_one])
     plain = cbor.decode_all(items)
     if len(plain) == len(slots):
         return plain
     others = iter(plain)
-    return [view_value(workspace, slot) if is_one else next(others) for slot, is_one in zip(slots, trees, strict=True)]
+    return [
+        _view_value(workspace, slot, is_channel=False, is_lazy=is_lazy) if is_one else next(others)
+        for slot, is_one in zip(slots, trees, strict=True)
+    ]
 
 
 def _is_same_tree(mine: object, theirs: object) -> bool:
@@ -70,13 +71,19 @@ def find_text(tree: Tree, key: object) -> Slot | None:
 
 
 class ListView(Sequence[Any]):
-    """A stored list. Slices are plain lists, read in one go; `to_python()` reads all of it."""
+    """A stored list, to read. What it makes (slices, `+`, `*`, copies, pickles) is a plain list, read in one go."""
 
-    __slots__ = ("_source",)
+    __slots__ = ("_is_lazy", "_source")
     __hash__ = None  # type: ignore[assignment]  # as list
 
-    def __init__(self, source: Tree | list[Any]) -> None:
+    def __init__(self, source: Tree | list[Any], *, is_lazy: bool = False) -> None:
         self._source = source
+        self._is_lazy = is_lazy
+
+    @property
+    def lazy(self) -> ListView:
+        """The same list; large lists and dicts in it come as views, which read what is asked for."""
+        return ListView(self._source, is_lazy=True)
 
     def __len__(self) -> int:
         source = self._source
@@ -93,13 +100,14 @@ class ListView(Sequence[Any]):
         if isinstance(index, slice):
             positions = range(source.count)[index]
             if positions.step == 1:
-                return view_values(source.workspace, source.slots(positions.start, positions.stop))
+                slots = source.slots(positions.start, positions.stop)
+                return _view_values(source.workspace, slots, is_lazy=self._is_lazy)
             return [self[position] for position in positions]
         position = index + source.count if index < 0 else index
         if not 0 <= position < source.count:
             message = f"index {index} of a list of {source.count} items"
             raise IndexError(message)
-        return view_value(source.workspace, source.at(position))
+        return _view_value(source.workspace, source.at(position), is_channel=False, is_lazy=self._is_lazy)
 
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self._source, Tree):
@@ -111,7 +119,7 @@ class ListView(Sequence[Any]):
         assert isinstance(tree, Tree)
         for run in tree.runs(start, stop):
             slots = [tree.slot(run.node, run.table, index) for index in range(run.start, run.stop)]
-            yield from view_values(tree.workspace, slots)
+            yield from _view_values(tree.workspace, slots, is_lazy=self._is_lazy)
 
     def __reversed__(self) -> Iterator[Any]:
         for position in range(len(self) - 1, -1, -1):
@@ -125,11 +133,42 @@ class ListView(Sequence[Any]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    def __add__(self, other: Sequence[Any]) -> list[Any]:
-        return [*self, *other]
+    def __lt__(self, other: Any) -> bool:
+        return NotImplemented if _is_no_list(other) else list(self) < list(other)
+
+    def __le__(self, other: Any) -> bool:
+        return NotImplemented if _is_no_list(other) else list(self) <= list(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return NotImplemented if _is_no_list(other) else list(self) > list(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return NotImplemented if _is_no_list(other) else list(self) >= list(other)
+
+    def __add__(self, other: Any) -> list[Any]:
+        return NotImplemented if _is_no_list(other) else [*self, *other]
+
+    def __radd__(self, other: Any) -> list[Any]:
+        return NotImplemented if _is_no_list(other) else [*other, *self]
+
+    def __mul__(self, times: int) -> list[Any]:
+        return self.to_python() * times
+
+    __rmul__ = __mul__
+
+    def copy(self) -> list[Any]:
+        """Return a plain, deep copy, as `to_python` does."""
+        return self.to_python()
+
+    def __copy__(self) -> list[Any]:
+        return self.to_python()
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> list[Any]:
         return self.to_python()
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        """Pickle as a plain list."""
+        return list, (self.to_python(),)
 
     def to_python(self) -> list[Any]:
         """Return a plain, deep copy."""
@@ -148,15 +187,25 @@ class ListView(Sequence[Any]):
         return value_html(self)
 
 
-class MapView(Mapping[str, Any]):
-    """A stored dict. `to_python()` reads all of it."""
+def _is_no_list(value: object) -> bool:
+    return not isinstance(value, ListView | list)
 
-    __slots__ = ("_source", "_top")
+
+class MapView(Mapping[str, Any]):
+    """A stored dict, to read. What it makes (`|`, copies, pickles) is a plain dict, read in one go."""
+
+    __slots__ = ("_is_lazy", "_is_state", "_source")
     __hash__ = None  # type: ignore[assignment]  # as dict
 
-    def __init__(self, source: Tree | dict[str, Any], *, top: bool = False) -> None:
+    def __init__(self, source: Tree | dict[str, Any], *, is_state: bool = False, is_lazy: bool = False) -> None:
         self._source = source
-        self._top = top
+        self._is_state = is_state
+        self._is_lazy = is_lazy
+
+    @property
+    def lazy(self) -> MapView:
+        """The same dict; large lists and dicts in it come as views, which read what is asked for."""
+        return MapView(self._source, is_state=self._is_state, is_lazy=True)
 
     def __getitem__(self, key: str) -> Any:
         source = self._source
@@ -165,7 +214,7 @@ class MapView(Mapping[str, Any]):
         slot = find_text(source, key)
         if slot is None:
             raise KeyError(key)
-        return view_value(source.workspace, slot, top=self._top)
+        return _view_value(source.workspace, slot, is_channel=self._is_state, is_lazy=self._is_lazy)
 
     def __contains__(self, key: object) -> bool:
         if isinstance(self._source, Tree):
@@ -206,10 +255,11 @@ class MapView(Mapping[str, Any]):
         for node, table, start, stop in source.runs(0, source.count):
             keys = cbor.decode_all([source.key(node, table, index) for index in range(start, stop)])
             slots = [source.slot(node, table, index) for index in range(start, stop)]
-            if self._top:
-                yield from zip(keys, [view_value(source.workspace, slot, top=True) for slot in slots], strict=True)
+            if self._is_state:
+                views = (_view_value(source.workspace, each, is_channel=True, is_lazy=self._is_lazy) for each in slots)
+                yield from zip(keys, views, strict=True)
             else:
-                yield from zip(keys, view_values(source.workspace, slots), strict=True)
+                yield from zip(keys, _view_values(source.workspace, slots, is_lazy=self._is_lazy), strict=True)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MapView):
@@ -224,8 +274,28 @@ class MapView(Mapping[str, Any]):
         """The tree behind it, None for a small dict (internal)."""
         return self._source if isinstance(self._source, Tree) else None
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self))
+
+    def __or__(self, other: Any) -> dict[str, Any]:
+        return self.to_python() | _plain_map(other) if isinstance(other, MapView | dict) else NotImplemented
+
+    def __ror__(self, other: Any) -> dict[str, Any]:
+        return other | self.to_python() if isinstance(other, dict) else NotImplemented
+
+    def copy(self) -> dict[str, Any]:
+        """Return a plain, deep copy, as `to_python` does."""
+        return self.to_python()
+
+    def __copy__(self) -> dict[str, Any]:
+        return self.to_python()
+
     def __deepcopy__(self, _memo: dict[int, Any]) -> dict[str, Any]:
         return self.to_python()
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        """Pickle as a plain dict."""
+        return dict, (self.to_python(),)
 
     def to_python(self) -> dict[str, Any]:
         """Return a plain, deep copy."""
@@ -242,6 +312,10 @@ class MapView(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         return value_html(self)
+
+
+def _plain_map(value: MapView | dict[str, Any]) -> dict[str, Any]:
+    return value.to_python() if isinstance(value, MapView) else value
 
 
 class _Items(ItemsView[str, Any]):
@@ -273,7 +347,7 @@ def _copied(value: Any) -> Any:
 
 def state_view(workspace: Workspace, digest: bytes, lsn: int, number: int) -> MapView:
     """Return the state under a root: channel names to views of their values."""
-    return MapView(Tree(workspace, workspace.read(ROOT, digest, lsn, number)), top=True)
+    return MapView(Tree(workspace, workspace.read(ROOT, digest, lsn, number)), is_state=True)
 
 
-EMPTY_STATE = MapView({}, top=True)
+EMPTY_STATE = MapView({}, is_state=True)

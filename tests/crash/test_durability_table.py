@@ -1,4 +1,4 @@
-"""The durability table of README.md, cell by cell: what a power cut takes in each mode, and what a commit flushes."""
+"""The table of durability of GUARANTEES.md: what a power cut takes in each mode, and what a commit flushes."""
 
 from __future__ import annotations
 

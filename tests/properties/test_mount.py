@@ -1,4 +1,4 @@
-"""A mounted state is a dict and its lists are lists; what they come to is committed, exactly and once."""
+"""A mounted state is a dict, and what it comes to is committed, exactly and once; also if it is a lazy one."""
 
 # ruff: noqa: PT012 - a mount is a block, and it is the block that raises
 
@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import statelog
 from statelog import reducers
-from statelog.errors import ConflictError, ValueTypeError
+from statelog.errors import ConflictError, UsageError, ValueTypeError
 from statelog.testing import identical, values
 
 NUMBERS = count()
@@ -28,14 +28,14 @@ def thread(store):
 
 
 class ListMachine(RuleBasedStateMachine):
-    """The same done to a mounted list and to a list."""
+    """The same done to a list of a lazy mount and to a list; `test_contract.py` has that of others."""
 
     @initialize(size=st.sampled_from([0, 3, 20, 129, 600]), wide=st.booleans())
     def begin(self, size, wide):
         self.plain = [["x" * 70, n] if wide else n for n in range(size)]
         self.thread = STORE.thread(f"list {next(NUMBERS)}")
         self.thread.commit({"list": self.plain})
-        self.block = self.thread.mount()
+        self.block = self.thread.mount(lazy=True)
         self.mounted = self.block.__enter__()["list"]
 
     def both(self, act):
@@ -100,7 +100,7 @@ class ListMachine(RuleBasedStateMachine):
     def commit_and_mount_again(self):
         self.block.__exit__(None, None, None)
         assert identical(self.thread.state["list"], self.plain)
-        self.block = self.thread.mount()
+        self.block = self.thread.mount(lazy=True)
         self.mounted = self.block.__enter__()["list"]
 
     @invariant()
@@ -248,3 +248,16 @@ def test_mounting_a_thread_that_is_not_yet_begins_it(store):
         state["x"] = [1]
     assert store.thread("new").state == {"x": [1]}
     assert statelog.diff(None, store.thread("new").head)
+
+
+def test_a_key_written_as_an_attribute_is_refused(thread):
+    """It would be lost."""
+    thread.commit({"step": 0, "items": []})
+    for name in ("step", "items", "new"):
+        with pytest.raises(UsageError, match=rf'write state\["{name}"\] = ...'), thread.mount() as state:
+            setattr(state, name, 5)
+    with pytest.raises(AttributeError, match=r'read state\["step"\]'), thread.mount() as state:
+        state.step += 1
+    with pytest.raises(UsageError), thread.mount(lazy=True) as state:
+        state.step = 5
+    assert thread.version == 0

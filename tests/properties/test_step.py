@@ -18,6 +18,7 @@ from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.format.keys import VERSIONS_PER_PAGE, decode_place, encode_page_key
 from statelog.format.record import ENVELOPE_SIZE_BYTES, Nodes, decode_record, encode_record
+from statelog.limits import LEAF_SIZE_BYTES_MAX
 from statelog.log import operations as writer
 from statelog.log.events import encode_checkpoint
 from statelog.log.kinds.table import decode_event
@@ -147,23 +148,38 @@ WAYS = [{}, {"step": False}]
 
 
 def commit_alike(stores, thread_id, commits, commit=commit_to):
-    """Commit to stores, to each in another way; return the ways that were taken in the first."""
+    """Commit to stores, to each in another way; return the ways that were taken in the first.
+
+    Of a value that is replaced, the general path refers to what the new one has too; a step stores small nodes again.
+    """
     ways = []
     for update in commits:
-        outcomes = []
+        outcomes, stored = [], []
         for store, way in zip(stores, WAYS, strict=True):
             with only(**way) as taken:
                 try:
                     made = commit(store, thread_id, update)
-                    outcomes.append((made.lsn, made.state_digest, nodes_of(store, made.lsn)))
+                    outcomes.append((made.lsn, made.state_digest))
+                    stored.append(nodes_of(store, made.lsn))
                     assert_encoded_alike(store, made.lsn)
                 except StatelogError as error:
                     outcomes.append((type(error), str(error)))
             if store is stores[0]:
                 ways += taken
         assert outcomes[0] == outcomes[1]
+        if stored:
+            assert_stored_alike(*stored)
     assert places(stores[0]) == places(stores[1])
     return ways
+
+
+def assert_stored_alike(by_step, by_general_path):
+    """Both stored the same nodes; or the step some more that are too small to be found again over the whole store."""
+    found = {digest for digest, _data in by_general_path}
+    again = [data for digest, data in by_step if digest not in found]
+    assert len(by_step) - len(again) == len(by_general_path)
+    assert all(len(data) <= LEAF_SIZE_BYTES_MAX for data in again)
+    assert again or by_step == by_general_path
 
 
 def places(store):

@@ -117,9 +117,11 @@ def test_to_python_is_the_whole_value_copied(view_of, value):
     assert identical(view, value)
 
 
-def test_views_of_large_values_show_nested_views_and_plain_small_ones(view_of):
-    view = view_of([[1, 2], {"a": 1}, list(range(3000)), {f"{n}": n for n in range(2000)}])
+def test_a_lazy_view_shows_large_values_as_views(view_of):
+    value = [[1, 2], {"a": 1}, list(range(3000)), {f"{n}": n for n in range(2000)}]
+    view = view_of(value).lazy
     assert [type(item).__name__ for item in view] == ["list", "dict", "ListView", "MapView"]
+    assert [type(item).__name__ for item in view_of(value)] == ["list", "dict", "list", "dict"]
     assert view[2][2999] == 2999
     assert view[3]["1999"] == 1999
     assert view[-1] == {f"{n}": n for n in range(2000)}

@@ -34,7 +34,7 @@ def test_edits_of_threads_and_processes_lose_nothing(path):
     with statelog.open(path) as store, ThreadPoolExecutor(8) as pool:
         others = [subprocess.Popen(command) for _ in range(2)]
         for done in [pool.submit(store.thread("t").edit, add_one) for _ in range(TIMES)]:
-            assert done.result().kind == "commit"
+            assert done.result() is None
         assert [other.wait() for other in others] == [0, 0]
         assert store.thread("t").state == {"count": 3 * TIMES}
         assert store.thread("t").version == 3 * TIMES - 1
@@ -65,9 +65,9 @@ def test_an_edited_state_ends_as_the_dict_would(shared_store, edits):
         apply(plain, changes)
         version = thread.version
         before = thread.state.to_python()
-        made = thread.edit(lambda state, changes=changes: apply(state, changes))
+        thread.edit(lambda state, changes=changes: apply(state, changes))
         assert thread.state == plain
-        assert (made is None) == (thread.version == version) == (before == plain)
+        assert (thread.version == version) == (before == plain)
     scratch = shared_store.thread(f"scratch {len(list(shared_store.threads()))}").commit(plain)
     assert thread.head is None or thread.head.state_digest == scratch.state_digest
 
@@ -89,15 +89,17 @@ def test_what_is_put_encoded_reads_and_changes_as_the_value(store):
         Encoded({"x": object()}, path="mine")
 
 
-def test_an_edit_costs_what_it_changes(store):
+@pytest.mark.parametrize("lazy", [False, True])
+def test_an_edit_writes_what_it_changes(store, lazy):
     thread = store.thread("t")
     thread.commit({"items": {f"key {number}": {"text": "x" * 300} for number in range(20_000)}})
 
     def change(state):
         state["items"]["key 777"] = {"text": "new"}
 
-    made = thread.edit(change)
-    record = next(store.log(after=made.lsn - 1))
+    thread.edit(change, lazy=lazy)
+    record = next(store.log(after=thread.head.lsn - 1))
+    assert thread.state["items"]["key 777"] == {"text": "new"}
     assert record.size_bytes < 8_192
 
 
@@ -121,10 +123,39 @@ def test_an_edit_that_raises_leaves_nothing(store):
     assert (store.last_lsn, list(store.threads())) == (0, [])
 
 
+def test_an_edit_returns_what_its_function_returns(store):
+    thread = store.thread("t")
+    thread.commit({"jobs": [{"name": "a"}, {"name": "b"}], "step": 0})
+    assert thread.edit(lambda state: state["jobs"].pop()) == {"name": "b"}
+    assert thread.edit(lambda state: state["jobs"]) == [{"name": "a"}]
+    assert thread.edit(lambda _state: {}) == {}
+    assert thread.state == {"jobs": [{"name": "a"}], "step": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _state: {"step": 5},
+        lambda _state: {"stpe": 5},
+        lambda state: state["jobs"].append(1) or {"step": 5},
+        lambda state: {**state, "step": 5},
+    ],
+    ids=["update", "misspelled", "beside a change", "whole state"],
+)
+def test_an_edit_that_returns_an_update_is_refused(store, change):
+    """It would be lost."""
+    thread = store.thread("t")
+    thread.commit({"jobs": [], "step": 0})
+    with pytest.raises(UsageError, match=r"write state\.update"):
+        thread.edit(change)
+    assert (thread.version, thread.state) == (0, {"jobs": [], "step": 0})
+
+
 def test_an_edit_takes_what_a_commit_takes(store):
     thread = store.thread("t", schema={"count": int, "log": reducers.append})
     thread.commit({"count": 1})
-    made = thread.edit(add_one, metadata={"why": "test"}, expected_version=0, id="mine")
+    thread.edit(add_one, metadata={"why": "test"}, expected_version=0, id="mine")
+    made = thread.head
     assert (made.id, made.metadata, made.channels_written, made.state) == (
         "mine", {"why": "test"}, ("count",), {"count": 2}
     )  # fmt: skip
@@ -138,9 +169,9 @@ def test_in_a_transaction_an_edit_sees_what_went_before(store):
     with store.transaction() as tx:
         tx.thread("t").commit({"count": 5})
         tx.thread("t").edit(add_one)
-        nothing = tx.thread("t").edit(lambda _state: None)
-    assert store.thread("t").state == {"count": 6}
-    assert (nothing.version, nothing.state) == (2, {"count": 6})
+        assert tx.thread("t").edit(lambda state: state["count"]) == 6
+    head = store.thread("t").head
+    assert (head.version, head.state) == (2, {"count": 6})
 
 
 def test_asyncio_edits_and_takes_snapshots(path):

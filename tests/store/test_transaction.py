@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from elsewhere import elsewhere
 
 import statelog
+import statelog.aio
 from statelog import reducers
 from statelog.errors import AlreadyExistsError, ConflictError, ReducerTypeError, UsageError
 from statelog.log import operations as writer
@@ -142,7 +146,7 @@ def test_an_error_that_is_caught_inside_refuses_that_commit_alone(threads):
 def test_what_others_commit_meanwhile_is_merged_with(threads):
     with threads.transaction() as transaction:
         transaction.thread("a", schema=SCHEMA).commit({"total": 1})
-        threads.thread("a").commit({"total": 10, "log": "outside"})
+        elsewhere(threads.thread("a").commit, {"total": 10, "log": "outside"})
         transaction.thread("a", schema=SCHEMA).commit({"log": "inside"})
     assert threads.thread("a").state == {"total": 12, "log": ["start", "outside", "inside"]}
     assert threads.thread("a").version == 3
@@ -152,8 +156,8 @@ def test_commits_of_others_do_not_confuse_what_a_transaction_reads(threads):
     with threads.transaction() as transaction:
         transaction.thread("a", schema=SCHEMA).commit({"total": 1})
         for number in range(5):
-            threads.thread("b").commit({"log": number})
-            threads.thread("other").commit({"n": list(range(100))})
+            elsewhere(threads.thread("b").commit, {"log": number})
+            elsewhere(threads.thread("other").commit, {"n": list(range(100))})
         seen = transaction.thread("b", schema=SCHEMA).state
         assert seen["total"] == 1
         assert transaction.thread("a", schema=SCHEMA).state["total"] == 2
@@ -166,7 +170,7 @@ def test_an_expected_version_is_held_to_at_the_end(threads):
     with pytest.raises(ConflictError) as caught, threads.transaction() as transaction:
         transaction.thread("b", schema=SCHEMA).commit({"total": 5})
         transaction.thread("a", schema=SCHEMA).commit({"total": 1}, expected_version=0)
-        threads.thread("a").commit({"total": 100})
+        elsewhere(threads.thread("a").commit, {"total": 100})
     assert (caught.value.thread, caught.value.expected_version, caught.value.actual_version) == ("a", 0, 1)
     assert states(threads)["b"] == before["b"]
     assert threads.thread("a").state["total"] == 101
@@ -176,7 +180,7 @@ def test_a_name_that_others_took_meanwhile_refuses_all(threads):
     with pytest.raises(statelog.errors.AlreadyExistsError), threads.transaction() as transaction:
         transaction.thread("b", schema=SCHEMA).commit({"total": 5})
         transaction.thread("a", schema=SCHEMA).fork("branch")
-        threads.thread("a").fork("branch")
+        elsewhere(threads.thread("a").fork, "branch")
     assert threads.thread("b").state["total"] == 1
 
 
@@ -292,12 +296,93 @@ def test_what_nobody_disturbs_is_staged_once(store, monkeypatch):
 
 def test_what_others_have_disturbed_is_staged_anew(store, monkeypatch):
     store.thread("a").commit({"x": 0})
-    assert count_stagings(store, monkeypatch, lambda: store.thread("c").commit({"x": 1})) == 2
+    assert count_stagings(store, monkeypatch, lambda: elsewhere(store.thread("c").commit, {"x": 1})) == 2
 
 
 def test_a_retention_in_between_is_not_undone(store, monkeypatch):
     """It changes records and index entries that a transaction has read, and appends nothing."""
     for number in range(40):
         store.thread("a").commit({"x": number})
-    assert count_stagings(store, monkeypatch, lambda: store.retain(threads="a", keep_last=1)) == 2
+    assert count_stagings(store, monkeypatch, lambda: elsewhere(store.retain, threads="a", keep_last=1)) == 2
     assert len(list(store.thread("a").history())) == 2
+
+
+# --- beside a transaction -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.thread("a").commit({"total": 9}),
+        lambda store: store.thread("a").edit(lambda state: state.update(x=9)),
+        lambda store: store.thread("a").rollback(0),
+        lambda store: store.thread("a").fork("branch"),
+        lambda store: store.thread("a").tag("name"),
+        lambda store: store.copy_thread("a", "copy"),
+        lambda store: store.delete_thread("a"),
+        lambda store: store.retain(keep_last=1),
+        lambda store: store.expire([]),
+        lambda store: store.transaction().__enter__(),
+    ],
+)
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_write_beside_a_transaction_is_refused(threads, act, is_aborted):
+    """It would outlive the transaction's abort."""
+    before, last = states(threads), threads.last_lsn
+    with contextlib.suppress(ZeroDivisionError), threads.transaction() as tx:
+        tx.thread("b").commit({"total": 5})
+        with pytest.raises(UsageError, match="would outlive its abort"):
+            act(threads)
+        assert threads.thread("a").state == before["a"]
+        if is_aborted:
+            raise ZeroDivisionError
+    assert threads.last_lsn == last + (not is_aborted)
+    assert threads.thread("a").commit({"log": "after"}).version == 1
+
+
+def test_a_mount_beside_a_transaction_is_refused_at_its_end(threads):
+    with threads.transaction() as tx:
+        with pytest.raises(UsageError, match=r"tx\.thread"), threads.thread("a").mount() as state:
+            state["total"] = 9
+        with tx.thread("a").mount() as state:
+            state["total"] = 10
+    assert threads.thread("a").state["total"] == 10
+
+
+def test_another_store_and_another_handle_are_not_beside_it(threads, tmp_path):
+    with statelog.open(tmp_path / "other.state") as other, threads.transaction() as tx:
+        tx.thread("b").commit({"total": 5})
+        other.thread("a").commit({"x": 1})
+    assert threads.thread("b").state["total"] == 6
+
+
+def test_a_task_may_write_beside_the_transaction_of_another(path):
+    async def main():
+        async with statelog.aio.open(path) as store:
+
+            async def together():
+                async with store.transaction() as tx:
+                    await tx.thread("a").commit({"x": 1})
+                    with pytest.raises(UsageError, match="would outlive its abort"):
+                        await store.thread("a").commit({"x": 2})
+                    begun.set()
+                    await done.wait()
+                    late.append(asyncio.create_task(after()))
+                await store.thread("a").commit({"x": 3})
+
+            async def after():
+                """Begun inside, at work when the transaction has ended."""
+                await ended.wait()
+                await store.thread("c").commit({"x": 5})
+
+            begun, done, ended, late = asyncio.Event(), asyncio.Event(), asyncio.Event(), []
+            task = asyncio.create_task(together())
+            await begun.wait()
+            await store.thread("b").commit({"x": 4})
+            done.set()
+            await task
+            ended.set()
+            await late[0]
+            return [(await store.thread(name).state)["x"] for name in "abc"]
+
+    assert asyncio.run(main()) == [3, 4, 5]

@@ -103,7 +103,7 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             return {}
         now_us = self._now_us()
         with self._store.snapshot() as snapshot:
-            entries = snapshot.thread(CACHE_THREAD_ID).state.get("entries", {})
+            entries = snapshot.thread(CACHE_THREAD_ID).state.lazy.get("entries", {})
             for full_key in keys:
                 check_full_key(full_key)
                 namespace, key = full_key

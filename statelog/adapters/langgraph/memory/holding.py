@@ -96,4 +96,4 @@ class Holder:
         if not self._has_policy and self._thread.version < 0:
             self._store.retain(keep_last=KEEP_LAST, threads=self._THREAD_ID, as_policy=True)
         self._has_policy = True
-        self._thread.edit(change)
+        self._thread.edit(change, lazy=True)

@@ -14,6 +14,7 @@ from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver import arguments as asking
 from statelog.adapters.langgraph.saver import pending as tasks
+from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
 from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
 from statelog.adapters.langgraph.saver.metadata import metadata_of
@@ -50,11 +51,11 @@ from statelog.adapters.langgraph.values.names import (
     served_by,
     thread_id_of,
 )
-from statelog.aio.running import Runner, stream
+from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata
@@ -73,7 +74,7 @@ _LINEAGES_MAX = 1024
 """Threads that a saver remembers something of."""
 
 
-class StatelogSaver(BaseCheckpointSaver[str]):
+class StatelogSaver(AsyncCalls, BaseCheckpointSaver[str]):
     """Checkpoints of LangGraph in a statelog store.
 
     Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,
@@ -119,6 +120,7 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self._gatherer: Gatherer[tasks.Pending] = Gatherer()
         self._lineages: dict[str, Lineage] = {}
         self._runner = Runner(str(store.path))
+        self._begun = Begun()
         sweep_after_retention(store)
 
     @classmethod
@@ -175,6 +177,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
             UsageError: the config names no thread. ClosedError: the store was closed.
 
         """
+        self._begun.wait(config)
+        return self._get_tuple(config)
+
+    def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         asked = place_of(config)
         codec = self._codec
         decoded = self._decoded.by(codec)
@@ -213,6 +219,16 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         caller works; what is committed meanwhile is not waited for.
 
         """
+        self._begun.wait(config)
+        yield from self._list(config, filter, before, limit)
+
+    def _list(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
         codec, below = self._codec, asking.id_before(before)
         asking.check_listing(filter, limit)
         if config is not None:
@@ -431,70 +447,10 @@ class StatelogSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
+        self._begun.wait(config)
+        return self._delta_history(config, channels)
+
+    def _delta_history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         wanted, decoded = asking.several("channels", channels), self._decoded.by(self._codec)
         asking.check_open(self.store)
         return delta_history(self.store, decoded, place_of(config), wanted) if wanted else {}
-
-    # --- async: the same, on OS threads of the saver's own ------------------------------
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """See `get_tuple`."""
-        return await self._runner.run(self.get_tuple, config)
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """See `list`."""
-
-        def make() -> Iterator[CheckpointTuple]:
-            return self.list(config, filter=filter, before=before, limit=limit)
-
-        async for found in stream(self._runner, make):
-            yield found
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: LangGraphCheckpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """See `put`."""
-        return await self._runner.run(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """See `put_writes`."""
-        await self._runner.run(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """See `delete_thread`."""
-        await self._runner.run(self.delete_thread, thread_id)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """See `delete_for_runs`."""
-        await self._runner.run(self.delete_for_runs, run_ids)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """See `copy_thread`."""
-        await self._runner.run(self.copy_thread, source_thread_id, target_thread_id)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """See `prune`."""
-        await self._runner.run(self.prune, thread_ids, strategy=strategy)
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """See `get_delta_channel_history`."""
-        return await self._runner.run(self.get_delta_channel_history, config=config, channels=channels)

@@ -60,7 +60,7 @@ class Reader:
 
     def __init__(self, thread: Thread, now_us: int) -> None:
         self._thread = thread
-        self._state: Mapping[str, Any] = thread.state
+        self._state: Mapping[str, Any] = thread.state.lazy
         self.now_us = now_us
         self._channels: dict[str, Mapping[str, Any]] = {}
         self._opened: dict[tuple[str, str], Mapping[str, Any]] = {}

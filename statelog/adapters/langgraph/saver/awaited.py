@@ -1,0 +1,153 @@
+"""The saver's calls awaited: the same, on OS threads of the saver's own; a read sees the writes begun before it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import wait
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.aio.running import Runner, stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
+    from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
+
+T = TypeVar("T")
+
+
+class Begun:
+    """Writes that were begun on the pool and have not ended: a task that is cancelled does not wait for its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._futures: dict[Future[Any], str | None] = {}
+
+    def note(self, future: Future[Any], thread_id: str | None) -> None:
+        """Remember one, of a thread of LangGraph's, or None of any."""
+        with self._lock:
+            self._futures[future] = thread_id
+        future.add_done_callback(self._forget)
+
+    def _forget(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._futures.pop(future, None)
+
+    def before(self, config: RunnableConfig | None) -> list[Future[Any]]:
+        """Return those that a read of a config, or of all threads, is to see."""
+        if not self._futures:
+            return []
+        wanted = _thread_id(config)
+        with self._lock:
+            return [
+                each for each, thread_id in self._futures.items() if None in (wanted, thread_id) or thread_id == wanted
+            ]
+
+    def wait(self, config: RunnableConfig | None) -> None:
+        """Wait for them; never called on the pool, where they might wait for this."""
+        wait(self.before(config))
+
+
+def _thread_id(config: Any) -> str | None:
+    """Return the thread of a config, None if it names none: the call itself says so."""
+    try:
+        return str(config["configurable"]["thread_id"])
+    except (KeyError, TypeError):
+        return None
+
+
+class AsyncCalls:
+    """The asyncio surface of a saver."""
+
+    _runner: Runner
+    _begun: Begun
+
+    if TYPE_CHECKING:  # of the saver
+        put: Callable[..., RunnableConfig]
+        put_writes: Callable[..., None]
+        delete_thread: Callable[..., None]
+        delete_for_runs: Callable[..., None]
+        copy_thread: Callable[..., None]
+        prune: Callable[..., None]
+        _get_tuple: Callable[..., CheckpointTuple | None]
+        _list: Callable[..., Iterator[CheckpointTuple]]
+        _delta_history: Callable[..., Mapping[str, DeltaChannelHistory]]
+
+    async def _read(self, config: RunnableConfig, function: Callable[..., T], *args: Any) -> T:
+        await _ended(self._begun.before(config))
+        return await self._runner.run(function, *args)
+
+    async def _write(self, thread_id: str | None, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        future = self._runner.submit(function, *args, **kwargs)
+        self._begun.note(future, thread_id)
+        return await asyncio.wrap_future(future)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `get_tuple`."""
+        return await self._read(config, self._get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """See `list`."""
+        await _ended(self._begun.before(config))
+        async for found in stream(self._runner, lambda: self._list(config, filter, before, limit)):
+            yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: LangGraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """See `put`."""
+        return await self._write(_thread_id(config), self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """See `put_writes`."""
+        await self._write(_thread_id(config), self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """See `delete_thread`."""
+        await self._write(None, self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """See `delete_for_runs`."""
+        await self._write(None, self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """See `copy_thread`."""
+        await self._write(None, self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """See `prune`."""
+        await self._write(None, self.prune, thread_ids, strategy=strategy)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `get_delta_channel_history`."""
+        return await self._read(config, self._delta_history, config, channels)
+
+
+async def _ended(futures: Iterable[Future[Any]]) -> None:
+    """Wait for calls; what they raise is their callers'."""
+    waiting = [asyncio.wrap_future(each) for each in futures]
+    if waiting:
+        await asyncio.gather(*map(asyncio.shield, waiting), return_exceptions=True)

@@ -1,0 +1,135 @@
+"""What README.md and the guides show runs, twice in a row; what they say can be read; what they link to is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+REFERENCES = {"DESIGN.md", "FORMAT.md", "EXPORT.md", "CHANGELOG.md"}
+PAGES = sorted(
+    [README, *(page for page in (ROOT / "statelog").rglob("*.md") if page.name not in REFERENCES)],
+    key=lambda page: page.as_posix(),
+)
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+INSTALLS = re.compile(r"\b(pip|pipx|uv|uvx|apt-get)\b|<!--")
+WORDS_MEAN_MAX, WORDS_95TH_MAX = 16, 30
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks_of(page: Path) -> list[tuple[str, str]]:
+    """Return (language, code) of what runs here: lines that install something need an index of packages."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(language, code) for language, code in found if language == "python" or not INSTALLS.search(code)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path) -> None:
+    """One after the other in one directory, as a reader pastes them."""
+    blocks = blocks_of(page)
+    if any("langgraph" in code for _language, code in blocks):
+        pytest.importorskip("langgraph.checkpoint.sqlite", reason="LangGraph or its SqliteSaver is not installed")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for _turn in range(2):
+        for language, code in blocks:
+            command = [sys.executable, "-W", "error", "-c", code] if language == "python" else ["sh", "-e", "-c", code]
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+            )
+            assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+
+
+def test_what_readme_prints_is_what_it_shows(tmp_path: Path) -> None:
+    """The loop that is killed, and its output below it."""
+    text = README.read_text(encoding="utf-8")
+    code, shown = re.findall(r"```sh\n(cat > loop\.py.*?)```.*?```text\n(.*?)```", text, flags=re.DOTALL)[0]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [shutil.which("bash") or "sh", "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert [line for line in shown.splitlines() if line != "Killed"] == done.stdout.splitlines()
+
+
+def test_readme_is_short() -> None:
+    assert README.read_text(encoding="utf-8").count("\n") <= 150
+
+
+def test_set_up_is_two_lines() -> None:
+    text = README.read_text(encoding="utf-8")
+    for mark in ("<!-- demo line -->", "<!-- test line -->"):
+        block = re.search(re.escape(mark) + r"\n```sh\n(.*?)```", text, flags=re.DOTALL)
+        assert block is not None
+        assert block.group(1).count("\n") == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_a_page_links_to_exists(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_readme_leads_to_every_page() -> None:
+    seen: set[Path] = set()
+    waiting = [README]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page not in seen and page.suffix == ".md":
+            seen.add(page)
+            links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+            waiting += [page.parent / target for target in links]
+    assert {page.resolve() for page in PAGES} <= seen
+
+
+# --- plain words ----------------------------------------------------------------------------
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a page's paragraphs and lists; not of code, tables and headings."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(\||#).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "code", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"^\s*(?:[-*]|\d+\.)\s+", "\n\n", text, flags=re.MULTILINE)
+    paragraphs = re.split(r"\n\s*\n", text)
+    found = []
+    for paragraph in paragraphs:
+        found += re.split(r"(?<=[.!?:])\s+(?=[A-Z\d*_(\"']|code)", " ".join(paragraph.split()))
+    return [sentence for sentence in found if re.search(r"\w", sentence)]
+
+
+def lengths_of(page: Path) -> list[int]:
+    return [len(sentence.split()) for sentence in sentences_of(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_pages_sentences_are_short(page: Path) -> None:
+    lengths = sorted(lengths_of(page))
+    long = [each for each in sentences_of(page.read_text(encoding="utf-8")) if len(each.split()) > WORDS_95TH_MAX]
+    assert statistics.mean(lengths) <= WORDS_MEAN_MAX
+    assert lengths[(len(lengths) - 1) * 95 // 100] <= WORDS_95TH_MAX, "\n".join(long)
+
+
+def test_sentences_are_told_apart_and_long_ones_found() -> None:
+    """A negative control of the measure."""
+    text = "# Head\n\nOne two. Three `x y` four: five.\n\n- six\n- seven eight.\n\n| a | b |\n\n```sh\nno\n```\n"
+    assert [each.split() for each in sentences_of(text)] == [
+        ["One", "two."], ["Three", "code", "four:", "five."], ["six"], ["seven", "eight."]
+    ]  # fmt: skip
+    assert len(sentences_of("word " * 40 + ".")[0].split()) > WORDS_95TH_MAX
