@@ -72,7 +72,7 @@ print(status, time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_
 
 def _run(arguments: Sequence[str | Path]) -> _Run:
     """Run `statelog ...` in a process of its own."""
-    command = [sys.executable, "-c", _LAUNCH, sys.executable, "-m", "statelog.cli", *map(str, arguments)]
+    command = [sys.executable, "-c", _LAUNCH, sys.executable, "-m", "statelog", *map(str, arguments)]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
     status, duration_s, peak = said.stdout.split()
     if int(status):

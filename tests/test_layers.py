@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "statelog"
 FILES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     {"errors", "limits"},
+    {"display"},
     {"kernels"},
     {"format"},
     {"storage"},
@@ -154,7 +155,7 @@ def test_a_file_imports_from_floors_below_alone(path):
 
 @pytest.mark.parametrize(
     ("module", "importers"),
-    [("statelog._kernels", {"kernels"}), ("lmdb", {"storage"}), ("cffi", set()), ("rich", {"cli", "bench"})],
+    [("statelog._kernels", {"kernels"}), ("lmdb", {"storage"}), ("cffi", set()), ("rich", {"cli", "bench", "display"})],
 )
 def test_a_door_has_one_key(module, importers):
     found = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,9 @@ from statelog.cli.retain import delete, retain
 from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
+from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
-from statelog.errors import CorruptionError, StatelogError
+from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +43,10 @@ _COMPLETE_VARIABLE = "_STATELOG_COMPLETE"
 class _Application(click.Group):
     """A group that answers every failure with one line on stderr and its exit code."""
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_rest: Any, **_options: Any) -> Any:
         """Run a command line and exit."""
         if _COMPLETE_VARIABLE in os.environ:
-            return super().main(args, *rest, **options)
+            return super().main(args, prog_name="statelog", complete_var=_COMPLETE_VARIABLE)
         _prepare_streams()
         code = self._run(list(sys.argv[1:] if args is None else args))
         sys.exit(code if _flush_stdout() is None else exits.BROKEN_PIPE)
@@ -79,13 +82,8 @@ class _Application(click.Group):
 
 def _explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error, and the exit code."""
-    if isinstance(error, CorruptionError) and "path" not in error.facts:
-        return (
-            f"{error.message} (`statelog verify` looks at all of it, `salvage` saves the rest)",
-            error.exit_code,
-        )
     if isinstance(error, StatelogError):
-        return error.message, error.exit_code
+        return f"{error.message}{_next_step(error)}", error.exit_code
     if isinstance(error, click.ClickException):
         return _usage_message(error), error.exit_code
     if isinstance(error, OSError):
@@ -93,6 +91,24 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"{error.filename or 'output'}: {error.strerror or error}", code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"internal error: {what} (set {TRACEBACK_VARIABLE}=1 to see where)", exits.INTERNAL
+
+
+def _next_step(error: StatelogError) -> str:
+    """Return what helps, in parentheses, empty if the message says it or nothing does."""
+    if isinstance(error, CorruptionError):
+        is_of_store = "offset" not in error.facts and not isinstance(error, JournalMissingError)
+        if not is_of_store or "salvage" in error.message:
+            return ""
+        path = error.facts.get("path", "STORE")
+        return f" (`statelog verify {path}` looks at all of it, `statelog salvage {path} NEW` saves what is whole)"
+    if isinstance(error, StoreNotFoundError):
+        missing = Path(error.facts.get("path", ""))
+        with suppress(OSError):
+            similar = difflib.get_close_matches(missing.name, [path.name for path in missing.parent.iterdir()], n=1)
+            return f" (did you mean {missing.parent / similar[0]}?)" if similar else ""
+    if isinstance(error, StorageError) and error.message.endswith("open with a smaller max_size_bytes"):
+        return " (--max-size, as in --max-size 1G)"
+    return ""
 
 
 def _error_document(error: Exception, message: str, code: int) -> str:
@@ -171,8 +187,8 @@ def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.
 
     Commands that only read open the file read-only and never create one. With --json,
-    `threads`, `history` and `log` write one object per line, the others one object;
-    what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
+    `threads`, `history`, `tree` and `log` write one object per line, the others one
+    object; what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
     {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
     {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata.
     An error is one object, too, on stderr: {"error", "kind", "exit_code", "facts"}.
@@ -182,7 +198,7 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
+    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
     retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

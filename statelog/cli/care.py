@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import statistics_document
+from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
-from statelog.cli.targets import open_for_reading, open_for_writing
 from statelog.cli.text import count, format_duration, format_policy, format_size
 from statelog.cli.verifying import verify_in_child
 from statelog.errors import CorruptionError
@@ -75,7 +75,7 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
     if statistics.policies:
         facts["policies"] = "; ".join(map(_describe_policy, statistics.policies))
     for name, fact in facts.items():
-        output.line(f"{name:<10}{fact}")
+        output.say(f"{name:<10}{fact}", indent=10)
     output.line()
     output.table(
         ("table", "entries", "depth", "pages"),
@@ -126,6 +126,7 @@ def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> N
             for thread in statistics.threads[:_THREADS_SHOWN]
         ],
         right=("branches", "checkpoints", "records", "record bytes", "lent"),
+        name="thread",
     )
     if statistics.thread_count > _THREADS_SHOWN:
         output.hint(f"the {_THREADS_SHOWN} largest of {statistics.thread_count:,} threads")
@@ -184,7 +185,9 @@ def _print_verification(output: Output, found: Verification) -> None:
         )
         for problem in found.problems
     ]
-    output.table(("invariant", "record", "node", "problem"), rows, right=("record", "node"))
+    output.table(
+        ("invariant", "record", "node", "problem"), rows, right=("record", "node"), whole=("invariant",), wrap=True
+    )
 
 
 def describe_verification(found: Verification) -> str:

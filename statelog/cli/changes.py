@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from statelog.cli.completion import complete_target, complete_thread
 from statelog.cli.documents import checkpoint_document
-from statelog.cli.options import AS_JSON, AT, BRANCH, METADATA, STORE, THREAD
+from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, IDS, METADATA, STORE, THREAD
 from statelog.cli.output import Output
-from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading, open_for_writing, parse_object
-from statelog.cli.text import format_duration, format_time
+from statelog.cli.targets import find_checkpoint, find_thread, parse_object
+from statelog.cli.text import format_duration
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Go back to an earlier state.")
 @STORE
 @THREAD
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @BRANCH
 @METADATA
 @click.option("--expected-version", type=int, metavar="VERSION", help="Refuse if the head is another.")
@@ -58,8 +60,8 @@ def rollback(
                 }
             )
         else:
-            output.line(
-                f"version {made.version} of branch {branch} is version {goal.version} again"
+            output.say(
+                f"version {made.version} of {branch} is version {goal.version} again"
                 f" ({format_duration(duration_s)}); undo: rollback to {made.version - 1}"
             )
 
@@ -103,15 +105,14 @@ def fork(
                 }
             )
         else:
-            output.line(
-                f"branch {name} of thread {thread} begins at version {base.version} of branch {base.branch};"
-                f" its head is version {head.version}"
+            output.say(
+                f"branch {name} begins at version {base.version} of {base.branch}; its head is version {head.version}"
             )
 
 
 @click.command(short_help="Copy a thread.")
 @STORE
-@click.argument("source")
+@click.argument("source", shell_complete=complete_thread)
 @click.argument("target")
 @AS_JSON
 def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
@@ -136,25 +137,36 @@ def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
             )
         else:
             count = f"{len(branches)} branches" if len(branches) > 1 else "1 branch"
-            output.line(f"thread {target} is a copy of {source}: {count}; its head is version {branches[0][1]}")
+            output.say(f"thread {target} is a copy of {source}: {count}; its head is version {branches[0][1]}")
 
 
 @click.command(short_help="Name checkpoints.")
 @STORE
 @THREAD
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_target)
 @BRANCH
 @AT
 @click.option("--remove", is_flag=True, help="Remove the tag.")
+@IDS
+@ABSOLUTE
 @AS_JSON
 def tag(
-    *, store: Path, thread: str, name: str | None, branch: str, at: str | None, remove: bool, as_json: bool
+    *,
+    store: Path,
+    thread: str,
+    name: str | None,
+    branch: str,
+    at: str | None,
+    remove: bool,
+    ids: bool,
+    absolute: bool | None,
+    as_json: bool,
 ) -> None:
     """Name a checkpoint of THREAD in STORE, or list the names without NAME.
 
     A name in use is moved.
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, absolute=absolute)
     if name is None and (remove or at is not None):
         message = "tag: --at and --remove need the NAME of a tag"
         raise UsageError(message)
@@ -162,7 +174,7 @@ def tag(
         message = "tag: --remove takes no --at: a tag is removed by its name"
         raise UsageError(message)
     if name is None:
-        _list_tags(output, store, thread)
+        _list_tags(output, store, thread, ids=ids)
         return
     with open_for_writing(store) as opened:
         found = find_thread(opened, thread, branch)
@@ -177,10 +189,10 @@ def tag(
         if as_json:
             output.emit({"thread": thread, "tag": name, "checkpoint": checkpoint_document(tagged)})
         else:
-            output.line(f"tag {name} is version {tagged.version} of branch {tagged.branch}")
+            output.say(f"tag {name} is version {tagged.version} of branch {tagged.branch}")
 
 
-def _list_tags(output: Output, store: Path, thread: str) -> None:
+def _list_tags(output: Output, store: Path, thread: str, *, ids: bool) -> None:
     with open_for_reading(store) as opened:
         tags = find_thread(opened, thread, "main").tags()
         if output.as_json:
@@ -188,10 +200,11 @@ def _list_tags(output: Output, store: Path, thread: str) -> None:
             output.emit({"thread": thread, "tags": documents})
             return
         rows = [
-            (name, tagged.branch, str(tagged.version), format_time(tagged.time), tagged.id)
+            (name, tagged.branch, str(tagged.version), output.time(tagged.time), tagged.id if ids else "")
             for name, tagged in tags.items()
         ]
     if rows:
-        output.table(("tag", "branch", "version", "time", "id"), rows, right=("version",))
+        columns = ("tag", "branch", "version", "time", "id" if ids else "")
+        output.table(columns, rows, right=("version",), whole=("time", "id"), name="tag")
     else:
         output.line("no tags")

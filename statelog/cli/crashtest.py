@@ -71,7 +71,7 @@ def crashtest(
 
 def _print(output: Output, report: CrashTestReport) -> None:
     rows = [(what, f"{number:,}", remark) for what, number, remark in report.rows()]
-    output.table(("what", "count", "remark"), rows, right=("count",))
+    output.table(("what", "count", "remark"), rows, right=("count",), whole=("what",), wrap=True)
     for line in report.left_out:
         output.hint(f"left out: {line}")
     for line in report.bad():

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections import Counter
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 import click
 
 import statelog
+from statelog.cli.completion import complete_side
 from statelog.cli.documents import change_document, checkpoint_document
+from statelog.cli.opening import open_for_reading
 from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path
-from statelog.cli.targets import find_checkpoint, find_side, find_thread, open_for_reading
-from statelog.cli.text import count
+from statelog.cli.targets import find_checkpoint, find_side, find_thread
+from statelog.cli.text import ELLIPSIS, count, escape, shorten
+from statelog.cli.textdiff import compare_texts
 from statelog.cli.values import render
 
 if TYPE_CHECKING:
@@ -22,17 +26,22 @@ if TYPE_CHECKING:
 
     from statelog import Change
 
-_VALUE_CHARACTERS_MAX = 160
+_VALUE_CHARACTERS_MIN = 20
 _VALUE_FULL_CHARACTERS_MAX = 2**40
+_LINES_MAX = 20
+"""Shown of one changed text."""
+
+_ARROW = " -> "
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow"}
+_TEXT_STYLES = {"+": "green", "-": "red"}
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 @click.command(short_help="Show what changed between two checkpoints.")
 @STORE
 @THREAD
-@click.argument("old", required=False)
-@click.argument("new", required=False)
+@click.argument("old", required=False, shell_complete=complete_side)
+@click.argument("new", required=False, shell_complete=complete_side)
 @BRANCH
 @click.option("--limit", type=click.IntRange(min=0), default=200, show_default=True, help="Changes shown.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
@@ -62,18 +71,53 @@ def diff(
             return
         start = "nothing" if before is None else f"{before.branch}@{before.version}"
         output.hint(f"from {start} to {after.branch}@{after.version}: {count(len(changes), 'change')}")
-        size = _VALUE_FULL_CHARACTERS_MAX if full else _VALUE_CHARACTERS_MAX
-        print_changes(output, islice(changes, None if full else limit), characters_max=size)
+        print_changes(output, islice(changes, None if full else limit), full=full)
         if not full and len(changes) > limit:
             output.hint(f"{len(changes) - limit:,} more: --limit, or --full")
 
 
-def print_changes(
-    output: Output, changes: Iterable[Change], *, characters_max: int = _VALUE_CHARACTERS_MAX, indent: str = ""
-) -> None:
-    """Write changes, one per line: `+ path: new`, `- path: old`, `~ path: old -> new`."""
-    for change in changes:
-        sides = [] if change.kind == "added" else [render(change.old, characters_max)]
-        sides += [] if change.kind == "removed" else [render(change.new, characters_max)]
-        line = f"{indent}{_SIGNS[change.kind]} {format_path(change.path)}: {' -> '.join(sides)}"
-        output.line(line, style=_STYLES[change.kind])
+def print_changes(output: Output, changes: Iterable[Change], *, full: bool = False) -> None:
+    """Write changes, those of a channel together: `+ path: new`, `- path: old`, `~ path: old -> new`.
+
+    A changed text that is long, or of several lines, is shown as its lines that differ.
+    """
+    for channel, group in groupby(changes, key=lambda change: change.path[0]):
+        of_channel = list(group)
+        if len(of_channel) == 1:
+            _print_change(output, of_channel[0], format_path(of_channel[0].path), full=full, indent="")
+            continue
+        kinds = Counter(change.kind for change in of_channel)
+        counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in _SIGNS if kinds[kind])
+        output.line(f"{format_path((channel,))}: {counts}")
+        for change in of_channel:
+            _print_change(output, change, format_path(change.path[1:]), full=full, indent="  ")
+
+
+def _print_change(output: Output, change: Change, name: str, *, full: bool, indent: str) -> None:
+    style = _STYLES[change.kind]
+    start = f"{indent}{_SIGNS[change.kind]} {name or '(all of it)'}: "
+    room = _VALUE_FULL_CHARACTERS_MAX if full else max(output.width - len(escape(start)), _VALUE_CHARACTERS_MIN)
+    if change.kind != "changed":
+        output.line(start + render(change.new if change.kind == "added" else change.old, room), style=style)
+        return
+    if isinstance(change.old, str) and isinstance(change.new, str):
+        line = f"{change.old!r} -> {change.new!r}"
+        if len(line) > min(room, output.width) or len(change.old.splitlines()) > 1 or len(change.new.splitlines()) > 1:
+            output.line(f"{start}text, {len(change.old):,} -> {count(len(change.new), 'character')}", style=style)
+            _print_text(output, change.old, change.new, f"{indent}    ", full=full)
+            return
+    old, new = render(change.old, room), render(change.new, room)
+    room -= len(_ARROW)
+    if len(old) + len(new) > room:  # what the shorter one leaves is the other's
+        sizes = [max(room // 2, room - len(other)) for other in (new, old)]
+        old, new = shorten(old, sizes[0]), shorten(new, sizes[1])
+    output.line(f"{start}{old}{_ARROW}{new}", style=style)
+
+
+def _print_text(output: Output, old: str, new: str, indent: str, *, full: bool) -> None:
+    width = None if full else max(output.width - len(indent) - 2, _VALUE_CHARACTERS_MIN)
+    lines = compare_texts(old, new, width)
+    for sign, line in islice(lines, None if full else _LINES_MAX):
+        output.line(f"{indent}{sign} {line}", style=_TEXT_STYLES.get(sign, ""))
+    if not full and (left := sum(1 for _line in lines)):
+        output.line(f"{indent}  {ELLIPSIS} {count(left, 'line')} more: --full", style="dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from statelog import errors
@@ -51,7 +52,9 @@ def table() -> dict[int, str]:
 
 def epilog() -> str:
     """Return the table as the end of `--help`."""
-    rows = [f"  {code:>3}  {meaning}" for code, meaning in table().items()]
+    rows = [
+        textwrap.fill(f"  {code:>3}  {meaning}", 76, subsequent_indent=" " * 7) for code, meaning in table().items()
+    ]
     return "\n".join(("\b", "Exit codes:", *rows))
 
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.opening import open_store
+from statelog.cli.options import AS_JSON, MAX_SIZE, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count
 from statelog.cli.values import to_json
@@ -29,6 +30,7 @@ _DATABASES = ("sqlite:", "postgresql://", "postgres://")
 @click.argument("source", metavar="DATABASE")
 @click.argument("store", required=False, type=click.Path(path_type=Path))
 @click.option("--file", type=click.Path(path_type=Path), help="The store, as the second argument.")
+@MAX_SIZE
 @AS_JSON
 def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_json: bool) -> None:
     """Copy all threads in DATABASE (sqlite:PATH or postgresql://...), which is only read.
@@ -98,17 +100,17 @@ def _move(source: str, target: str, what: str, *, as_json: bool) -> None:
 
     output = Output(as_json=as_json)
     with (
-        endpoints.opened(source, writing=False) as reading,
-        endpoints.opened(target, writing=True) as writing,
+        endpoints.opened(source, writing=False, open_store=open_store) as reading,
+        endpoints.opened(target, writing=True, open_store=open_store) as writing,
         output.progress(what) as progress,
     ):
         report = migrate(reading, writing, progress=progress)
     if as_json:
         output.emit(_document(report))
     else:
-        output.line(_sentence(report))
+        output.say(_sentence(report))
         for each in report.left_out if len(report.left_out) > 1 else ():
-            output.line(_why(each))
+            output.say(_why(each))
     if report.left_out:
         raise _error_of(report)
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from statelog.cli.completion import complete_thread
 from statelog.cli.documents import record_document
-from statelog.cli.options import AS_JSON, STORE
+from statelog.cli.opening import open_for_reading
+from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
-from statelog.cli.targets import find_thread, open_for_reading
-from statelog.cli.text import escape, format_size, format_time, shorten
+from statelog.cli.targets import find_thread
+from statelog.cli.text import escape, shorten
 from statelog.cli.values import render
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
     from statelog.log.reader import LogRecord
 
-_BODY_CHARACTERS_MAX = 120
-_THREAD_CHARACTERS_MAX = 24
+_BODY_CHARACTERS_MIN = 12
+_THREAD_CHARACTERS_MAX = 16
 _EXPIRED = "(expired)"
 _STORE = "(store)"
 """Of a policy for threads to come."""
@@ -31,10 +33,11 @@ _STORE = "(store)"
 @click.command(short_help="Print the event log, and follow it.")
 @STORE
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
-@click.option("--thread", metavar="ID", help="Only records of this thread.")
+@click.option("--thread", metavar="ID", shell_complete=complete_thread, help="Only records of this thread.")
 @click.option("--limit", type=click.IntRange(min=0), help="Stop after so many.")
 @click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
 @click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="With --follow: stop after so long a wait.")
+@ABSOLUTE
 @AS_JSON
 def log(
     *,
@@ -44,10 +47,11 @@ def log(
     limit: int | None,
     follow: bool,
     timeout_s: float | None,
+    absolute: bool | None,
     as_json: bool,
 ) -> None:
     """Print the event log of STORE in order: every commit, rollback, fork, tag and new thread."""
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, absolute=follow or absolute)  # an age is soon wrong where it stays on a screen
     is_silent = True
     with open_for_reading(store) as opened:
         records = opened.log(after, follow=follow, timeout_s=timeout_s)
@@ -56,7 +60,7 @@ def log(
             if as_json:
                 output.emit(record_document(record))
             else:
-                sys.stdout.write(_format_record(record) + "\n")
+                sys.stdout.write(_format_record(record, output) + "\n")
             if follow:
                 sys.stdout.flush()
         if is_silent and thread is not None and not follow:
@@ -67,12 +71,10 @@ def _of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[Log
     return records if thread is None else (record for record in records if record.thread_id == thread)
 
 
-def _format_record(record: LogRecord) -> str:
+def _format_record(record: LogRecord, output: Output) -> str:
     """Return one line; columns stay in place without knowing what comes."""
     body = {key: value for key, value in record.body.items() if key != "state_digest" and value not in (None, {}, [])}
     thread = record.thread_id or (_STORE if "pattern" in record.body else _EXPIRED)
     thread = escape(shorten(thread, _THREAD_CHARACTERS_MAX))
-    return (
-        f"{record.lsn:>8}  {format_time(record.time)}  {record.type:<10}  {format_size(record.size_bytes):>8}"
-        f"  {thread:<{_THREAD_CHARACTERS_MAX}}  {render(body, _BODY_CHARACTERS_MAX)}"
-    )
+    start = f"{record.lsn:>7}  {output.time(record.time):>7}  {record.type:<10}  {thread:<{_THREAD_CHARACTERS_MAX}}  "
+    return start + render(body, max(output.width - len(start), _BODY_CHARACTERS_MIN))

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-STORE = click.argument("store", type=click.Path(path_type=Path, readable=False))
-THREAD = click.argument("thread")
+from statelog.cli.completion import complete_branch, complete_target, complete_thread
+from statelog.cli.opening import remember_size
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_STORE = click.argument("store", type=click.Path(path_type=Path, readable=False))
+MAX_SIZE = click.option(
+    "--max-size",
+    metavar="SIZE",
+    expose_value=False,
+    callback=remember_size,
+    help="Reserve no more address space than this for the store, as 64M or 2G.",
+)
+
+
+def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others, and is used as they are
+    """Give a command the argument STORE, and with it --max-size."""
+    return _STORE(MAX_SIZE(command))
+
+
+THREAD = click.argument("thread", shell_complete=complete_thread)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
-BRANCH = click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch of the thread.")
+BRANCH = click.option(
+    "--branch",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_branch,
+    help="Branch of the thread.",
+)
 METADATA = click.option("--metadata", metavar="JSON", help="Metadata of the checkpoint, a JSON object.")
+ABSOLUTE = click.option(
+    "--absolute/--relative",
+    default=None,
+    help="Times exact, or as `3m ago`; relative on a terminal alone if left out.",
+)
+IDS = click.option("--ids", is_flag=True, help="With the ids of checkpoints.")
 AT = click.option(
     "--at",
     metavar="TARGET",
+    shell_complete=complete_target,
     help=(
-        "Version, tag, checkpoint id or time (ISO 8601); tag:, id:, version:, time: before it say which."
-        " The head if left out."
+        "Version (-1 is the head), tag, checkpoint id or time (ISO 8601, or as `3m ago`)."
+        " tag:, id:, version:, time: before it say which. The head if left out."
     ),
 )

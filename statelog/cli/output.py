@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import textwrap
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import IO, TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from statelog.cli.text import ELLIPSIS, escape, format_duration
+from statelog.cli.text import ELLIPSIS, escape, format_age, format_duration, format_time
 from statelog.cli.values import dump_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-_WIDTH_OFF_TERMINAL = 240
-"""A file or a pipe has no width: rows stay on one line for grep."""
+_WIDTH_OFF_TERMINAL = 80
+"""A file or a pipe has no width; COLUMNS gives it another."""
 
 _LINE_INTERVAL_S = 30.0
 """Between two lines of progress in a log."""
 
 _GAP = 2
-_LAST_COLUMN_WIDTH_MIN = 20
+_COLUMN_WIDTH_MIN = 8
+_DRAWN_ON = ("utf-8", "utf-16", "utf-32")
 
 
 class _Console(Console):
@@ -37,7 +42,9 @@ class _Console(Console):
 
 def make_console(stream: IO[str]) -> Console:
     """Return a console that takes text literally: no markup, no highlighting, no emoji codes."""
-    width = None if stream.isatty() else _WIDTH_OFF_TERMINAL
+    columns = os.environ.get("COLUMNS", "")
+    given = int(columns) if columns.isascii() and columns.isdigit() and int(columns) else None
+    width = given if given is not None or stream.isatty() else _WIDTH_OFF_TERMINAL
     return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
@@ -46,11 +53,13 @@ class Output:
 
     Args:
         as_json: stdout is for JSON alone.
+        absolute: times are told exactly, and not as ages; left out: unless stdout is a terminal.
 
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, absolute: bool | None = None) -> None:
         self.as_json = as_json
+        self._absolute = not sys.stdout.isatty() if absolute is None else absolute
         self.console = make_console(sys.stdout)
         self.messages = make_console(sys.stderr)
 
@@ -58,9 +67,29 @@ class Output:
         """Write one JSON document, on one line."""
         sys.stdout.write(dump_json(document) + "\n")
 
+    @property
+    def width(self) -> int:
+        """The columns that a line should fit into."""
+        return self.console.width
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether lines can be drawn with characters beyond ASCII."""
+        encoding = (sys.stdout.encoding or "").lower()
+        return encoding.startswith(_DRAWN_ON) and not self.console.is_dumb_terminal
+
+    def time(self, time: datetime) -> str:
+        """Return a time as this output tells times."""
+        return format_time(time) if self._absolute else format_age(time, datetime.now(UTC))
+
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a line for a person; `text` may hold anything."""
+        """Write a line for a person, however long; `text` may hold anything."""
         self.console.print(Text(escape(text), style=style), soft_wrap=True)
+
+    def say(self, text: str, *, indent: int = 0) -> None:
+        """Write a sentence for a person, wrapped; the second line and those after it are indented."""
+        for line in _wrap(escape(text), self.width, indent):
+            self.console.print(Text(line), soft_wrap=True)
 
     def block(self, text: str) -> None:
         """Write text as it is, its lines kept, its other control characters escaped."""
@@ -71,31 +100,55 @@ class Output:
         """Tell a person something that is no result."""
         if not self.as_json:
             sys.stdout.flush()
-            self.messages.print(Text(escape(text), style="dim"), soft_wrap=True)
+            for line in _wrap(escape(text), self.messages.width, 0):
+                self.messages.print(Text(line, style="dim"), soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Tell what is to be known of the result, whoever reads it."""
         sys.stdout.flush()
-        self.messages.print(Text(escape(text)), soft_wrap=True)
+        for line in _wrap(escape(text), self.messages.width, 0):
+            self.messages.print(Text(line), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-        """Write a table for a person, a line for each row; the last column is cut to what fits.
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        right: Sequence[str] = (),
+        whole: Sequence[str] = (),
+        name: str = "",
+        wrap: bool = False,
+    ) -> None:
+        """Write a table for a person, a line for each row; what is too wide is cut, the widest first.
 
         Args:
             columns: headings; a column without one is left out if it is empty.
             rows: cells, of any text.
-            right: headings of columns of numbers.
+            right: headings of columns of numbers, which are never cut.
+            whole: headings of others that are never cut.
+            name: heading of a column that is cut when nothing else can be.
+            wrap: the last column is not cut but goes on in more lines.
 
         """
         lines = [list(columns), *([escape(cell) for cell in row] for row in rows)]
         widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
-        room = self.console.width - sum(width + _GAP for width in widths[:-1])
-        widths[-1] = min(widths[-1], max(room, _LAST_COLUMN_WIDTH_MIN))
         kept = [index for index, width in enumerate(widths) if width]
+        fixed = {index for index in kept if columns[index] in right or columns[index] in whole}
+        room = self.width - _GAP * (len(kept) - 1)
+        if name in columns:
+            index = columns.index(name)
+            least = sum(widths[at] if at in fixed else min(widths[at], _COLUMN_WIDTH_MIN) for at in kept if at != index)
+            widths[index] = min(widths[index], max(room - least, _COLUMN_WIDTH_MIN))
+            fixed.add(index)
+        fitted = _fit_widths({index: widths[index] for index in kept}, fixed, room)
         for number, line in enumerate(lines):
-            cells = (_fit(line[index], widths[index], right=columns[index] in right) for index in kept)
-            text = (" " * _GAP).join(cells).rstrip()
-            self.console.print(Text(text, style="" if number else "bold"), soft_wrap=True)
+            cells = [[_fit(line[index], fitted[index], right=columns[index] in right)] for index in kept]
+            if wrap and cell_len(line[kept[-1]]) > fitted[kept[-1]]:
+                cells[-1] = _wrap(line[kept[-1]], fitted[kept[-1]], 0)
+            for parts in zip_longest(*cells):
+                padded = [part or " " * fitted[index] for part, index in zip(parts, kept, strict=True)]
+                text = (" " * _GAP).join(padded).rstrip()
+                self.console.print(Text(text, style="" if number else "bold"), soft_wrap=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
@@ -135,6 +188,25 @@ class Output:
         self.hint(f"{what} ...")
         yield tell
         self.hint(f"{what}: done in {format_duration(time.monotonic() - started_s)}")
+
+
+def _wrap(text: str, width: int, indent: int) -> list[str]:
+    """Return text in lines, broken between words alone."""
+    return textwrap.wrap(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def _fit_widths(widths: dict[int, int], fixed: Collection[int], room: int) -> dict[int, int]:
+    """Return widths that fit into a room together, if they can: the widest columns give way, but for the fixed ones."""
+    fitted = dict(widths)
+    room -= sum(width for index, width in widths.items() if index in fixed)
+    pending = sorted((index for index in widths if index not in fixed), key=lambda index: widths[index])
+    for number, index in enumerate(pending):
+        share = max(room // (len(pending) - number), _COLUMN_WIDTH_MIN)
+        fitted[index] = min(widths[index], share)
+        room -= fitted[index]
+    return fitted
 
 
 def _fit(cell: str, width: int, *, right: bool) -> str:

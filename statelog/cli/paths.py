@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from statelog.cli.values import describe
+from statelog.adapters.kit.packed import Constructed
+from statelog.cli.values import describe, unpacked
 from statelog.errors import NotFoundError, UsageError
 from statelog.store.views import ListView
 
@@ -89,6 +90,10 @@ def follow_path(state: Mapping[str, Any], text: str) -> Any:
 
 
 def _follow(value: Any, step: Step, where: str, path: str) -> Any:
+    value = unpacked(value)
+    kind = describe(value)
+    if isinstance(value, Constructed):
+        value = value.fields
     if isinstance(value, Mapping):
         if isinstance(step, str) and step in value:
             return value[step]
@@ -101,7 +106,7 @@ def _follow(value: Any, step: Step, where: str, path: str) -> Any:
         what = f"position {step}" if isinstance(step, int) else f"key {step!r}"
     else:
         what = "members"
-    message = f"no {path}: {where} ({describe(value)}) has no {what}{_keys(value)}"
+    message = f"no {path}: {where} ({kind}) has no {what}{_keys(value)}"
     raise NotFoundError(message, path=path)
 
 

@@ -11,11 +11,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-import statelog
+from statelog.cli.opening import open_for_reading, open_store
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.replacing import opened_for_replacing, refuse_files_of
-from statelog.cli.targets import open_for_reading
 from statelog.cli.text import count, format_size
 from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
 from statelog.portable.frames import MAGIC
@@ -23,6 +22,8 @@ from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import statelog
 
 _STANDARD = Path("-")
 
@@ -59,7 +60,7 @@ def export(*, store: Path, threads: tuple[str, ...], since: int, target: Path, a
     elif target == _STANDARD:
         output.hint(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}")
     else:
-        output.line(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}, to {target}")
+        output.say(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}, to {target}")
 
 
 @click.command("import", short_help="Take an export into a store.")
@@ -86,7 +87,7 @@ def import_(*, store: Path, source: Path, as_json: bool) -> None:
         return
     there = report.records_read - report.records_added
     rest = f", {there:,} were there" if there else ""
-    output.line(f"imported {_describe(report.records_added, report.kind)}{rest}; {store} ends at LSN {report.last_lsn}")
+    output.say(f"imported {_describe(report.records_added, report.kind)}{rest}; {store} ends at LSN {report.last_lsn}")
 
 
 def _describe(number: int, kind: str) -> str:
@@ -135,7 +136,7 @@ def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
         message = "this is no export of a statelog store"
         raise FormatError(message, offset=0)
     is_new = not os.path.lexists(store)
-    with statelog.open(store) as opened:
+    with open_store(store) as opened:
         try:
             yield opened
         except BaseException:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.care import describe_verification
+from statelog.cli.opening import size_asked_for
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count
@@ -35,7 +36,7 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
     journal is there, try `statelog salvage` before, which reads both.
     """
     output = Output(as_json=as_json)
-    report = recover_store(store, without_journal=without_journal)
+    report = recover_store(store, without_journal=without_journal, max_size_bytes=size_asked_for())
     with output.progress("verifying") as progress:
         found = verify_in_child(store, deep=True, progress=progress)
     if as_json:
@@ -45,7 +46,7 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
             output.line("went on without the journal: what was committed last may be missing")
             if report.journal_aside is not None:
                 dropped = count(report.dropped, "whole record")
-                output.line(f"the journal is {report.journal_aside} now: it has {dropped} that the store has not")
+                output.say(f"the journal is {report.journal_aside} now: it has {dropped} that the store has not")
         elif report.records:
             output.line(f"recovered: {count(report.records, 'record')} from the journal")
         else:

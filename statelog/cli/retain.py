@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from statelog.cli.opening import open_for_writing
 from statelog.cli.options import AS_JSON, STORE, THREAD
 from statelog.cli.output import Output
-from statelog.cli.targets import open_for_writing
-from statelog.cli.text import AGE_UNITS_S, count, format_size
+from statelog.cli.text import count, format_size, parse_age
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,19 +88,17 @@ def _sweep_for_adapters(store: Store) -> None:
 
 
 def _parse_age(text: str | None) -> float | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-    if found is None:
+    age_s = None if text is None else parse_age(text)
+    if text is not None and age_s is None:
         message = f"--max-age: {text!r} is no age, as 90s, 15m, 12h, 30d or 8w are"
         raise UsageError(message)
-    return float(found[1]) * AGE_UNITS_S[found[2]]
+    return age_s
 
 
 def _tell(output: Output, store: Path, report: RetentionReport, what: str, *, as_json: bool) -> None:
     if as_json:
         output.emit({"path": str(store), **asdict(report)})
         return
-    output.line(f"{what}, {format_size(report.freed_bytes)} of records freed")
+    output.say(f"{what}, {format_size(report.freed_bytes)} of records freed")
     if report.pending_records:
         output.line(f"{count(report.pending_records, 'record')} could not be erased yet: run it again")

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from statelog.cli.options import AS_JSON
+from statelog.cli.opening import size_asked_for
+from statelog.cli.options import AS_JSON, MAX_SIZE
 from statelog.cli.output import Output
 from statelog.cli.reporting import report_of_child, report_to_parent
 from statelog.cli.text import count
 from statelog.errors import CorruptionError
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.portable.salvage import salvage as salvage_file
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _RANGES_SHOWN = 10
 @click.command(short_help="Make a new store of what a damaged file still has.")
 @click.argument("damaged", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
+@MAX_SIZE
 @AS_JSON
 def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
     """Read DAMAGED, and make the store NEW of every record that is still whole.
@@ -39,7 +42,7 @@ def salvage(*, damaged: Path, new: Path, as_json: bool) -> None:
     """
     output = Output(as_json=as_json)
     with output.progress("salvaging") as progress:
-        arguments = (str(damaged), str(new))
+        arguments = (str(damaged), str(new), str(size_asked_for() or MAX_SIZE_BYTES_DEFAULT))
         report = report_of_child(__name__, *arguments, path=damaged, work="salvaging", progress=progress)
     if as_json:
         output.emit(report)
@@ -56,11 +59,11 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
     if report["lost"]:
         shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in report["lost"][:_RANGES_SHOWN]]
         more = len(report["lost"]) - len(shown)
-        output.line(f"lost LSNs: {', '.join(shown)}{f', and {more:,} more ranges' if more else ''}")
+        output.say(f"lost LSNs: {', '.join(shown)}{f', and {more:,} more ranges' if more else ''}")
     if not report["end_is_known"]:
         output.line("the file does not tell where its log ended: later records may be lost")
     if report["names_made_up"]:
-        output.line(f"names made up for lost ones: {', '.join(report['names_made_up'])}")
+        output.say(f"names made up for lost ones: {', '.join(report['names_made_up'])}")
     if report["versions_lost"]:
         output.line()
         rows = [
@@ -73,13 +76,15 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
             )
             for each in report["versions_lost"][:_VERSIONS_SHOWN]
         ]
-        output.table(("thread", "branch", "version", "record", "why it is lost"), rows, right=("version", "record"))
+        output.table(
+            ("thread", "branch", "version", "record", "why it is lost"), rows, right=("version", "record"), wrap=True
+        )
     if report["losses"] > _VERSIONS_SHOWN:
         output.hint(f"the first {_VERSIONS_SHOWN} of {report['losses']:,}; --json lists them all")
 
 
-def _salvage(damaged: Path, new: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    report = salvage_file(damaged, new, progress=progress)
+def _salvage(damaged: Path, new: Path, max_size_bytes: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    report = salvage_file(damaged, new, progress=progress, max_size_bytes=max_size_bytes)
     return {
         "path": report.path,
         "new_path": report.new_path,
@@ -95,4 +100,4 @@ def _salvage(damaged: Path, new: Path, progress: Callable[[int, int], None]) -> 
 
 
 if __name__ == "__main__":
-    report_to_parent(lambda progress: _salvage(Path(sys.argv[1]), Path(sys.argv[2]), progress))
+    report_to_parent(lambda progress: _salvage(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), progress))

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from statelog.adapters.kit.packed import Constructed
 from statelog.cli.documents import checkpoint_document
-from statelog.cli.options import AS_JSON, AT, BRANCH, STORE, THREAD
+from statelog.cli.opening import open_for_reading
+from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path
-from statelog.cli.targets import find_checkpoint, find_thread, open_for_reading
-from statelog.cli.text import format_time_exactly
-from statelog.cli.values import describe, render, to_json
+from statelog.cli.targets import find_checkpoint, find_thread
+from statelog.cli.values import describe, render, to_json, unpacked
 from statelog.format.cbor import reading_unregistered
 from statelog.store.views import ListView
 
@@ -35,16 +36,26 @@ _TEXT_CHARACTERS_MAX = 8000
 @click.option("--path", metavar="PATH", help='One value: messages[3].content, notes["a.b"], messages[-5:].')
 @click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Members shown of a value.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@ABSOLUTE
 @AS_JSON
 def show(
-    *, store: Path, thread: str, branch: str, at: str | None, path: str | None, limit: int, full: bool, as_json: bool
+    *,
+    store: Path,
+    thread: str,
+    branch: str,
+    at: str | None,
+    path: str | None,
+    limit: int,
+    full: bool,
+    absolute: bool | None,
+    as_json: bool,
 ) -> None:
     """Show the state of THREAD in STORE, or the value at PATH in it.
 
     With --path, only what lies on the path is read: that stays quick in a large state.
     --json gives the value whole.
     """
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         checkpoint = find_checkpoint(find_thread(opened, thread, branch), at)
         with reading_unregistered() as unknown:
@@ -55,7 +66,7 @@ def show(
                 if path is None:
                     output.hint(
                         f"thread {thread}, branch {checkpoint.branch}, version {checkpoint.version},"
-                        f" {format_time_exactly(checkpoint.time)}"
+                        f" {output.time(checkpoint.time)}"
                     )
                 _print_value(output, value, path, limit=limit, full=full)
         for name in sorted(unknown):  # it is registered where the agent runs, not here
@@ -63,6 +74,10 @@ def show(
 
 
 def _print_value(output: Output, value: Any, path: str | None, *, limit: int, full: bool) -> None:
+    value = unpacked(value)
+    if isinstance(value, Constructed) and isinstance(value.fields, dict):
+        output.hint(value.name)
+        value = value.fields
     if isinstance(value, Mapping | ListView | list | tuple):
         _print_members(output, value, _first_position(path), limit=None if full else limit, full=full)
     else:

@@ -6,32 +6,33 @@ import difflib
 import json
 import re
 import sys
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import statelog
+from statelog.cli.text import parse_age
 from statelog.cli.values import from_json
-from statelog.errors import CheckpointNotFoundError, NotFoundError, ThreadDeletedError, ThreadNotFoundError, UsageError
+from statelog.errors import (
+    BranchNotFoundError,
+    CheckpointNotFoundError,
+    NotFoundError,
+    ThreadDeletedError,
+    ThreadNotFoundError,
+    UsageError,
+)
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from statelog import Checkpoint, Store, Thread
 
 _THREADS_COMPARED_MAX = 1000
 _KINDS = ("version", "tag", "id", "time")
-_DATE = re.compile(r"\d{4}-?\d\d-?\d\d")
-
-
-def open_for_reading(path: Path) -> Store:
-    """Open a store that must exist; nothing is written to it."""
-    return statelog.open(path, read_only=True)
-
-
-def open_for_writing(path: Path) -> Store:
-    """Open a store that must exist."""
-    return statelog.open(path, create=False)
+_NAMES_TOLD_MAX = 20
+_VERSION = re.compile(r"-?\d+", re.ASCII)
+_AGO = " ago"
 
 
 def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
@@ -40,31 +41,48 @@ def find_thread(store: Store, thread_id: str, branch: str) -> Thread:
     Raises:
         ThreadNotFoundError: there is none; the message has the most similar name.
         ThreadDeletedError: there is none any more.
-        BranchNotFoundError: as it says.
+        BranchNotFoundError: there is none; the message has the most similar name, or all of them.
 
     """
     thread = store.thread(thread_id)
-    if thread.branches():
-        return thread if branch == "main" else thread.checkout(branch)
+    if branches := thread.branches():
+        if branch == "main":
+            return thread
+        try:
+            return thread.checkout(branch)
+        except BranchNotFoundError as error:
+            names = [info.name for info in branches]
+            message = f"{error.message}{_suggest(branch, names) or _enumerate(names)}"
+            raise BranchNotFoundError(message, **error.facts) from None
     with session_of(store).read() as view:
         if view.is_deleted(thread_id):
             message = f"thread {thread_id!r} in {store.path} was deleted"
             raise ThreadDeletedError(message, thread=thread_id)
     ids = [info.id for info in islice(store.threads(), _THREADS_COMPARED_MAX)]
-    similar = difflib.get_close_matches(thread_id, ids, n=1)
-    hint = f": did you mean {similar[0]!r}?" if similar else f" (`statelog threads {store.path}` lists them)"
+    hint = _suggest(thread_id, ids) or f" (`statelog threads {store.path}` lists them)"
     message = f"no thread {thread_id!r} in {store.path}{hint}"
     raise ThreadNotFoundError(message, thread=thread_id)
+
+
+def _suggest(name: str, names: Collection[str]) -> str:
+    """Return a question after the most similar name, empty if none is."""
+    similar = difflib.get_close_matches(name, names, n=1)
+    return f": did you mean {similar[0]!r}?" if similar else ""
+
+
+def _enumerate(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_TOLD_MAX:,} more" if len(names) > _NAMES_TOLD_MAX else ""
+    return f" (there is {', '.join(names[:_NAMES_TOLD_MAX])}{more})"
 
 
 def find_checkpoint(thread: Thread, text: str | None) -> Checkpoint:
     """Return the checkpoint that a text names, the head for None.
 
-    A text without a kind before it is a version if it is a number, else a tag or id, else
-    a time. A time without offset is local.
+    A text without a kind before it is a version if it is a number, an age if it is as `3m ago`, else a tag, an id
+    or a time. A time without offset is local.
 
     Raises:
-        CheckpointNotFoundError: there is none.
+        CheckpointNotFoundError: there is none; the message has the most similar tag.
         UsageError: a time or version that cannot be one.
 
     """
@@ -73,31 +91,38 @@ def find_checkpoint(thread: Thread, text: str | None) -> Checkpoint:
         assert head is not None, "a thread comes to be with its first checkpoint"
         return head
     kind, _, rest = text.partition(":")
-    if kind in _KINDS and rest:
-        return _find_kind(thread, kind, rest)
-    if re.fullmatch(r"-?\d+", text, re.ASCII):
-        return _find_kind(thread, "version", text)
+    if kind not in _KINDS or not rest:
+        kind, rest = "version" if _VERSION.fullmatch(text) else "", text
     try:
-        return thread.at(text)
-    except CheckpointNotFoundError:
-        if _DATE.match(text) is None:
+        return _find_kind(thread, kind, rest)
+    except CheckpointNotFoundError as error:
+        if kind not in ("", "tag"):
             raise
-        return _find_kind(thread, "time", text)
+        message = f"{error.message}{_suggest(rest, thread.tags())}"
+        raise CheckpointNotFoundError(message, **error.facts) from None
 
 
 def _find_kind(thread: Thread, kind: str, text: str) -> Checkpoint:
-    if kind in ("tag", "id"):
-        return thread.at(text)
     try:
-        return thread.at(int(text) if kind == "version" else datetime.fromisoformat(text))
+        if kind == "version":
+            return thread.at(int(text))
+        if kind in ("", "time") and text.endswith(_AGO) and (age_s := parse_age(text.removesuffix(_AGO))) is not None:
+            return thread.at(datetime.now(UTC) - timedelta(seconds=age_s))
+        if kind == "time":
+            return thread.at(datetime.fromisoformat(text))
     except (ValueError, OverflowError) as error:
-        message = f"{text!r} is no {kind}: {error}"
+        message = f"{text!r} is no {kind or 'age'}: {error}"
         raise UsageError(message) from error
+    found = thread.tags().get(text) if kind == "tag" else thread.at(text)
+    if found is None or (kind == "id" and found.id != text):
+        message = f"thread {thread.id!r} has no {kind} {text!r}"
+        raise CheckpointNotFoundError(message, thread=thread.id, branch=thread.branch, target=text)
+    return found
 
 
 def find_side(thread: Thread, text: str) -> Checkpoint:
     """Return one side of a comparison: `TARGET`, `BRANCH` (its head) or `BRANCH@TARGET`."""
-    names = {branch.name for branch in thread.branches()}
+    names = [branch.name for branch in thread.branches()]
     branch, mark, target = text.rpartition("@")
     if mark and branch in names:
         return find_checkpoint(thread.checkout(branch), None if target in ("", "head") else target)
@@ -108,7 +133,8 @@ def find_side(thread: Thread, text: str) -> Checkpoint:
     except NotFoundError as error:
         if text in names:
             return find_checkpoint(thread.checkout(text), None)
-        message = f"{error.message}; no branch of that name either (there is {', '.join(sorted(names))})"
+        hint = "" if error.message.endswith("?") else _suggest(branch if mark else text, names) or _enumerate(names)
+        message = f"{error.message}{hint and '; no branch of that name either'}{hint}"
         raise CheckpointNotFoundError(message, **error.facts) from None
 
 

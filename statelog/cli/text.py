@@ -14,6 +14,8 @@ ELLIPSIS = "…"
 AGE_UNITS_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _SUSPECT_BUT_LINES = re.compile(r"[^\x20-\x7e\n\t]")
 
@@ -43,13 +45,26 @@ def shorten(text: str, characters_max: int) -> str:
 
 
 def format_time(time: datetime) -> str:
-    """Return a time (UTC) to the millisecond, for tables."""
-    return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03}Z"
-
-
-def format_time_exactly(time: datetime) -> str:
-    """Return a time (UTC) so that `--at` finds what happened then."""
+    """Return a time (UTC) to its last digit: given to `--at`, it means what happened then."""
     return f"{time:%Y-%m-%d %H:%M:%S.%f}Z"
+
+
+def format_age(time: datetime, now: datetime) -> str:
+    """Return how long ago a time was, in its largest unit, rounded down: `3m ago`. One to come is told exactly.
+
+    Given to `--at` as long as it is true, it means the newest of what it was told of.
+    """
+    age_s = int((now - time).total_seconds())
+    if now < time:
+        return format_time(time)
+    unit, size_s = next(((name, size_s) for name, size_s in AGE_UNITS_S.items() if age_s >= size_s), ("s", 1))
+    return f"{age_s // size_s}{unit} ago"
+
+
+def parse_age(text: str) -> float | None:
+    """Return the seconds of an age, as 90s, 15m, 12h, 30d, 8w; None for what is none."""
+    found = _AGE.fullmatch(text)
+    return None if found is None else float(found[1]) * AGE_UNITS_S[found[2]]
 
 
 def format_size(size_bytes: float) -> str:
@@ -60,6 +75,14 @@ def format_size(size_bytes: float) -> str:
         unit += 1
     digits = f"{size_bytes:.0f}" if unit == 0 or size_bytes >= 100 else f"{size_bytes:.3g}"
     return f"{digits} {_UNITS[unit]}"
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes of a size as `format_size` writes it, or as 64M, 2g, 1048576; None for anything else."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        return None
+    return int(float(found[1]) * 1024 ** "bkmgt".index((found[2] or "b").lower()))
 
 
 def format_duration(duration_s: float) -> str:

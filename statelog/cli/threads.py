@@ -8,30 +8,31 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import checkpoint_document, thread_document
-from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
+from statelog.cli.opening import open_for_reading
+from statelog.cli.options import ABSOLUTE, AS_JSON, BRANCH, IDS, STORE, THREAD
 from statelog.cli.output import Output
-from statelog.cli.targets import find_thread, open_for_reading
-from statelog.cli.text import format_policy, format_time, shorten
-from statelog.cli.values import render
+from statelog.cli.targets import find_thread
+from statelog.cli.text import format_policy, shorten
+from statelog.cli.values import render_pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Checkpoint, Thread
 
-_CHANNELS_CHARACTERS_MAX = 60
-_METADATA_CHARACTERS_MAX = 60
-_ID_CHARACTERS_MAX = 40
+_CHANNELS_CHARACTERS_MAX = 120
+_METADATA_CHARACTERS_MAX = 120
 _THREADS_SHOWN = 1000
 
 
 @click.command(short_help="List the threads.")
 @STORE
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many, in order of creation.")
+@ABSOLUTE
 @AS_JSON
-def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
+def threads(*, store: Path, limit: int | None, absolute: bool | None, as_json: bool) -> None:
     """List the threads of STORE."""
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         if as_json:
             for info in islice(opened.threads(), limit):
@@ -42,11 +43,11 @@ def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
     rows = [
         (
             info.id,
-            format_time(info.created),
+            output.time(info.created),
             f"{info.branches:,}",
             f"{info.versions:,}",
             format_policy(info.policy),
-            shorten(", ".join(info.channels) or "any", _CHANNELS_CHARACTERS_MAX),
+            ", ".join(info.channels) or "any",
         )
         for info in infos[:shown]
     ]
@@ -54,7 +55,8 @@ def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
         output.line("no threads")
         return
     kept = "kept" if any(info.policy for info in infos) else ""
-    output.table(("thread", "created", "branches", "versions", kept, "channels"), rows, right=("branches", "versions"))
+    columns = ("thread", "created", "branches", "versions", kept, "channels")
+    output.table(columns, rows, right=("branches", "versions"), whole=("created", kept), name="thread")
     if len(infos) > shown:
         output.hint("there are more: --limit says how many are shown")
 
@@ -66,12 +68,23 @@ def threads(*, store: Path, limit: int | None, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many.")
 @click.option("--all", "show_all", is_flag=True, help="Back to version 0, whatever the limit.")
 @click.option("--before", type=int, metavar="VERSION", help="Only versions below this one.")
+@IDS
+@ABSOLUTE
 @AS_JSON
 def history(
-    *, store: Path, thread: str, branch: str, limit: int, show_all: bool, before: int | None, as_json: bool
+    *,
+    store: Path,
+    thread: str,
+    branch: str,
+    limit: int,
+    show_all: bool,
+    before: int | None,
+    ids: bool,
+    absolute: bool | None,
+    as_json: bool,
 ) -> None:
     """List the checkpoints of THREAD in STORE, newest first."""
-    output = Output(as_json=as_json)
+    output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         found = find_thread(opened, thread, branch)
         checkpoints = found.history(None if show_all else limit, before=before)
@@ -80,12 +93,12 @@ def history(
                 output.emit(checkpoint_document(checkpoint))
             return
         shown = list(checkpoints)
-        print_history(output, found, shown)
+        print_history(output, found, shown, ids=ids)
         if shown and shown[-1].version > 0:
             output.hint(f"versions below {shown[-1].version}: --before {shown[-1].version}, or --all")
 
 
-def print_history(output: Output, thread: Thread, checkpoints: list[Checkpoint]) -> None:
+def print_history(output: Output, thread: Thread, checkpoints: list[Checkpoint], *, ids: bool = False) -> None:
     """Write a table of checkpoints."""
     tags: dict[int, list[str]] = {}
     for name, tagged in thread.tags().items():
@@ -99,11 +112,12 @@ def print_history(output: Output, thread: Thread, checkpoints: list[Checkpoint])
         rows.append(
             (
                 str(checkpoint.version),
-                format_time(checkpoint.time),
-                shorten(checkpoint.id, _ID_CHARACTERS_MAX),
+                output.time(checkpoint.time),
+                checkpoint.id if ids else "",
                 ", ".join(what),
-                render(checkpoint.metadata, _METADATA_CHARACTERS_MAX) if checkpoint.metadata else "",
+                render_pairs(checkpoint.metadata, _METADATA_CHARACTERS_MAX),
                 shorten(", ".join(checkpoint.channels_written), _CHANNELS_CHARACTERS_MAX),
             )
         )
-    output.table(("version", "time", "id", "", "metadata", "channels written"), rows, right=("version",))
+    columns = ("version", "time", "id" if ids else "", "", "metadata", "channels written")
+    output.table(columns, rows, right=("version",), whole=("time", "id"))

@@ -22,12 +22,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 from uuid import UUID
 
 from statelog.adapters.kit.packed import Constructed, Packed, Serialised, in_one, is_cut
-from statelog.cli.text import ELLIPSIS, count, escape
+from statelog.cli.text import ELLIPSIS, count, escape, shorten
 from statelog.errors import UsageError, ValueTypeError
 from statelog.format import cbor, everyday
 from statelog.store.views import ListView, MapView
@@ -89,6 +89,11 @@ def _is_packed(value: object) -> bool:
     return isinstance(value, Packed | Serialised) or (
         isinstance(value, ListView | list) and len(value) > 0 and is_cut(value[0])
     )
+
+
+def unpacked(value: Any) -> Any:
+    """Return a value that a framework's serialiser has packed as far as it can be told, any other as it is."""
+    return _shown(value) if _is_packed(value) else value
 
 
 def _shown(value: Any) -> Any:
@@ -209,6 +214,15 @@ def render(value: object, characters_max: int) -> str:
         if size > characters_max:
             return escape("".join(parts))[: max(characters_max - 1, 0)] + ELLIPSIS
     return escape("".join(parts))
+
+
+def render_pairs(members: Mapping[str, Any], characters_max: int) -> str:
+    """Return a dict without ornament, `node=search, step=3`, on one line, safe on a terminal."""
+    pairs = (
+        f"{key[:characters_max]}={value[:characters_max] if isinstance(value, str) else render(value, characters_max)}"
+        for key, value in islice(members.items(), characters_max)
+    )
+    return shorten(escape(", ".join(pairs)), characters_max)
 
 
 def _parts(value: object, characters_max: int) -> Iterator[str]:

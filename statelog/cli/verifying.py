@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statelog.cli.opening import open_for_reading, size_asked_for
 from statelog.cli.reporting import report_of_child, report_to_parent
-from statelog.cli.targets import open_for_reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,17 +43,23 @@ def verify_in_child(path: Path, *, deep: bool, progress: Callable[[int, int], No
 
     """
     started = time.perf_counter()
-    arguments = (str(path), "deep" if deep else "shallow")
+    arguments = (str(path), "deep" if deep else "shallow", str(size_asked_for() or ""))
     report = report_of_child(__name__, *arguments, path=path, work="verifying", progress=progress)
     return Verification(**report, duration_s=time.perf_counter() - started)
 
 
-def _verify(path: Path, *, deep: bool, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    with open_for_reading(path) as store:
+def _verify(
+    path: Path, *, deep: bool, max_size_bytes: int | None, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    with open_for_reading(path, max_size_bytes=max_size_bytes) as store:
         report = store.verify(deep=deep, progress=progress)
     problems = [asdict(problem) for problem in report.problems]
     return {"records": report.records, "nodes": report.nodes, "bytes": report.bytes, "problems": problems}
 
 
 if __name__ == "__main__":
-    report_to_parent(lambda progress: _verify(Path(sys.argv[1]), deep=sys.argv[2] == "deep", progress=progress))
+    name, depth, size = sys.argv[1:]
+    asked = int(size) if size else None
+    report_to_parent(
+        lambda progress: _verify(Path(name), deep=depth == "deep", max_size_bytes=asked, progress=progress)
+    )

@@ -244,7 +244,7 @@ class _Filling:
         size_bytes = os.fstat(environment.locks.descriptor).st_size + os.fstat(self._descriptor).st_size
         keep_standard_streams()
         target = lmdb.open(
-            str(self._temporary),
+            os.fsencode(self._temporary),
             subdir=False,
             lock=False,
             map_size=size_bytes + _SPARE_SIZE_BYTES,

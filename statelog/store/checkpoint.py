@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from statelog.display.lines import checkpoint_line
+from statelog.display.notebook import checkpoint_html
+from statelog.display.terminal import checkpoint_tree
 from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.log.ancestry import Place, ancestor_at_depth, common_ancestor
@@ -16,7 +19,7 @@ from statelog.store.typed_views import typed_state
 from statelog.store.views import MapView, state_view
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from statelog.log.view import View
@@ -171,7 +174,16 @@ class Checkpoint(Typed[S]):
         return hash(self._outcome.head.digest)
 
     def __repr__(self) -> str:
-        return f"<Checkpoint {self.thread_id!r} version {self.version} id {self.id}>"
+        return checkpoint_line(self)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+        yield from (("thread", self.thread_id), ("branch", self.branch), ("version", self.version), ("id", self.id))
+
+    def __rich__(self) -> object:
+        return checkpoint_tree(self)
+
+    def _repr_html_(self) -> str:
+        return checkpoint_html(self)
 
 
 def read_checkpoint(

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statelog import kernels
+from statelog.display.lines import diff_line
+from statelog.display.notebook import diff_html
+from statelog.display.terminal import diff_table
 from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.store.views import EMPTY_STATE, MapView
@@ -69,7 +72,16 @@ class Diff:
         return bool(self.changes)
 
     def __repr__(self) -> str:
-        return f"<Diff of {len(self)} changes>"
+        return diff_line(self)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+        yield "changes", list(self.changes)
+
+    def __rich__(self) -> object:
+        return diff_table(self)
+
+    def _repr_html_(self) -> str:
+        return diff_html(self)
 
 
 def diff(a: Checkpoint | None, b: Checkpoint | None) -> Diff:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care.replay import open_engine
 from statelog.storage.commit.recovery import abandon_journal, count_beyond
 
@@ -37,7 +38,9 @@ class RecoveryReport:
     dropped: int = 0
 
 
-def recover(path: str | os.PathLike[str], *, without_journal: bool = False) -> RecoveryReport:
+def recover(
+    path: str | os.PathLike[str], *, without_journal: bool = False, max_size_bytes: int | None = None
+) -> RecoveryReport:
     """Bring a store that was not closed to the state of its last commit.
 
     Args:
@@ -46,6 +49,7 @@ def recover(path: str | os.PathLike[str], *, without_journal: bool = False) -> R
             lies, which after a loss of power may mean damaged: `Store.verify` tells, and `salvage` saves what is left.
             Where only a process was killed, what its last commits wrote may still be in the journal alone: `salvage`,
             which reads both, is to be tried before.
+        max_size_bytes: as for `open`.
 
     Raises:
         JournalMissingError: the journal is gone, and `without_journal` was not said.
@@ -55,7 +59,8 @@ def recover(path: str | os.PathLike[str], *, without_journal: bool = False) -> R
     """
     abandoned = abandon_journal(Path(path)) if without_journal else None
     aside = abandoned.aside if abandoned is not None else None
-    engine = open_engine(path, create=False)
+    size_bytes = MAX_SIZE_BYTES_DEFAULT if max_size_bytes is None else max_size_bytes
+    engine = open_engine(path, create=False, max_size_bytes=size_bytes)
     try:
         with engine.read() as view:
             last_lsn = view.transaction.last_lsn()

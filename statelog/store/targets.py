@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,9 @@ Target = int | str | datetime | Checkpoint
 """What names a checkpoint."""
 
 
+_DATE = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)
+
+
 class Line(NamedTuple):
     """The branch that a target is looked up on: names for messages, numbers for the index."""
 
@@ -44,16 +48,17 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
     """
     found: Head | None = None
     if isinstance(target, int) and not isinstance(target, bool):
-        found = read_head(view, line.thread, line.branch, target) if target <= VERSIONS_MAX else None
+        found = _find_version(view, line, target)
     elif isinstance(target, Checkpoint):
         return _find_itself(view, line, target)
     elif isinstance(target, datetime):
-        version = view.version_at_time(line.thread, line.branch, to_time_us(target))
-        found = read_head(view, line.thread, line.branch, version)
+        found = _find_time(view, line, target)
     elif isinstance(target, str):
         found = find_named(view, line.thread, target) if target else None
+        if found is None and (time := parse_time(target)) is not None:
+            found = _find_time(view, line, time)
     else:
-        message = f"a version (int), id or tag (str) or time (datetime) names a checkpoint, not {target!r}"
+        message = f"a version (int), id, tag or time (str) or time (datetime) names a checkpoint, not {target!r}"
         raise UsageError(message, argument="target", value=target)
     if found is None:
         last = view.head_version(line.thread, line.branch)
@@ -66,6 +71,29 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
     return found
 
 
+def parse_time(text: str) -> datetime | None:
+    """Return the time that a text in ISO 8601 says, with a date at least; None for any other text."""
+    if _DATE.match(text) is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _find_version(view: View, line: Line, version: int) -> Head | None:
+    """Return a version; one below 0 counts from the head, which is -1."""
+    if version < 0:
+        version += view.head_version(line.thread, line.branch) + 1
+    return read_head(view, line.thread, line.branch, version) if version <= VERSIONS_MAX else None
+
+
+def _find_time(view: View, line: Line, time: datetime) -> Head | None:
+    """Return the last checkpoint at or before a time."""
+    version = view.version_at_time(line.thread, line.branch, to_time_us(time))
+    return read_head(view, line.thread, line.branch, version)
+
+
 def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
     thread, branch = target.place
     if thread == line.thread and target.thread_id == line.thread_id:
@@ -75,7 +103,7 @@ def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
     is_there = 0 < target.lsn <= view.transaction.last_lsn() and target.thread_id == line.thread_id
     head = head_at(view, line.thread, target.lsn) if is_there else None
     if head is None or head.digest.hex() != target.digest:
-        message = f"{target!r} is no checkpoint of thread {line.thread_id!r} in this store"
+        message = f"checkpoint {target.id} of {target.thread_id!r} is none of thread {line.thread_id!r} in this store"
         raise CheckpointNotFoundError(message, thread=line.thread_id, branch=line.branch_name, target=target.id)
     return head
 

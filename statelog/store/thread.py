@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from statelog.display.lines import thread_line
+from statelog.display.notebook import thread_html
+from statelog.display.terminal import thread_table
 from statelog.errors import CheckpointNotFoundError, StatelogError, UsageError
 from statelog.format import keys
 from statelog.log import operations as writer
@@ -60,7 +63,16 @@ class Thread(Located, Written[S, W]):
         return self._branch
 
     def __repr__(self) -> str:
-        return f"<Thread {self._id!r} branch {self._branch!r}>"
+        return thread_line(self)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+        yield from (("id", self._id), ("branch", self._branch), ("version", self.version))
+
+    def __rich__(self) -> object:
+        return thread_table(self)
+
+    def _repr_html_(self) -> str:
+        return thread_html(self)
 
     # --- state ----------------------------------------------------------------------
 
@@ -309,8 +321,9 @@ class Thread(Located, Written[S, W]):
         """Return a checkpoint of this branch.
 
         Args:
-            target: a version (an int); an id or tag (a str; tags first); a time (a datetime:
-                the last checkpoint at or before it; naive means local time).
+            target: a version (an int; -1 is the head, -2 the one before it); a tag, an id or a time in ISO 8601
+                (a str; tried in this order); a time (a datetime). A time means the last checkpoint at or before
+                it, and is local without an offset.
 
         Raises:
             CheckpointNotFoundError: there is none.

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from itertools import islice
 from typing import Any, overload
 
 from statelog import kernels
+from statelog.display.lines import list_line, map_line
+from statelog.display.notebook import value_html
+from statelog.display.terminal import value_tree
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.tree.node import ROOT, Slot, Workspace
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_item
-
-_REPR_ITEMS_MAX = 20
 
 
 def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: bool) -> Any:
@@ -178,10 +178,13 @@ class ListView(Sequence[Any]):
         return value
 
     def __repr__(self) -> str:
-        if len(self) <= _REPR_ITEMS_MAX:
-            return repr(self.to_python())
-        shown = ", ".join(map(repr, islice(self, _REPR_ITEMS_MAX)))
-        return f"[{shown}, ... {len(self) - _REPR_ITEMS_MAX} more]"
+        return list_line(self)
+
+    def __rich__(self) -> object:
+        return value_tree(self)
+
+    def _repr_html_(self) -> str:
+        return value_html(self)
 
 
 def _is_no_list(value: object) -> bool:
@@ -302,11 +305,13 @@ class MapView(Mapping[str, Any]):
         return value
 
     def __repr__(self) -> str:
-        if self._is_state or len(self) > _REPR_ITEMS_MAX:
-            shown = ", ".join(f"{key!r}: {self[key]!r}" for key in islice(self, _REPR_ITEMS_MAX))
-            more = f", ... {len(self) - _REPR_ITEMS_MAX} more" if len(self) > _REPR_ITEMS_MAX else ""
-            return f"{{{shown}{more}}}"
-        return repr(self.to_python())
+        return map_line(self)
+
+    def __rich__(self) -> object:
+        return value_tree(self)
+
+    def _repr_html_(self) -> str:
+        return value_html(self)
 
 
 def _plain_map(value: MapView | dict[str, Any]) -> dict[str, Any]:

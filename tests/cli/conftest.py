@@ -55,7 +55,7 @@ def start():
 
     def start_there(*arguments, **options):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-        process = subprocess.Popen([sys.executable, "-m", "statelog.cli", *map(str, arguments)], **options)
+        process = subprocess.Popen([sys.executable, "-m", "statelog", *map(str, arguments)], **options)
         started.append(process)
         return process
 

@@ -110,7 +110,7 @@ def test_a_file_that_kills_its_reader_is_one_line(run, path):
     overlong(path, last)
     answer = run("verify", path, "--shallow")
     assert (answer.code, answer.out) == (7, "")
-    assert answer.err == f"statelog: {path} is damaged: reading it ended the verifying process with SIGBUS\n"
+    assert answer.err.startswith(f"statelog: {path} is damaged: reading it ended the verifying process with SIGBUS (")
     answer = run("verify", path, "--shallow", "--json")
     assert (answer.code, answer.document["ok"]) == (7, False)
     answer = run("verify", path, "--json")

@@ -12,7 +12,7 @@ def head(run, state, branch="main"):
 def test_a_rollback_appends_a_version_with_the_old_state(run, state):
     answer = run("rollback", state, "ticket-42", "good", "--metadata", '{"why": "it was better"}')
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.startswith("version 3 of branch main is version 1 again (")
+    assert answer.out.startswith("version 3 of main is version 1 again (")
     made = head(run, state)
     assert (made["version"], made["kind"], made["metadata"]) == (3, "rollback", {"why": "it was better"})
     assert run("show", state, "ticket-42", "--path", "notes", "--json").document["value"] == {}
@@ -37,7 +37,7 @@ def test_a_fork_shares_versions_and_takes_an_update(run, state):
     update = '{"query": "sled", "findings": ["c"]}'
     answer = run("fork", state, "ticket-42", "third", "--at", 1, "--update", update)
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "branch third of thread ticket-42 begins at version 1 of branch main; its head is version 2\n"
+    assert answer.out == "branch third begins at version 1 of main; its head is version 2\n"
     value = run("show", state, "ticket-42", "--branch", "third", "--json").document["value"]
     assert (value["query"], value["findings"]) == ("sled", ["a", "b", "c"])
 

@@ -13,16 +13,17 @@ def test_without_sides_the_last_step_is_shown(run, state):
 
 
 def test_two_versions_are_compared(run, state):
-    assert sorted(run("diff", state, "ticket-42", 0, 1).out.splitlines()) == [
-        "+ findings[0]: 'a'",
-        "+ findings[1]: 'b'",
+    assert run("diff", state, "ticket-42", 0, 1).out.splitlines() == [
         "~ steps: 1 -> 2",
+        "findings: 2 added",
+        "  + [0]: 'a'",
+        "  + [1]: 'b'",
     ]
 
 
 def test_removed_values_are_shown(run, state):
     lines = run("diff", state, "ticket-42", 1, 0).out.splitlines()
-    assert "- findings[0]: 'a'" in lines
+    assert lines[1:3] == ["findings: 2 removed", "  - [0]: 'a'"]
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,49 @@ def test_many_changes_are_cut_and_say_so(run, path):
         thread.commit({"items": []})
         thread.commit({"items": list(range(20))})
     answer = run("diff", path, "t", "--limit", 5)
-    assert len(answer.out.splitlines()) == 5
+    assert len(answer.out.splitlines()) == 6
     assert "15 more" in answer.err
-    assert len(run("diff", path, "t", "--full").out.splitlines()) == 20
+    assert len(run("diff", path, "t", "--full").out.splitlines()) == 21
+
+
+def test_a_changed_text_is_shown_as_its_lines_that_differ(run, path):
+    lines = [f"{number}. step {number}" for number in range(8)]
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        thread.commit({"plan": "\n".join(lines), "name": "short", "prose": "word " * 100 + "old end"})
+        lines[3] += ", done"
+        thread.commit({"plan": "\n".join(lines), "name": "other", "prose": "word " * 100 + "new end"})
+    answer = run("diff", path, "t")
+    assert answer.out.splitlines() == [
+        "~ name: 'short' -> 'other'",
+        "~ plan: text, 79 -> 85 characters",
+        "      2. step 2",
+        "    - 3. step 3",
+        "    + 3. step 3, done",
+        "      4. step 4",
+        "~ prose: text, 507 -> 507 characters",
+        f"    - …{('word ' * 100 + 'old end')[-73:]}",
+        f"    + …{('word ' * 100 + 'new end')[-73:]}",
+    ]
+    assert f"    + {'word ' * 100}new end\n" in run("diff", path, "t", "--full").out
+
+
+def test_a_changed_text_of_many_lines_is_cut_and_says_so(run, path):
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        thread.commit({"text": "a\n" * 100})
+        thread.commit({"text": "b\n" * 100})
+    lines = run("diff", path, "t").out.splitlines()
+    assert (len(lines), lines[-1]) == (22, "      … 180 lines more: --full")
+    assert len(run("diff", path, "t", "--full").out.splitlines()) == 201
+
+
+def test_a_changed_text_cannot_steer_the_terminal(run, path):
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        thread.commit({"text": "one\ntwo"})
+        thread.commit({"text": "one\n\x1b[2Jtwo"})
+    assert r"    + \x1b[2Jtwo" in run("diff", path, "t").out
 
 
 def test_an_unknown_side_names_the_branches(run, state):

@@ -103,7 +103,7 @@ def test_a_store_through_a_file_is_the_same_store(run, state, tmp_path):
 
 
 def test_a_store_through_a_pipe_is_the_same_store(run, state, tmp_path):
-    command = [sys.executable, "-m", "statelog.cli"]
+    command = [sys.executable, "-m", "statelog"]
     export = subprocess.Popen([*command, "export", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     import_ = subprocess.run(
         [*command, "import", str(tmp_path / "b.state")], stdin=export.stdout, capture_output=True, check=False

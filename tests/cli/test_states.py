@@ -30,7 +30,19 @@ def test_a_state_as_json_is_whole(run, state):
 
 @pytest.mark.parametrize(
     ("target", "version"),
-    [("0", 0), ("version:1", 1), ("good", 1), ("tag:good", 1), ("mine", 2), ("id:mine", 2), ("2999-01-01", 2)],
+    [
+        ("0", 0),
+        ("version:1", 1),
+        ("good", 1),
+        ("tag:good", 1),
+        ("mine", 2),
+        ("id:mine", 2),
+        ("2999-01-01", 2),
+        ("-1", 2),
+        ("version:-2", 1),
+        ("0s ago", 2),
+        ("time:0s ago", 2),
+    ],
 )
 def test_a_checkpoint_is_named_by_version_tag_id_or_time(run, state, target, version):
     document = run("show", state, "ticket-42", "--at", target, "--json").document
@@ -51,7 +63,7 @@ def test_a_time_names_the_last_checkpoint_until_then(run, state):
 
 
 @pytest.mark.parametrize(
-    ("target", "code"), [("99", 3), ("-1", 3), ("nope", 3), ("tag:2", 3), ("version:x", 2), ("time:noon", 2)]
+    ("target", "code"), [("99", 3), ("-4", 3), ("nope", 3), ("tag:2", 3), ("version:x", 2), ("time:noon", 2)]
 )
 def test_a_target_that_names_nothing_is_one_line(run, state, target, code):
     answer = run("show", state, "ticket-42", "--at", target)
@@ -134,7 +146,8 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     def show(*options):
         out, err = (process := start("show", path, "t", *options)).communicate(timeout=30)
         assert process.returncode == 0, err
-        assert "values of codec 'cli.money' are shown as they are stored: it is not registered here" in err
+        told = " ".join(err.split())
+        assert "values of codec 'cli.money' are shown as they are stored: it is not registered here" in told
         return out
 
     lines = {line.split()[0]: line for line in show().splitlines()}
@@ -151,3 +164,31 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     assert told == {"price": money, "count": 3, "list": [money, 1], "none": 0}
     out, err = (process := start("show", path, "t", "--path", "count")).communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "3\n", "")
+
+
+def test_a_path_goes_into_messages_that_langgraph_has_stored(run, path):
+    graphs = pytest.importorskip("langgraph.graph")
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    from statelog.adapters.langgraph import StatelogSaver
+
+    answer = AIMessage("the answer", tool_calls=[{"name": "look", "args": {"at": "sea"}, "id": "1"}])
+    with statelog.open(path) as store:
+        graph = graphs.StateGraph(graphs.MessagesState)
+        graph.add_node("agent", lambda _state: {"messages": [answer]})
+        graph.add_edge(graphs.START, "agent")
+        agent = graph.compile(checkpointer=StatelogSaver(store))
+        agent.invoke({"messages": [HumanMessage("a question")]}, {"configurable": {"thread_id": "chat"}})
+
+    def show(where, *options):
+        return run("show", path, "chat", "--path", where, *options)
+
+    assert show("messages[-1].content").out == "the answer\n"
+    assert show("messages[0].content").out == "a question\n"
+    assert show("messages[-1].tool_calls[0].args.at").out == "sea\n"
+    assert show("messages[-1].content", "--json").document["value"] == "the answer"
+    whole = show("messages[-1]")
+    assert ("AIMessage" in whole.err, "content" in whole.out) == (True, True)
+    missing = show("messages[-1].contents")
+    assert (missing.code, missing.out) == (3, "")
+    assert "messages[-1] (AIMessage) has no key 'contents'; its keys are content, " in missing.err

@@ -4,7 +4,13 @@ import pytest
 
 import statelog
 from statelog.cli.targets import find_checkpoint, find_side, find_thread, parse_object
-from statelog.errors import BranchNotFoundError, ThreadDeletedError, ThreadNotFoundError, UsageError
+from statelog.errors import (
+    BranchNotFoundError,
+    CheckpointNotFoundError,
+    ThreadDeletedError,
+    ThreadNotFoundError,
+    UsageError,
+)
 
 
 @pytest.fixture
@@ -41,8 +47,42 @@ def test_the_most_similar_thread_is_suggested(store, thread):
         find_thread(store, "reserch-2026", "main")
     with pytest.raises(ThreadNotFoundError, match="`statelog threads"):
         find_thread(store, "zzz", "main")
-    with pytest.raises(BranchNotFoundError):
+    with pytest.raises(BranchNotFoundError, match=r"\(there is main, a@b\)$"):
         find_thread(store, thread.id, "nope")
+
+
+def test_the_most_similar_branch_or_tag_is_suggested(run, state):
+    for arguments, name in (
+        (["show", state, "ticket-42", "--branch", "what-fi"], "what-if"),
+        (["show", state, "ticket-42", "--at", "goood"], "good"),
+        (["show", state, "ticket-42", "--at", "tag:goood"], "good"),
+        (["rollback", state, "ticket-42", "goood"], "good"),
+        (["diff", state, "ticket-42", "what-fi"], "what-if"),
+        (["diff", state, "ticket-42", "what-fi@2"], "what-if"),
+        (["diff", state, "ticket-42", "0", "goood"], "good"),
+    ):
+        answer = run(*arguments)
+        assert (answer.code, answer.out, answer.err.count("\n")) == (3, "", 1)
+        assert answer.err.endswith(f": did you mean {name!r}?\n")
+
+
+def test_a_kind_of_name_is_taken_at_its_word(thread):
+    thread.tag("3", 0)
+    assert find_checkpoint(thread, "3").version == 3
+    first = thread.at(0)
+    assert find_checkpoint(thread, f"id:{first.id}").version == 0
+    for text in ("tag:2026-01-02", f"tag:{first.id}", "id:2026-01-01"):
+        with pytest.raises(CheckpointNotFoundError):
+            find_checkpoint(thread, text)
+
+
+def test_an_age_means_the_newest_of_what_was_so_old(thread):
+    assert find_checkpoint(thread, "0s ago") == thread.head
+    assert find_checkpoint(thread, "time:0s ago") == thread.head
+    with pytest.raises(CheckpointNotFoundError):
+        find_checkpoint(thread, "2h ago")
+    with pytest.raises(UsageError, match="is no age"):
+        find_checkpoint(thread, f"{10**9}w ago")
 
 
 def test_a_deleted_thread_is_called_deleted(run, state):
@@ -66,7 +106,7 @@ def test_an_object_is_read_with_its_types():
 
 
 def test_a_store_is_never_made_by_looking(tmp_path):
-    from statelog.cli.targets import open_for_reading, open_for_writing
+    from statelog.cli.opening import open_for_reading, open_for_writing
 
     for open_ in (open_for_reading, open_for_writing):
         with pytest.raises(statelog.errors.StoreNotFoundError):

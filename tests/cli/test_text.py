@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from statelog.cli.text import count, escape, format_duration, format_size, format_time, format_time_exactly, shorten
+from statelog.cli.text import count, escape, format_age, format_duration, format_size, format_time, parse_size, shorten
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,38 @@ def test_shortened_text_ends_in_an_ellipsis():
 
 def test_a_time_written_exactly_is_read_back_exactly():
     time = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-    assert datetime.fromisoformat(format_time_exactly(time)) == time
-    assert format_time(time) == "2026-01-02 03:04:05.678Z"
+    assert format_time(time) == "2026-01-02 03:04:05.678901Z"
+    assert datetime.fromisoformat(format_time(time)) == time
+
+
+@pytest.mark.parametrize(
+    ("age_s", "text"),
+    [
+        (0, "0s ago"),
+        (59.9, "59s ago"),
+        (60, "1m ago"),
+        (7199, "1h ago"),
+        (86_400 * 6, "6d ago"),
+        (604_800 * 60, "60w ago"),
+        (-1, "2026-01-02 00:00:01.000000Z"),
+    ],
+)
+def test_an_age_is_rounded_down_and_what_is_to_come_is_exact(age_s, text):
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    assert format_age(now - timedelta(seconds=age_s), now) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1048576", 2**20), ("64M", 2**26), ("64 MiB", 2**26), ("1.5g", 3 * 2**29), ("8 B", 8), ("1K", 1024)],
+)
+def test_a_size_is_read_as_it_is_written_or_shorter(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "1X", "-1", "1 2", "1MM", "٣"])
+def test_what_is_no_size_is_none(text):
+    assert parse_size(text) is None
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_a_checkpoint_tells_all_about_itself(thread):
     assert before - timedelta(seconds=1) <= made.time <= datetime.now(UTC) + timedelta(seconds=1)
     assert made.time.tzinfo is UTC
     assert (len(made.digest), len(made.state_digest)) == (40, 40)
-    assert repr(made) == f"<Checkpoint 't' version 0 id {made.id}>"
+    assert repr(made) == f"<Checkpoint 't' branch 'main' version 0 id {made.id}: n, text>"
 
 
 def test_an_id_of_the_stores_making_tells_lsn_and_digest(thread):

@@ -378,7 +378,7 @@ def test_branches_are_found_again(store):
     assert store.thread("t", branch="other").state == {"n": 2}
     assert store.thread("t", schema={"n": reducers.add}, branch="other").commit({"n": 1}).state == {"n": 3}
     assert thread.checkout("other").checkout("main").state == {"n": 1}
-    assert repr(thread.checkout("other")) == "<Thread 't' branch 'other'>"
+    assert repr(thread.checkout("other")) == "<Thread 't' branch 'other' version 2: n>"
 
 
 def test_many_branches_are_listed_in_order(store):

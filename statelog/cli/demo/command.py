@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import shlex
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-import statelog
 from statelog.cli.care import describe_verification
 from statelog.cli.demo import story
 from statelog.cli.demo.review import LONG_FUNCTION_LINES, THREAD_ID
 from statelog.cli.demo.sources import STEPS
-from statelog.cli.diffs import print_changes
 from statelog.cli.documents import change_document, checkpoint_document
+from statelog.cli.opening import open_for_writing
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration, format_size
-from statelog.cli.threads import print_history
 from statelog.cli.verifying import Verification, verify_in_child
 from statelog.errors import AlreadyExistsError, CorruptionError
 
-if TYPE_CHECKING:
-    from statelog import Checkpoint
-
 FILE_NAME = "demo.state"
-_HISTORY_SHOWN = 6
-_CHANGES_SHOWN = 8
-_CHANGE_CHARACTERS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +41,16 @@ class _Ending:
 @click.command(short_help="Watch an agent be killed, and carry on.")
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    help=f"Where {FILE_NAME} goes; a temporary directory if left out.",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
+    help=f"Where {FILE_NAME} goes, a directory that is there; a temporary one if left out.",
 )
 @AS_JSON
 def demo(*, directory: Path | None, as_json: bool) -> None:
     """Watch an agent be killed inside step 14 of 20, and carry on at step 14.
 
-    It reviews packages of this Python's own library. Then: history, a rollback, a fork
-    with another parameter, their difference, verification, and what the file cost. Every
-    figure is measured as it runs. The file is kept, to try the other commands on.
+    It reviews packages of this Python's own library. Then: a rollback, a fork with another
+    parameter, their difference, verification, and what the file cost. Every figure is
+    measured as it runs. The file is kept, and three lines of Python to go on with.
     """
     output = Output(as_json=as_json)
     started = time.perf_counter()
@@ -69,10 +61,9 @@ def demo(*, directory: Path | None, as_json: bool) -> None:
         story.run_agent(path, kill_in_step=story.KILLED_IN_STEP, narrate=narrator.event),
         story.run_agent(path, kill_in_step=0, narrate=narrator.resumed_event),
     ]
-    with statelog.open(path, create=False) as store:
+    with open_for_writing(path) as store:
         thread = store.thread(THREAD_ID)
         history = list(thread.history())
-        narrator.history(thread, history)
         returned = story.roll_back(store)
         narrator.rollback(returned)
         fork = story.fork_and_compare(store)
@@ -115,7 +106,6 @@ def demo(*, directory: Path | None, as_json: bool) -> None:
 def _prepare(directory: Path | None) -> Path:
     if directory is None:
         directory = Path(tempfile.mkdtemp(prefix="statelog-demo-"))
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE_NAME
     if path.exists():
         message = f"{path} exists already: the demo begins with a new file"
@@ -145,41 +135,40 @@ def _ending_document(ending: _Ending) -> dict[str, Any]:
 
 
 class _Narrator:
-    """Tells a person what happens, as it happens; silent where the output is JSON."""
+    """Tells a person what happens, as it happens, in 25 lines; silent where the output is JSON."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._act = 0
-
-    def _title(self, text: str) -> None:
-        self._act += 1
-        self._line()
-        self._line(f"{self._act}. {text}", style="bold")
+        self._told = 0
 
     def _line(self, text: str = "", style: str = "") -> None:
         if not self._output.as_json:
             self._output.line(text, style=style)
 
     def opening(self, path: Path) -> None:
-        self._line(f"An agent reviews {STEPS} packages of the library of Python {platform.python_version()},", "bold")
-        self._line(f"one checkpoint per step, all of it in {path}", "bold")
-        self._title(f"A process works, and is killed inside step {story.KILLED_IN_STEP}")
+        self._line(f"An agent reviews {STEPS} packages of Python's own library, one checkpoint a step.", "bold")
+        self._line(f"All it knows is in {path}")
 
     def event(self, process: int, event: dict[str, Any]) -> None:
-        """Tell one thing that a process of the agent said."""
+        """Tell one thing that a process of the agent said; of its steps the first and the last."""
         who = f"  [{process}] "
-        if event["event"] == "opened" and event["next_step"] == 0:
-            self._line(f"{who}opened a new file in {format_duration(event['duration_s'])}")
-        elif event["event"] == "planned":
-            self._line(f"{who}planned {len(event['plan'])} steps{'version':>44}{event['version']:>3}")
-        elif event["event"] == "step":
-            self._line(
-                f"{who}step {event['step']:>2}  {event['package']:<15}{count(event['files'], 'file'):>9}"
-                f"{event['lines']:>8,} lines{count(event['findings'], 'finding'):>13}  version{event['version']:>3}"
-            )
+        if event["event"] == "step":
+            self._told += 1
+            is_end = event["step"] in (story.KILLED_IN_STEP - 1, STEPS)
+            if self._told == 1 or is_end:
+                self._line(
+                    f"{who}step {event['step']:>2}  {event['package']:<15}{count(event['files'], 'file'):>9}"
+                    f"{event['lines']:>8,} lines{count(event['findings'], 'finding'):>13}"
+                )
+            elif self._told == 2:
+                self._line(f"{who}...")
         elif event["event"] == "inside":
-            self._line(f"{who}step {event['step']:>2}  parsed {event['parsed']} of {count(event['files'], 'file')} ...")
-            self._line(f"{who}killed: SIGKILL", "bold red")
+            self._line(
+                f"{who}step {event['step']:>2}  {event['parsed']} of {count(event['files'], 'file')} parsed, and then:"
+                " SIGKILL",
+                "bold red",
+            )
+            self._told = 0
 
     def resumed_event(self, process: int, event: dict[str, Any]) -> None:
         """Tell what the second process said; its first words are what this is about."""
@@ -187,65 +176,53 @@ class _Narrator:
             self.event(process, event)
             return
         step = event["next_step"]
-        self._title("Another process opens the file and carries on")
-        self._line(
-            f"  [{process}] opened in {format_duration(event['duration_s'])}: step {step - 1} is the last one committed"
-        )
-        self._line(f"  [{process}] resumes at step {step}, not at step 1", "bold green")
-
-    def history(self, thread: statelog.Thread, checkpoints: list[Checkpoint]) -> None:
-        if self._output.as_json:
-            return
-        self._title(f"Its history: {count(len(checkpoints), 'checkpoint')}, the newest {_HISTORY_SHOWN} of them")
-        print_history(self._output, thread, checkpoints[:_HISTORY_SHOWN])
+        took = format_duration(event["duration_s"])
+        self._line(f"  [{process}] opens the file ({took}), resumes at step {step}, not at step 1", "bold green")
 
     def rollback(self, returned: story.Return) -> None:
-        self._title(f"Rollback to step {story.ROLLBACK_TO_STEP}")
-        self._line(
-            f"  version {returned.made.version} is version {returned.target.version} again:"
-            f" {format_duration(returned.duration_s)}, flushed to disk;"
-            f" a record of {returned.record_size_bytes} bytes"
-        )
-        self._line(
-            f"  for a state of {format_size(returned.state_size_bytes)}. Nothing is deleted:"
-            f" version {returned.undone.version} undoes it, with the state of step {STEPS}"
+        self._tell(
+            "rollback",
+            f"to step {story.ROLLBACK_TO_STEP} in {format_duration(returned.duration_s)}, and undone:"
+            f" {returned.record_size_bytes} bytes for {format_size(returned.state_size_bytes)} of state",
         )
 
     def fork(self, fork: story.Fork) -> None:
-        self._title(f"Fork at step {story.ROLLBACK_TO_STEP}, with another parameter")
-        self._line(
-            f"  branch {story.FORK_NAME}: functions are long from {story.FORK_LONG_FUNCTION_LINES} lines on,"
-            f" not {LONG_FUNCTION_LINES}; forked in {format_duration(fork.duration_s)},"
+        self._tell(
+            "fork",
+            f"steps {fork.base_version + 1} to {STEPS} again, functions are long from"
+            f" {story.FORK_LONG_FUNCTION_LINES} lines on, not {LONG_FUNCTION_LINES}",
         )
-        first = fork.base_version + 1
-        self._line(f"  then steps {first} to {STEPS} again ({format_duration(fork.steps_duration_s)})")
-        self._title(f"What differs: main@{fork.old.version} and {story.FORK_NAME}@{fork.new.version}")
-        by_channel = Counter(str(change.path[0]) for change in fork.changes)
-        channels = ", ".join(f"{number} in {name}" for name, number in by_channel.items())
-        self._line(f"  {count(len(fork.changes), 'change')} in {format_duration(fork.diff_duration_s)}: {channels}")
-        if self._output.as_json:
-            return
-        shown = sorted(fork.changes, key=lambda change: len(change.path) > 1)  # whole channels first
-        print_changes(self._output, islice(shown, _CHANGES_SHOWN), characters_max=_CHANGE_CHARACTERS_MAX, indent="  ")
-        if len(shown) > _CHANGES_SHOWN:
-            self._line(f"  ... and {len(shown) - _CHANGES_SHOWN} more", "dim")
+        channels = len({change.path[0] for change in fork.changes})
+        self._tell(
+            "diff",
+            f"{count(len(fork.changes), 'change')} in {count(channels, 'channel')}, found in"
+            f" {format_duration(fork.diff_duration_s)}",
+        )
 
     def ending(self, path: Path, ending: _Ending) -> None:
         found, snapshots = ending.verification, ending.snapshots
-        self._title("Verify")
-        self._line(f"  {'sound' if found.ok else 'damaged'}: {describe_verification(found)}")
-        self._title("What it cost")
+        self._tell("verify", f"{'sound' if found.ok else 'damaged'}: {describe_verification(found)}")
         times = snapshots.size_bytes / ending.file_size_bytes
-        self._line(f"  the file, with free pages and index     {format_size(ending.file_size_bytes):>9}")
-        self._line(
-            f"  {snapshots.count} snapshots, one for each checkpoint  {format_size(snapshots.size_bytes):>9}"
-            f"   {times:.1f} times as much (written and measured, without overhead)"
+        self._tell(
+            "size",
+            f"{format_size(ending.file_size_bytes)}; a snapshot a step would take"
+            f" {format_size(snapshots.size_bytes)}, {times:.1f} times as much",
         )
         self._line()
-        self._line(f"All of it took {format_duration(ending.duration_s)}. Look around:")
-        for command in (
-            f"statelog history {path} {THREAD_ID} --branch {story.FORK_NAME}",
-            f"statelog show {path} {THREAD_ID} --at {story.ROLLBACK_TO_STEP} --path 'messages[-1].content'",
-            f"statelog stat {path}",
-        ):
-            self._line(f"  {command}", "cyan")
+        self._line(f"Look at it: statelog tree {shlex.quote(str(path))}")
+        self._line("Your turn. Paste this into Python, to go back:", "bold")
+        self._line()
+        for line in your_turn(path):
+            self._line(line, "cyan")
+
+    def _tell(self, what: str, text: str) -> None:
+        self._line(f"  {what:<9}{text}")
+
+
+def your_turn(path: Path) -> list[str]:
+    """Return three lines of Python that go back in the demo's file, and may be run again and again."""
+    return [
+        "import statelog",
+        f"store = statelog.open({json.dumps(str(path))})",
+        f'print(store.thread("{THREAD_ID}").rollback({story.ROLLBACK_TO_STEP}).state["findings"][-1])',
+    ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint, Thread
 
-THREAD_ID = "library-review"
+THREAD_ID = "review"
 LONG_FUNCTION_LINES = 80
 
 

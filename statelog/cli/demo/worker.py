@@ -11,12 +11,15 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import statelog
 from statelog.cli.demo.review import THREAD_ID, Review, begin, next_step, review_step
 from statelog.cli.demo.sources import STEPS
+from statelog.cli.opening import open_store
 from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    import statelog
 
 _STUCK_S = 60.0
 """How long a step hangs that is to be killed; whoever started this kills it at once."""
@@ -28,7 +31,7 @@ def _say(event: str, **facts: Any) -> None:
 
 def _work(path: Path, hang_in_step: int) -> None:
     started = time.perf_counter()
-    with statelog.open(path) as store:
+    with open_store(path) as store:
         thread = store.thread(THREAD_ID, schema=Review)
         first = next_step(thread)
         _say("opened", process=os.getpid(), next_step=first, duration_s=time.perf_counter() - started)

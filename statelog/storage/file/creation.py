@@ -130,7 +130,12 @@ def _fill(temporary: Path) -> None:
     header = encode_header(store_id=secrets.token_bytes(STORE_ID_SIZE_BYTES), created_us=created_us)
     keep_standard_streams()
     environment = lmdb.open(
-        str(temporary), subdir=False, lock=False, map_size=MAX_SIZE_BYTES_MIN, max_dbs=TABLES_MAX, mode=FILE_MODE
+        os.fsencode(temporary),
+        subdir=False,
+        lock=False,
+        map_size=MAX_SIZE_BYTES_MIN,
+        max_dbs=TABLES_MAX,
+        mode=FILE_MODE,
     )
     try:
         with environment.begin(write=True) as transaction:

@@ -75,7 +75,7 @@ def _open_lmdb(file: OpenFile, max_size_bytes: int, *, sync: bool) -> Handles:
     raw: lmdb.Environment | None = None
     try:
         raw = lmdb.open(
-            str(path),
+            os.fsencode(path),
             map_size=max_size_bytes // page_size_bytes * page_size_bytes,
             subdir=False,
             readonly=read_only,

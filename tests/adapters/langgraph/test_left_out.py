@@ -58,7 +58,7 @@ def execute(database, statement):
 
 
 def run(*arguments, **environment):
-    command = [sys.executable, "-m", "statelog.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
     )

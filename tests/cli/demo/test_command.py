@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -12,31 +15,57 @@ from statelog.cli.demo.sources import STEPS
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """One run of the demo, told to a person."""
-    directory = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "statelog.cli", "demo", "--directory", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return directory, done
+def told():
+    """One run of the demo, told to a person, in a directory of a short name, as a person's is."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as directory:
+        command = [sys.executable, "-m", "statelog", "demo", "--directory", directory]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        yield Path(directory), done
 
 
 def test_the_first_process_dies_in_step_14_and_the_second_carries_on_there(told):
     _directory, done = told
     assert (done.returncode, done.stderr) == (0, "")
-    first, second = done.stdout.split("2. Another process")
-    assert [number for number in range(1, 30) if f"step {number:>2}  " in first] == list(range(1, 15))
-    assert "killed: SIGKILL" in first
-    assert "version 14" not in first
-    assert "resumes at step 14, not at step 1" in second.split("3. Its history")[0]
-    resumed = second.split("3. Its history")[0]
-    assert [number for number in range(1, 30) if f"step {number:>2}  " in resumed] == list(range(14, STEPS + 1))
+    first, second = done.stdout.split("SIGKILL")
+    assert [number for number in range(1, 30) if f"step {number:>2}  " in first] == [1, 13, 14]
+    assert "resumes at step 14, not at step 1" in second
+    assert [number for number in range(1, 30) if f"step {number:>2}  " in second] == [14, STEPS]
+    processes = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  [")}
+    assert len(processes) == 2
+
+
+def test_it_fits_a_small_terminal(told):
+    _directory, done = told
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 25
+    assert [line for line in lines if len(line) > 80] == []
 
 
 def test_every_act_is_told(told):
     _directory, done = told
-    for words in ("Rollback to step 7", "Fork at step 7", "What differs", "sound:", "What it cost", "times as much"):
-        assert words in done.stdout
+    acts = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and "[" not in line]
+    assert acts == ["rollback", "fork", "diff", "verify", "size"]
+    assert "sound: " in done.stdout
+    assert "times as much" in done.stdout
     assert done.stdout.replace("\n", "").isprintable()
+
+
+def test_it_ends_with_three_lines_that_work_when_pasted_again_and_again(told):
+    directory, done = told
+    assert "\nYour turn. " in done.stdout
+    lines = done.stdout.splitlines()[-3:]
+    assert lines[0] == "import statelog"
+    copy = shutil.copytree(directory, directory / "copy")
+    pasted = "\n".join(lines).replace(str(directory), str(copy)) + "\n"
+    python = [sys.executable, "-i", "-q", "-W", "error"]
+    answer = subprocess.run(python, input=pasted * 2, capture_output=True, text=True, timeout=60, check=False)
+    assert "Error" not in answer.stderr
+    first, second = answer.stdout.splitlines()
+    assert first == second
+    assert "'kind': 'long function'" in first
+    with statelog.open(copy / "demo.state") as store:
+        assert store.thread("review").version == 24
+    shutil.rmtree(copy)
 
 
 def test_the_file_it_leaves_is_an_ordinary_store(told, run):
@@ -44,7 +73,7 @@ def test_the_file_it_leaves_is_an_ordinary_store(told, run):
     assert sorted(path.name for path in directory.iterdir()) == ["demo.state", "demo.state-lock"]
     assert run("verify", directory / "demo.state").code == 0
     with statelog.open(directory / "demo.state", read_only=True) as store:
-        thread = store.thread("library-review")
+        thread = store.thread("review")
         assert thread.at(7).state_digest == thread.at(21).state_digest
         assert thread.at(20).state_digest == thread.head.state_digest
         assert len(thread.at(20).state["messages"]) == STEPS + 1
@@ -60,9 +89,16 @@ def test_a_file_that_is_there_is_not_touched(told, run):
     assert (directory / "demo.state").read_bytes() == before
 
 
+def test_a_directory_that_was_mistyped_is_not_made(run, tmp_path):
+    answer = run("demo", "--directory", tmp_path / "new")
+    assert (answer.code, answer.out) == (2, "")
+    assert "does not exist" in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_demo_as_json(run, tmp_path):
     before = os.times()
-    answer = run("demo", "--directory", tmp_path / "new", "--json")
+    answer = run("demo", "--directory", tmp_path, "--json")
     worked_s = sum(os.times()[:4]) - sum(before[:4])
     assert (answer.code, answer.err) == (0, "")
     document = answer.document
@@ -82,7 +118,7 @@ def test_the_demo_as_json(run, tmp_path):
 
 def test_on_a_terminal_it_is_told_in_colour(tmp_path):
     reader, writer = pty.openpty()
-    command = [sys.executable, "-m", "statelog.cli", "demo", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "statelog", "demo", "--directory", str(tmp_path)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(command, stdout=writer, stderr=writer, stdin=subprocess.DEVNULL, env=environment)

@@ -23,7 +23,7 @@ from statelog.adapters.langgraph.values import names
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -173,12 +173,13 @@ def _in_order(rows: Iterable[Written]) -> list[Written]:
 
 
 @contextmanager
-def opened(name: str, *, writing: bool) -> Iterator[Endpoint]:
+def opened(name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open) -> Iterator[Endpoint]:
     """Open what a name says.
 
     Args:
         name: see the module.
         writing: as a target, made if need be; else it has to be there, and is only read.
+        open_store: opens a store, as `statelog.open`.
 
     Raises:
         UsageError: no such kind of name, or its package is not installed.
@@ -198,14 +199,14 @@ def opened(name: str, *, writing: bool) -> Iterator[Endpoint]:
         message = f"{scheme}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
         raise UsageError(message, argument="name", value=scheme)
     else:
-        with _opened_store(Path(name), writing=writing) as endpoint:
+        with _opened_store(Path(name), open_store, writing=writing) as endpoint:
             yield endpoint
 
 
 @contextmanager
-def _opened_store(path: Path, *, writing: bool) -> Iterator[Endpoint]:
+def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool) -> Iterator[Endpoint]:
     # Flushed at the end: a process killed before loses nothing, and a power cut only what is copied again.
-    with statelog.open(path, durability="interval") if writing else statelog.open(path, read_only=True) as store:
+    with open_store(path, durability="interval") if writing else open_store(path, read_only=True) as store:
         yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
 
 

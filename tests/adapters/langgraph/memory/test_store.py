@@ -298,7 +298,7 @@ def test_a_search_reads_nothing_of_other_namespaces(path, monkeypatch):
 def test_statelog_shows_the_items(memory, path):
     memory.put(USERS, "prefs", {"theme": "dark"})
     memory.store.close()
-    command = [sys.executable, "-m", "statelog.cli", "show", str(path), STORE_THREAD_ID, "--path", "items", "--json"]
+    command = [sys.executable, "-m", "statelog", "show", str(path), STORE_THREAD_ID, "--path", "items", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     shown = json.dumps(json.loads(done.stdout))
     assert all(word in shown for word in ("users.1", "prefs", "theme", "dark", "created"))

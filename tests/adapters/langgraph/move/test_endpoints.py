@@ -26,7 +26,7 @@ def execute(database, *statements):
 
 
 def run(*arguments, prefix=()):
-    command = [*prefix, sys.executable, "-m", "statelog.cli", *map(str, arguments)]
+    command = [*prefix, sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -133,7 +133,7 @@ def expected(database):
 
 
 def run(*arguments, **environment):
-    command = [sys.executable, "-m", "statelog.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
     )
@@ -383,7 +383,7 @@ def test_a_store_that_is_not_named_has_the_database_s_name(database, expected, t
     directory = tmp_path / "elsewhere"
     directory.mkdir()
     named = database.rename(database.with_name("checkpoints.db"))
-    command = [sys.executable, "-m", "statelog.cli", "import-langgraph", f"sqlite:{named}", *arguments]
+    command = [sys.executable, "-m", "statelog", "import-langgraph", f"sqlite:{named}", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path[1:]))}
     subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=120, env=environment)
     assert [path.name for path in directory.iterdir() if path.suffix == ".state"] == [made]

@@ -1,0 +1,65 @@
+"""What a shell offers when a person presses tab: threads, branches, and what names a checkpoint."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.cli.opening import open_for_reading
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import click
+
+    from statelog import Store
+
+    _Names = Callable[[Store, str], Iterable[str]]
+
+_OFFERED_MAX = 200
+_THREADS_READ_MAX = 10_000
+
+
+def complete_thread(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the ids of threads that begin so."""
+    return _offer(context, start, _thread_ids)
+
+
+def _thread_ids(store: Store, _thread: str) -> Iterator[str]:
+    return (info.id for info in islice(store.threads(), _THREADS_READ_MAX))
+
+
+def complete_branch(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the branches of the thread named before that begin so."""
+    return _offer(context, start, lambda store, thread: (info.name for info in store.thread(thread).branches()))
+
+
+def complete_target(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the tags of the thread named before that begin so."""
+    return _offer(context, start, lambda store, thread: store.thread(thread).tags())
+
+
+def complete_side(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    """Return the tags and branches of the thread named before that begin so."""
+    return complete_target(context, parameter, start) + complete_branch(context, parameter, start)
+
+
+def _offer(context: click.Context, start: str, names: _Names) -> list[str]:
+    """Return names that begin so, out of the store that the command line names; none if it cannot be read."""
+    # Click leaves arguments where they are when the option to be completed ends the line.
+    named = [context.params[name] for name in ("store", "thread") if context.params.get(name) is not None]
+    path, thread = [*named, *context.args, None, ""][:2]
+    found: list[str] = []
+    with suppress(StatelogError, OSError):
+        if path is not None:
+            with open_for_reading(Path(path)) as store:
+                found = _fitting(names(store, thread or ""), start)
+    return found
+
+
+def _fitting(names: Iterable[str], start: str) -> list[str]:
+    fitting: Iterator[str] = (name for name in names if name.startswith(start) and name.isprintable())
+    return list(islice(fitting, _OFFERED_MAX))

@@ -1,0 +1,84 @@
+"""Stores as commands open them: of the size that --max-size says, or of what the address space has room for."""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import statelog
+from statelog.cli.text import parse_size
+from statelog.errors import StorageError, StoreFullError
+from statelog.limits import MAX_SIZE_BYTES_DEFAULT, MAX_SIZE_BYTES_MIN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog import Store
+
+_STORES_MAX = 4
+"""So many may have room in the address space: `compact` and `recover` have two open at a time, beside all else."""
+
+_SIZE = f"{__name__}.size"
+
+
+def remember_size(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
+    """Keep what --max-size says for whatever opens a store in this command."""
+    size_bytes = None if text is None else parse_size(text)
+    if text is not None and size_bytes is None:
+        message = f"{text!r} is no size, as 64M, 2G or 1048576 are"
+        raise click.BadParameter(message)
+    if size_bytes is not None and size_bytes < MAX_SIZE_BYTES_MIN:
+        message = f"{text!r} is less than a store needs, {MAX_SIZE_BYTES_MIN:,} bytes"
+        raise click.BadParameter(message)
+    context.meta[_SIZE] = size_bytes
+
+
+def size_asked_for() -> int | None:
+    """Return what --max-size says in the command that runs, None if it says nothing."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_SIZE)
+
+
+def _addresses_max() -> int:
+    """Return the bytes of address space that this process may have."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return MAX_SIZE_BYTES_DEFAULT if limit == resource.RLIM_INFINITY else limit
+
+
+def open_for_reading(path: Path, *, max_size_bytes: int | None = None) -> Store:
+    """Open a store that must exist; nothing is written to it."""
+    return open_store(path, max_size_bytes=max_size_bytes, read_only=True)
+
+
+def open_for_writing(path: Path) -> Store:
+    """Open a store that must exist."""
+    return open_store(path, create=False)
+
+
+def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any) -> Store:
+    """Open a store, as `statelog.open`.
+
+    Args:
+        path: of the file.
+        max_size_bytes: its quota; what --max-size says if left out. If that says nothing either: the default, or the
+            largest part of it that the address space has room for (`ulimit -v`, a small container).
+        options: of `statelog.open`.
+
+    Raises:
+        StatelogError: as `statelog.open`.
+
+    """
+    asked = size_asked_for() if max_size_bytes is None else max_size_bytes
+    if asked is not None:
+        return statelog.open(path, max_size_bytes=asked, **options)
+    size_bytes = MAX_SIZE_BYTES_DEFAULT
+    while True:
+        try:
+            return statelog.open(path, max_size_bytes=size_bytes, **options)
+        except StorageError as error:
+            size_bytes = min(size_bytes // 2, _addresses_max() // _STORES_MAX)
+            is_for_want_of_addresses = "max_size_bytes" in error.facts and not isinstance(error, StoreFullError)
+            if not is_for_want_of_addresses or size_bytes < MAX_SIZE_BYTES_MIN:
+                raise

@@ -1,0 +1,202 @@
+"""`statelog tree`: branches, forks, rollbacks and tags as a drawn timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli.completion import complete_thread
+from statelog.cli.opening import open_for_reading
+from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.targets import find_thread
+from statelog.cli.text import count, escape, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from statelog import Store, Thread
+    from statelog.store.branches import BranchInfo
+
+_THREADS_SHOWN = 20
+_DEPTH_MAX = 8
+"""Of branches off branches: those further in are counted."""
+
+_DRAWN = ("├─ ", "└─ ", "│  ", "   ")
+_ASCII = ("|- ", "`- ", "|  ", "   ")
+
+
+@dataclass(slots=True)
+class _Version:
+    """A version that is drawn on a line of its own."""
+
+    time: datetime
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Line:
+    """A branch as it is drawn."""
+
+    info: BranchInfo
+    versions: dict[int, _Version] = field(default_factory=dict)
+    """Those to be drawn, ascending."""
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    children: dict[int, list[_Line]] = field(default_factory=dict)
+    """Branches that begin here, by the version they begin at."""
+    earlier: int = 0
+    """So many rollbacks and tags before the first that is drawn."""
+
+
+@click.command(short_help="Draw branches, rollbacks and tags.")
+@STORE
+@click.argument("thread", required=False, shell_complete=complete_thread)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Marks drawn of a branch.")
+@ABSOLUTE
+@AS_JSON
+def tree(*, store: Path, thread: str | None, limit: int, absolute: bool | None, as_json: bool) -> None:
+    """Draw the branches of THREAD in STORE, or of all its threads: where they fork, what was rolled back, and tags.
+
+    Versions without any of that are counted. A branch stands below the version it begins at.
+    """
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        for number, found in enumerate(_threads(opened, output, thread)):
+            lines = _lines_of(found, None if as_json else limit)
+            if as_json:
+                output.emit(_document(found, lines))
+                continue
+            if number:
+                output.line()
+            output.line(shorten(escape(found.id), output.width), style="bold")
+            _draw(output, lines[0], "", 0)
+
+
+def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Thread]:
+    if thread_id is not None:
+        yield find_thread(store, thread_id, "main")
+        return
+    shown = 0
+    for info in store.threads():
+        if shown == _THREADS_SHOWN and not output.as_json:
+            output.hint(f"the first {_THREADS_SHOWN} threads: name the THREAD of another")
+            return
+        thread = store.thread(info.id)
+        if thread.branches():  # not deleted in the meantime
+            shown += 1
+            yield thread
+    if not shown and not output.as_json:
+        output.line("no threads")
+
+
+def _lines_of(thread: Thread, limit: int | None) -> list[_Line]:
+    """Return a thread's branches, in order of creation, with what is to be drawn of each."""
+    lines = [_Line(info) for info in thread.branches()]
+    by_name = {line.info.name: line for line in lines}
+    bases: dict[str, set[int]] = {name: set() for name in by_name}
+    for line in lines[1:]:
+        owner = by_name[line.info.parent or ""]
+        while owner.info.parent is not None and line.info.base_version <= owner.info.base_version:
+            owner = by_name[owner.info.parent]
+        owner.children.setdefault(line.info.base_version, []).append(line)
+        bases[owner.info.name].add(line.info.base_version)
+    tags: dict[tuple[str, int], list[str]] = {}
+    for name, tagged in thread.tags().items():
+        tags.setdefault((tagged.branch, tagged.version), []).append(f"tag {name}")
+    for line in lines:
+        _mark(thread, line, tags, bases[line.info.name], limit)
+    return lines
+
+
+def _mark(
+    thread: Thread, line: _Line, tags: dict[tuple[str, int], list[str]], bases: set[int], limit: int | None
+) -> None:
+    """Find what is to be drawn of a branch."""
+    info = line.info
+    marked: dict[int, _Version] = {}
+    drawn = 0
+    for checkpoint in thread.checkout(info.name).history():
+        version = checkpoint.version
+        if version <= info.base_version:
+            break
+        notes = list(tags.get((info.name, version), ()))
+        if checkpoint.kind == "rollback":
+            target = checkpoint.parent
+            to: dict[str, Any] = {"version": version, "to_branch": None, "to_version": None}
+            if target is not None:
+                to |= {"to_branch": target.branch, "to_version": target.version}
+                where = "" if target.branch == info.name else f"{target.branch}@"
+                notes.insert(0, f"back to {where}{target.version}")
+            else:
+                notes.insert(0, "rollback")
+            line.rollbacks.insert(0, to)
+        if version == info.head_version:
+            notes.insert(0, "head")
+        drawn += bool(notes)
+        is_cut = limit is not None and drawn > limit
+        if version in bases or version == info.base_version + 1 or (notes and not is_cut):
+            marked[version] = _Version(checkpoint.time, notes)
+        else:
+            line.earlier += bool(notes)
+    line.versions = dict(sorted(marked.items()))
+
+
+def _draw(output: Output, line: _Line, prefix: str, depth: int) -> None:
+    tee, end, down, blank = _DRAWN if output.can_draw else _ASCII
+    info = line.info
+    output.line(shorten(escape(f"{prefix}{info.name}"), output.width), style="cyan")
+    inner = prefix.replace(tee, down).replace(end, blank)
+    rows: list[tuple[str, int | None]] = []
+    last = info.base_version
+    dots = f", {count(line.earlier, 'mark')} among them" if line.earlier else ""
+    for version, drawn in line.versions.items():
+        if version > last + 1:
+            rows.append((_span(last + 1, version - 1, dots), None))
+            dots = ""
+        rows.append((f"{version}  {output.time(drawn.time)}  {', '.join(drawn.notes)}".rstrip(), version))
+        last = version
+    for number, (text, at) in enumerate(rows):
+        is_last = number == len(rows) - 1
+        output.line(shorten(escape(f"{inner}{end if is_last else tee}{text}"), output.width))
+        children = line.children.get(at, []) if at is not None else []
+        below = inner + (blank if is_last else down)
+        if children and depth == _DEPTH_MAX:
+            output.line(f"{below}{end}{count(_count(children), 'more branch')}"[: output.width])
+            continue
+        for position, child in enumerate(children):
+            _draw(output, child, below + (end if position == len(children) - 1 else tee), depth + 1)
+
+
+def _span(first: int, last: int, dots: str) -> str:
+    return f"{first}  {dots.removeprefix(', ')}".rstrip() if first == last else f"{first}-{last}{dots}"
+
+
+def _count(lines: Iterable[_Line]) -> int:
+    """Return how many branches there are in some and off them."""
+    number = 0
+    pending = list(lines)
+    while pending:
+        number += 1
+        pending += [child for children in pending.pop().children.values() for child in children]
+    return number
+
+
+def _document(thread: Thread, lines: list[_Line]) -> dict[str, Any]:
+    return {
+        "thread": thread.id,
+        "branches": [
+            {
+                "name": line.info.name,
+                "parent": line.info.parent,
+                "base_version": line.info.base_version,
+                "head_version": line.info.head_version,
+                "rollbacks": line.rollbacks,
+            }
+            for line in lines
+        ],
+        "tags": {name: {"branch": tagged.branch, "version": tagged.version} for name, tagged in thread.tags().items()},
+    }

@@ -1,0 +1,128 @@
+"""One bounded line of each: what `repr` returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from statelog.display.shapes import CheckpointShape, DiffShape, ThreadShape
+
+_NAMES_MAX = 8
+_NAME_CHARACTERS_MAX = 32
+_ITEMS_MAX = 20
+_LINE_CHARACTERS_MAX = 1000
+_ITEM_CHARACTERS_MIN = 16
+_ELLIPSIS = "…"
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+def shorten(text: str, characters_max: int) -> str:
+    """Return at most so many characters, the last one an ellipsis if some are missing."""
+    return text if len(text) <= characters_max else text[: characters_max - 1] + _ELLIPSIS
+
+
+def printable(text: str) -> str:
+    """Return text with what is no visible character escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def thread_line(thread: ThreadShape) -> str:
+    """Return `<Thread 'id' branch 'main' version 3: messages, notes>`."""
+    start = f"<Thread {_name(thread.id)} branch {_name(thread.branch)}"
+    try:
+        head = thread.head
+        return f"{start}, empty>" if head is None else f"{start} version {head.version}{_channels(head.state)}>"
+    except StatelogError as error:  # the store is closed, or damaged: a name is still a name
+        return f"{start}, {type(error).__name__}>"
+
+
+def checkpoint_line(checkpoint: CheckpointShape) -> str:
+    """Return `<Checkpoint 'id' branch 'main' version 3 id 7~0123456789abcdef: messages, notes>`."""
+    start = f"<Checkpoint {_name(checkpoint.thread_id)}"
+    end = f"version {checkpoint.version} id {shorten(printable(checkpoint.id), _NAME_CHARACTERS_MAX)}"
+    try:
+        return f"{start} branch {_name(checkpoint.branch)} {end}{_channels(checkpoint.state)}>"
+    except StatelogError as error:  # as above
+        return f"{start} {end}, {type(error).__name__}>"
+
+
+def diff_line(diff: DiffShape) -> str:
+    """Return `<Diff of 3 changes: messages +2, steps ~1>`."""
+    try:
+        changes = diff.changes
+    except StatelogError as error:  # as above
+        return f"<Diff, {type(error).__name__}>"
+    kinds = Counter((str(change.path[0]), change.kind) for change in changes)
+    channels = dict.fromkeys(channel for channel, _kind in kinds)
+    told = (
+        " ".join(
+            [
+                shorten(printable(channel), _NAME_CHARACTERS_MAX),
+                *(f"{sign}{kinds[channel, kind]}" for kind, sign in _SIGNS.items() if kinds[channel, kind]),
+            ]
+        )
+        for channel in channels
+    )
+    names = _enumerate(told)
+    return f"<Diff of {len(changes)} change{'s' if len(changes) != 1 else ''}{names}>"
+
+
+def lazily(value: Any) -> Any:
+    """Return a view that hands out views of what is large in it; any other value as it is."""
+    return getattr(value, "lazy", value)
+
+
+def list_line(items: Sequence[Any]) -> str:
+    """Return a list as Python writes it, if that is short; else its first items, and how many more there are."""
+    try:
+        shown = [written(item, _LINE_CHARACTERS_MAX) for item in islice(lazily(items), _ITEMS_MAX)]
+        return f"[{_joined(shown, len(items))}]"
+    except StatelogError as error:  # as above
+        return f"<list, {type(error).__name__}>"
+
+
+def map_line(members: Mapping[str, Any]) -> str:
+    """Return a dict as Python writes it, if that is short; else its first members, and how many more there are."""
+    try:
+        members = lazily(members)
+        shown = [f"{key!r}: {written(members[key], _LINE_CHARACTERS_MAX)}" for key in islice(members, _ITEMS_MAX)]
+        return f"{{{_joined(shown, len(members))}}}"
+    except StatelogError as error:  # as above
+        return f"<dict, {type(error).__name__}>"
+
+
+def written(value: object, characters_max: int) -> str:
+    """Return what Python writes of a value, of a long text its beginning: what is too long is cut in any case."""
+    try:
+        return repr(value[: characters_max + 1] if isinstance(value, str | bytes) else value)
+    except ValueError:  # Python refuses to write very long ints in decimal
+        return f"<{type(value).__name__}>"
+
+
+def _joined(shown: list[str], count: int) -> str:
+    text = ", ".join(shown)
+    if len(text) > _LINE_CHARACTERS_MAX:
+        room = max(_LINE_CHARACTERS_MAX // len(shown), _ITEM_CHARACTERS_MIN)
+        text = ", ".join(shorten(each, room) for each in shown)
+    return f"{text}, ... {count - len(shown)} more" if count > len(shown) else text
+
+
+def _name(text: str) -> str:
+    return repr(shorten(text, 2 * _NAME_CHARACTERS_MAX))
+
+
+def _channels(state: Mapping[str, Any]) -> str:
+    return _enumerate(shorten(printable(name), _NAME_CHARACTERS_MAX) for name in state)
+
+
+def _enumerate(names: Iterable[str]) -> str:
+    told = list(islice(names, _NAMES_MAX + 1))
+    return f": {', '.join(told[:_NAMES_MAX])}{', ...' if len(told) > _NAMES_MAX else ''}" if told else ""

@@ -1,0 +1,81 @@
+"""What trees and tables consist of, whatever draws them: bounded, in size and in what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from statelog.display.lines import printable, shorten, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.display.shapes import ChangeShape, CheckpointShape, ThreadShape
+
+MEMBERS_MAX = 20
+"""Shown of one list or dict."""
+
+DEPTH_MAX = 5
+CHECKPOINTS_MAX = 10
+CHANGES_MAX = 100
+HISTORY_COLUMNS = ("version", "time", "kind", "metadata", "channels written")
+DIFF_COLUMNS = ("where", "what was", "what is")
+
+_TEXT_CHARACTERS_MAX = 200
+
+
+def is_branch(value: object) -> bool:
+    """Whether a value has members to be shown."""
+    return isinstance(value, Mapping) or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+
+
+def members_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of the first members."""
+    if isinstance(value, Mapping):
+        yield from ((label(key), value[key]) for key in islice(value, MEMBERS_MAX))
+    else:
+        yield from ((str(position), item) for position, item in enumerate(islice(value, MEMBERS_MAX)))
+
+
+def label(key: object) -> str:
+    """Return the name of a member."""
+    return shorten(printable(str(key)), 80)
+
+
+def size_of(value: Any) -> str:
+    """Return what a value with members is, and how many it has."""
+    noun = "key" if isinstance(value, Mapping) else "item"
+    return f"{len(value):,} {noun}{'' if len(value) == 1 else 's'}"
+
+
+def leaf(value: object) -> str:
+    """Return a value on one line."""
+    if isinstance(value, str | bytes):  # before it is written out: it may be megabytes
+        more = len(value) - _TEXT_CHARACTERS_MAX
+        shown = printable(repr(value[:_TEXT_CHARACTERS_MAX]))
+        return f"{shown} … {more:,} more" if more > 0 else shown
+    return shorten(printable(written(value, _TEXT_CHARACTERS_MAX)), _TEXT_CHARACTERS_MAX)
+
+
+def history_rows(thread: ThreadShape) -> list[tuple[str, ...]]:
+    """Return the cells of the last checkpoints."""
+    return [_row(checkpoint) for checkpoint in thread.history(CHECKPOINTS_MAX)]
+
+
+def _row(checkpoint: CheckpointShape) -> tuple[str, ...]:
+    metadata = ", ".join(f"{label(key)}={leaf(value)}" for key, value in checkpoint.metadata.items())
+    return (
+        str(checkpoint.version),
+        f"{checkpoint.time:%Y-%m-%d %H:%M:%S.%f}Z",
+        checkpoint.kind,
+        shorten(metadata, _TEXT_CHARACTERS_MAX),
+        shorten(printable(", ".join(checkpoint.channels_written)), _TEXT_CHARACTERS_MAX),
+    )
+
+
+def diff_row(change: ChangeShape) -> tuple[str, str, str]:
+    """Return where a change is, what was there (empty if nothing), and what is."""
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in change.path).removeprefix(".")
+    old = "" if change.kind == "added" else leaf(change.old)
+    return label(where), old, "" if change.kind == "removed" else leaf(change.new)

@@ -1,0 +1,103 @@
+"""Threads, checkpoints, differences and values as rich shows them. rich is imported when rich asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from statelog.display.lines import checkpoint_line, diff_line, lazily, thread_line
+from statelog.display.parts import (
+    CHANGES_MAX,
+    DEPTH_MAX,
+    DIFF_COLUMNS,
+    HISTORY_COLUMNS,
+    MEMBERS_MAX,
+    diff_row,
+    history_rows,
+    is_branch,
+    leaf,
+    members_of,
+    size_of,
+)
+from statelog.errors import StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+    from rich.tree import Tree
+
+    from statelog.display.shapes import CheckpointShape, DiffShape, ThreadShape
+
+
+def thread_table(thread: ThreadShape) -> RenderableType:
+    """Return the last checkpoints as a table."""
+    from rich.text import Text
+
+    title = thread_line(thread)
+    try:
+        return _table(title, HISTORY_COLUMNS, history_rows(thread))
+    except StatelogError:  # the title says which
+        return Text(title)
+
+
+def checkpoint_tree(checkpoint: CheckpointShape) -> RenderableType:
+    """Return its state as a tree."""
+    title = checkpoint_line(checkpoint)
+    try:
+        return value_tree(checkpoint.state, title)
+    except StatelogError:  # as above
+        return value_tree({}, title)
+
+
+def diff_table(diff: DiffShape) -> RenderableType:
+    """Return a table of changes: what was, and what is."""
+    from rich.text import Text
+
+    title = diff_line(diff)
+    try:
+        rows = [diff_row(change) for change in diff.changes[:CHANGES_MAX]]
+        more = len(diff.changes) - CHANGES_MAX
+        return _table(title, DIFF_COLUMNS, [*rows, (f"… {more:,} more", "", "")] if more > 0 else rows)
+    except StatelogError:  # as above
+        return Text(title)
+
+
+def value_tree(value: Any, title: str = "") -> RenderableType:
+    """Return a list or dict as a tree."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    kind = "dict" if isinstance(value, Mapping) else "list"
+    try:
+        tree = Tree(Text(title or f"{kind}, {size_of(value)}"))
+        _grow(tree, lazily(value), 0)
+    except StatelogError as error:  # the store is closed, or damaged
+        return Text(f"{title or kind}, {type(error).__name__}")
+    return tree
+
+
+def _grow(tree: Tree, value: Any, depth: int) -> None:
+    from rich.text import Text
+
+    for name, member in members_of(value):
+        if not is_branch(member):
+            tree.add(Text.assemble((name, "cyan"), ": ", leaf(member)))
+            continue
+        branch = tree.add(Text.assemble((name, "cyan"), f"  {size_of(member)}"))
+        if depth < DEPTH_MAX:
+            _grow(branch, member, depth + 1)
+    if len(value) > MEMBERS_MAX:
+        tree.add(Text(f"… {len(value) - MEMBERS_MAX:,} more", "dim"))
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", title_style="")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table

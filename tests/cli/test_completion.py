@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STATELOG = Path(sys.executable).with_name("statelog")
+
+pytestmark = pytest.mark.skipif(not STATELOG.exists(), reason="the script is not installed")
+
+
+def offered(line, directory):
+    """Return what bash is offered at the end of a line."""
+    words = line.split(" ")
+    environment = {
+        **os.environ,
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+        "_STATELOG_COMPLETE": "bash_complete",
+    }
+    done = subprocess.run([STATELOG], env=environment, cwd=directory, capture_output=True, text=True, check=True)
+    return [each.partition(",")[2] for each in done.stdout.splitlines() if each]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("statelog thr", ["threads"]),
+        ("statelog history agent.state ", ["ticket-42", "other"]),
+        ("statelog history agent.state t", ["ticket-42"]),
+        ("statelog tree agent.state o", ["other"]),
+        ("statelog show agent.state ticket-42 --branch w", ["what-if"]),
+        ("statelog show agent.state ticket-42 --at ", ["good"]),
+        ("statelog rollback agent.state ticket-42 g", ["good"]),
+        ("statelog diff agent.state ticket-42 ", ["good", "main", "what-if"]),
+        ("statelog log agent.state --thread ", ["ticket-42", "other"]),
+        ("statelog show agent.state nobody --at ", []),
+        ("statelog history none.state ", []),
+    ],
+)
+def test_a_shell_is_offered_what_fits(state, line, names):
+    assert state.name == "agent.state"
+    assert offered(line, state.parent) == names
+
+
+def test_the_line_that_turns_it_on_is_a_script(tmp_path):
+    done = subprocess.run(
+        ["bash", "-c", f'eval "$(_STATELOG_COMPLETE=bash_source {STATELOG})" && complete -p statelog'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "statelog" in done.stdout
