@@ -174,14 +174,13 @@ class View:
 
     def head_checkpoint(self, thread: int, branch: int) -> Digested | None:
         """Return the last checkpoint of a branch and its digest, by one look at its last page."""
-        found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
-        if found is None:
+        last = self.last_entry(thread, branch)
+        if last is None:
             if branch and not self.is_alive(thread):  # deleted: so is the branch
                 return None
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
-        version = kernels.page_range(found[1])[1]
-        return self.checkpoint_at(thread, version, kernels.page_read(found[1], version))
+        return self.checkpoint_at(thread, *last)
 
     def last_entry(self, thread: int, branch: int) -> tuple[int, VersionEntry] | None:
         """Return the last version of those committed on a branch itself, and its entry; None if there is none."""
