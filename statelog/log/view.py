@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
-from statelog.format.record import Record, decode_record, part_digest
+from statelog.format.record import FLAG_REDACTED, Record, decode_record, part_digest
 from statelog.log.care.policies import PolicyRow, decode_policies
 from statelog.log.events import (
     CHECKPOINT_TYPES,
@@ -301,6 +301,11 @@ class View:
     def checkpoint(self, lsn: int) -> CheckpointEvent:
         """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
         return checkpoint_in(self.record(lsn))
+
+    def find_checkpoint(self, lsn: int) -> CheckpointEvent | None:
+        """Return the same, None if it has expired: a tag or an id stays where its version has gone."""
+        record = self.record(lsn)
+        return None if record.flags & FLAG_REDACTED else checkpoint_in(record)
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
