@@ -180,13 +180,12 @@ class Keeps:
         )
 
 
-def let_go(view: View, thread: int, policy: Policy, pinned: Collection[int]) -> Iterator[Version]:
-    """Yield versions that a policy does not keep, oldest first on each branch.
+def let_go(view: View, thread: int, keeps: Keeps) -> Iterator[Version]:
+    """Yield the versions of a thread that are not kept, oldest first on each branch.
 
     The last branch comes first: one that serves a version mostly began after it, and goes before it, wherever this is
     cut short. What it serves tells then that it is still to go.
     """
-    keeps = Keeps(view, thread, policy, pinned)
     for row in reversed(keeps.branches):
         for number, entry in view.entries(thread, row.number):
             version = Version(row.number, number, entry.lsn)
