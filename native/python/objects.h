@@ -1,6 +1,6 @@
 /* What the module of Python's objects shares: its state, and how it reads and writes them.
  *
- * Trust: none. Of the objects only those of the exact types it looks for are read.
+ * Trust: none. Of the objects only those of the exact types it looks for are read, and two attributes of plain models.
  */
 #ifndef STATELOG_OBJECTS_H
 #define STATELOG_OBJECTS_H

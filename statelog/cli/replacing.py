@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from statelog.errors import UsageError
 from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_directory
 from statelog.storage.file.disk import flush_file
-from statelog.storage.file.neighbours import journal_path
+from statelog.storage.file.neighbours import journal_path, lock_path
 from statelog.storage.journal.control import control_path
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def refuse_files_of(store: Path, target: Path) -> None:
     """
     real = Path(os.path.realpath(store))
     resolved = os.path.realpath(target)
-    for own in (real, real.with_name(f"{real.name}-lock"), journal_path(real), control_path(real)):
+    for own in (real, lock_path(real), journal_path(real), control_path(real)):
         if resolved == str(own) or _is_same(own, target):
             message = f"{target} is a file of the store {store} itself: write to another"
             raise UsageError(message, path=str(target))

@@ -126,6 +126,10 @@ class CheckpointEvent(NamedTuple):
         """The checkpoint's digest."""
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
+    def metadata_field(self, key: str) -> Any:
+        """Return what metadata has under a key, None if nothing: most has not, and is not decoded."""
+        return cbor.decode(self.metadata).get(key) if cbor.encode(key) in self.metadata else None
+
 
 Digested = tuple[CheckpointEvent, bytes]
 """A checkpoint and its digest."""

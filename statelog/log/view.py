@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
-from statelog.format.record import Record, decode_record, part_digest
+from statelog.format.record import FLAG_REDACTED, Record, decode_record, part_digest
 from statelog.log.care.policies import PolicyRow, decode_policies
 from statelog.log.events import (
     CHECKPOINT_TYPES,
@@ -174,14 +174,13 @@ class View:
 
     def head_checkpoint(self, thread: int, branch: int) -> Digested | None:
         """Return the last checkpoint of a branch and its digest, by one look at its last page."""
-        found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
-        if found is None:
+        last = self.last_entry(thread, branch)
+        if last is None:
             if branch and not self.is_alive(thread):  # deleted: so is the branch
                 return None
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
-        version = kernels.page_range(found[1])[1]
-        return self.checkpoint_at(thread, version, kernels.page_read(found[1], version))
+        return self.checkpoint_at(thread, *last)
 
     def last_entry(self, thread: int, branch: int) -> tuple[int, VersionEntry] | None:
         """Return the last version of those committed on a branch itself, and its entry; None if there is none."""
@@ -302,6 +301,11 @@ class View:
     def checkpoint(self, lsn: int) -> CheckpointEvent:
         """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
         return checkpoint_in(self.record(lsn))
+
+    def find_checkpoint(self, lsn: int) -> CheckpointEvent | None:
+        """Return the same, None if it has expired: a tag or an id stays where its version has gone."""
+        record = self.record(lsn)
+        return None if record.flags & FLAG_REDACTED else checkpoint_in(record)
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
         """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""

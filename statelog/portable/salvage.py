@@ -52,6 +52,7 @@ from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.descriptors import open_file
 from statelog.storage.file.failures import translate_os
 from statelog.storage.file.locks import FileLocks
+from statelog.storage.file.neighbours import lock_path
 from statelog.storage.file.residency import MappedPages
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _write(
         message = error.message.replace(temporary.name, new.name)  # which is the one that the caller knows
         raise type(error)(message, **{**error.facts, "path": str(new)}) from error
     finally:
-        for name in (temporary, temporary.with_name(f"{temporary.name}-lock")):
+        for name in (temporary, lock_path(temporary)):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 name.unlink()
     return report

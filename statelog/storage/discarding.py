@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from statelog.errors import StoreLockedError
@@ -10,27 +9,7 @@ from statelog.storage.file.creation import sync_directory
 from statelog.storage.file.neighbours import lock_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from statelog.storage.commit.journaled import JournaledFile
-
-
-@contextmanager
-def _exclusively(environment: JournaledFile) -> Iterator[None]:
-    """Keep every other process out of the store while the `with` block runs.
-
-    Raises:
-        StoreLockedError: another process has it open. Facts: path.
-    """
-    path = environment.path
-    if not environment.locks.try_exclusive():
-        message = f"{path} is open in another process: close it there first"
-        raise StoreLockedError(message, path=str(path))
-    try:
-        yield
-    finally:
-        if not environment.closed:
-            environment.locks.acquire_presence(0)
 
 
 def withdraw(environment: JournaledFile) -> None:
@@ -41,11 +20,18 @@ def withdraw(environment: JournaledFile) -> None:
         StorageError, OSError: the system refuses.
     """
     path = environment.path
-    with _exclusively(environment), environment.write_lock:
-        with environment.read() as transaction:
-            if transaction.last_lsn():
-                return
-        environment.steady.retire()  # here, for when it is closed a journal of that name may be another store's
-        lock_path(path).unlink(missing_ok=True)
-        path.unlink()
-        sync_directory(path.parent)
+    if not environment.locks.try_exclusive():
+        message = f"{path} is open in another process: close it there first"
+        raise StoreLockedError(message, path=str(path))
+    try:
+        with environment.write_lock:
+            with environment.read() as transaction:
+                if transaction.last_lsn():
+                    return
+            environment.steady.retire()  # here, for when it is closed a journal of that name may be another store's
+            lock_path(path).unlink(missing_ok=True)
+            path.unlink()
+            sync_directory(path.parent)
+    finally:
+        if not environment.closed:
+            environment.locks.acquire_presence(0)

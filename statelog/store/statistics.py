@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.errors import ExpiredError
-from statelog.format.record import FLAG_REDACTED
 from statelog.log.care.sweep import sweepable_sizes
 from statelog.log.view import missing
 from statelog.storage.file.packing import PackedPages
@@ -362,8 +361,7 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
         if sizes and sizer.visited > visited_max:
             break
         with engine.read() as view:
-            is_gone = view.record(lsns[index]).flags & FLAG_REDACTED  # retention went on meanwhile
-            event = None if is_gone else view.checkpoint(lsns[index])
+            event = view.find_checkpoint(lsns[index])  # retention went on meanwhile
         with contextlib.suppress(ExpiredError):
             if event is not None:
                 sizes.append(sizer.measure(event).total())

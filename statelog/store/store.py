@@ -304,7 +304,7 @@ class Store(Threads):
         Others may have the store open, also in other processes: they go on in the new file, and reads that have begun
         end in the old one. Cut anywhere, the old file is there or the new one. It takes room for a second file until
         it is done, and until the last read of the old one ends. Commits wait while what was committed meanwhile is
-        copied.
+        copied: all of the store once more, if versions have expired or threads were deleted.
 
         Args:
             progress: called with (entries copied, entries in all); it may read, and its commits raise UsageError.

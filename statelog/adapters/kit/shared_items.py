@@ -69,15 +69,9 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
         for first, last in twins.ranges:
             for stored in between(first, last).values():
                 found += items.leaves(stored)
-    return found + held_leaves(batch, thread, twins.held)
-
-
-def held_leaves(batch: Batch, thread: int, held: Sequence[tuple[Checkpoint, str]]) -> list[tuple[bytes, int, int]]:
-    """Return the same of some channels of checkpoints."""
-    found: list[tuple[bytes, int, int]] = []
-    for checkpoint, channel in held:
-        head = head_at(batch.view, thread, checkpoint.lsn)
-        value = None if head is None else items.get(state_of(batch, head), channel)
+    for checkpoint, channel in twins.held:
+        holder = head_at(batch.view, thread, checkpoint.lsn)
+        value = None if holder is None else items.get(state_of(batch, holder), channel)
         found += () if value is None else items.leaves(value)
     return found
 

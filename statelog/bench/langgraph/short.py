@@ -28,7 +28,7 @@ _TEXT_BYTES = 200
 _TARGET = 1.1
 
 
-def agent(saver: BaseCheckpointSaver[str] | None) -> CompiledStateGraph[Any, Any, Any, Any]:
+def agent(saver: BaseCheckpointSaver[str]) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Return a graph whose model calls a tool in each turn, and then answers: three supersteps."""
     text = Corpus().text(_TEXT_BYTES)
 

@@ -8,7 +8,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.format import keys
-from statelog.format.record import FLAG_REDACTED
 from statelog.log.care.needs import needed_by
 from statelog.log.care.serves import UNMET_US, find_served, served_id
 
@@ -109,7 +108,7 @@ class Keeps:
         left = {row.parent for row in self.branches}
         heads = [(row, last[1]) for row in self.branches if (last := view.last_entry(thread, row.number)) is not None]
         last_us = max((entry.time_us for _row, entry in heads), default=0)
-        pins = [view.checkpoint(lsn) for lsn in self.pins if self._is_there(lsn)]
+        pins = [event for lsn in self.pins if (event := view.find_checkpoint(lsn)) is not None]
         pinned = {event.branch for event in pins if event.thread == thread}  # a call may pin those of many threads
         for row, entry in heads:
             if row.number in left or row.number in pinned or entry.time_us == last_us:
@@ -118,9 +117,6 @@ class Keeps:
             served = None if id is None else find_served(view, thread, id)
             if id is not None and (served is not None or entry.time_us < self._now_us - UNMET_US):
                 yield _Servant(row, served)
-
-    def _is_there(self, lsn: int) -> bool:
-        return not self._view.record(lsn).flags & FLAG_REDACTED  # a tag stays where its version has gone
 
     def _keeps(self, event: CheckpointEvent) -> bool:
         return self(Version(event.branch, event.version, event.lsn), event.time_us)
@@ -149,8 +145,8 @@ class Keeps:
             if self._is_young:
                 firsts.add((row.number, view.version_at_time(thread, row.number, self._oldest_us - 1) + 1))
         for lsn in self._only or ():
-            if self._is_there(lsn):
-                event = view.checkpoint(lsn)
+            event = view.find_checkpoint(lsn)
+            if event is not None:
                 firsts.add((event.branch, event.version + 1))
         places = [entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None]
         needed = needed_by(view, [lsn for lsn in {*places, *self.pins} if self._only is None or lsn not in self._only])
@@ -184,13 +180,12 @@ class Keeps:
         )
 
 
-def let_go(view: View, thread: int, policy: Policy, pinned: Collection[int]) -> Iterator[Version]:
-    """Yield versions that a policy does not keep, oldest first on each branch.
+def let_go(view: View, thread: int, keeps: Keeps) -> Iterator[Version]:
+    """Yield the versions of a thread that are not kept, oldest first on each branch.
 
     The last branch comes first: one that serves a version mostly began after it, and goes before it, wherever this is
     cut short. What it serves tells then that it is still to go.
     """
-    keeps = Keeps(view, thread, policy, pinned)
     for row in reversed(keeps.branches):
         for number, entry in view.entries(thread, row.number):
             version = Version(row.number, number, entry.lsn)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.format import cbor
-from statelog.format.record import FLAG_REDACTED
 from statelog.log.events import NEEDS_KEY
 
 if TYPE_CHECKING:
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import View
 
-_KEY = cbor.encode(NEEDS_KEY)
-
 
 def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
     """Return the LSNs of the ancestors that the versions in some records need."""
@@ -27,9 +23,9 @@ def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
     walked: dict[int, set[str]] = {}
     """What was looked for from a version on, by its LSN."""
     for lsn in lsns:
-        if view.record(lsn).flags & FLAG_REDACTED:  # a tag of a version that has gone
+        event = view.find_checkpoint(lsn)
+        if event is None:
             continue
-        event = view.checkpoint(lsn)
         missing = _names(event)
         while missing and event.parent_branch is not None and event.parent_version is not None:
             entry = view.entry(event.thread, event.parent_branch, event.parent_version)
@@ -44,7 +40,5 @@ def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
 
 def _names(event: CheckpointEvent) -> set[str]:
     """Return the channels that a version needs its ancestors for."""
-    if _KEY not in event.metadata:
-        return set()
-    named = cbor.decode(event.metadata).get(NEEDS_KEY)
+    named = event.metadata_field(NEEDS_KEY)
     return {name for name in named if isinstance(name, str)} if isinstance(named, list) else set()

@@ -161,7 +161,7 @@ class Collector:
             if not View(transaction).is_alive(self._thread):
                 return True
             marks = self.catch_up(transaction)
-            gone, is_done = _expirable(transaction, self._thread, self.policy, ())
+            gone, is_done = _expirable(transaction, self._thread, self._keeps(View(transaction)))
             # A version that is left, though the policy does not keep it, reaches nodes that are not marked.
             _expire(transaction, self._thread, gone, marks if is_done else EveryNode())
             return is_done
@@ -179,7 +179,7 @@ class Collector:
         """
         self._late_lsn = late_lsn = self._seen
         with self._engine.read() as view:
-            let_go_now = let_go(view, self._thread, self.policy, self._pinned)
+            let_go_now = let_go(view, self._thread, self._keeps(view))
             gone = sorted((version for version in let_go_now if version.lsn <= late_lsn), key=_lsn, reverse=True)
         report = RetentionReport()
         at = 0
@@ -318,11 +318,9 @@ def _roots(view: View, lsn: int) -> Iterator[NodeRef]:
     return kind_of(record).roots(decode_event(record))
 
 
-def _expirable(
-    transaction: WriteTransaction, thread: int, policy: Policy, pinned: Collection[int]
-) -> tuple[list[Version], bool]:
-    """Return as many versions that a policy lets go as one transaction may expire, and whether these are all."""
-    some = list(islice(let_go(View(transaction), thread, policy, pinned), RECORDS_PER_TRANSACTION_MAX + 1))
+def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tuple[list[Version], bool]:
+    """Return as many versions that are not kept as one transaction may expire, and whether these are all."""
+    some = list(islice(let_go(View(transaction), thread, keeps), RECORDS_PER_TRANSACTION_MAX + 1))
     lsns = [version.lsn for version in some]
     count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
     return some[:count], count == len(some)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.format import cbor, keys
-from statelog.format.record import FLAG_REDACTED
+from statelog.format import keys
 from statelog.log.events import SERVES_KEY
 
 if TYPE_CHECKING:
@@ -17,17 +16,13 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 UNMET_US = 86_400 * 1_000_000
-"""So long a branch waits for a version that it serves and that is not there. It may be committed first; only what was
-committed a day ago has surely been left behind."""
-
-_KEY = cbor.encode(SERVES_KEY)
+"""So long what belongs to a version that is not there waits, as a branch that serves it does. That may be committed
+later; only what was committed a day ago has surely been left behind."""
 
 
 def served_id(event: CheckpointEvent) -> str | None:
     """Return the id of the version that one says it serves, None if it serves none."""
-    if _KEY not in event.metadata:
-        return None
-    named = cbor.decode(event.metadata).get(SERVES_KEY)
+    named = event.metadata_field(SERVES_KEY)
     return named if isinstance(named, str) and named else None
 
 
@@ -36,6 +31,7 @@ def find_served(view: View, thread: int, id: str) -> CheckpointEvent | None:
     for key in (keys.encode_tag_key(thread, id), keys.encode_checkpoint_id_key(thread, id)):
         payload = view.transaction.get_index(key)
         lsn = 0 if payload is None else keys.decode_lsn(payload)
-        if lsn and not view.record(lsn).flags & FLAG_REDACTED:
-            return view.checkpoint(lsn)
+        event = view.find_checkpoint(lsn) if lsn else None
+        if event is not None:
+            return event
     return None

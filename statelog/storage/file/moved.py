@@ -14,7 +14,6 @@ import os
 from statelog.storage.file.disk import write_all
 
 _AT = 4096 - 64 - 8
-_PAGE_SIZE_BYTES = mmap.ALLOCATIONGRANULARITY
 
 MOVED = int.from_bytes(b"stlgmove", "little")
 SUCCESSOR = int.from_bytes(b"stlgnext", "little")

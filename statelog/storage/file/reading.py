@@ -23,6 +23,7 @@ from statelog.format.seal import unseal
 from statelog.kernels import check_leaf_at
 from statelog.storage.file.freed import find_in_use
 from statelog.storage.file.moved import MOVED
+from statelog.storage.file.opened import NO_HANDLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,6 +124,7 @@ class ReadTransaction:
                 raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference only
                 raw.abort()
                 self._environment.active_transactions.discard(self)
+            self._handles = NO_HANDLES  # who keeps this one does not keep a file that was compacted
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._environment.translate(error) from error
 
@@ -136,6 +138,7 @@ class ReadTransaction:
                 if raw is not None and raw is not _ENDED:
                     raw.abort()
                 self._environment.active_transactions.discard(self)
+            self._handles = NO_HANDLES
 
     @property
     def handles(self) -> Handles:

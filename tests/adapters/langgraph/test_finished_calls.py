@@ -225,7 +225,7 @@ def test_pending_writes_stay_that_came_before_their_checkpoint(saver):
 def test_pending_writes_wait_a_day_for_their_checkpoint(saver, monkeypatch):
     _put(saver, 0)
     saver.put_writes(_at(1), [("x", "never")], "task")
-    monkeypatch.setattr(sweeping, "_AWAITED_US", 0)
+    monkeypatch.setattr(sweeping, "UNMET_US", 0)
     saver.store.retain(keep_last=1)
     assert _write_count(saver) == 0
 

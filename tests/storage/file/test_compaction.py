@@ -6,6 +6,7 @@ import random
 import resource
 import stat
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -240,11 +241,14 @@ def test_two_do_not_compact_at_once(filled):
     compact(filled, progress=compact_again)
 
 
-def test_a_read_goes_on_in_the_old_file(filled, append, check_whole):
-    with filled.read() as transaction:
+def test_a_read_goes_on_in_the_old_file_which_goes_with_its_end(filled, append, check_whole):
+    old = weakref.ref(filled.handles)
+    with filled.read() as transaction:  # an object that is kept, as that of a snapshot
         compact(filled)
         filled.committer.submit(append)
         assert transaction.last_lsn() == 40
+        assert old() is not None
+    assert old() is None
     assert check_whole(filled) == 41
 
 

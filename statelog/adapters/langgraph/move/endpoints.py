@@ -134,7 +134,7 @@ class _StoreEndpoint(Endpoint):
     def tidy(self) -> None:
         statistics = self.store.statistics()
         if statistics.pages_free > _FREE_MAX * statistics.pages_used:
-            with suppress(StoreLockedError, StoreFullError):  # others have it open; there is no room for a second file
+            with suppress(StoreLockedError, StoreFullError):  # another compacts it; there is no room for a second file
                 self.store.compact()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langgraph.checkpoint.base import get_checkpoint_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointMetadata
@@ -71,3 +71,9 @@ def _learn(part: dict[Any, Any]) -> bool:
 def _is_nothing(key: str, value: object) -> bool:
     named: Any = ({"configurable": {key: value}}, {"metadata": {key: value}})
     return not any(get_checkpoint_metadata(config, {}) for config in named)
+
+
+def deltas_of(metadata: Mapping[str, Any]) -> set[str]:
+    """Return the DeltaChannels of a checkpoint that have no value of their own, by its metadata."""
+    counters = metadata.get("counters_since_delta_snapshot")
+    return set(map(str, counters)) if isinstance(counters, dict) else set()

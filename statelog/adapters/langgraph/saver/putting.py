@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.shared_items import Similar, Twins, are_looked_for
+from statelog.adapters.langgraph.saver.metadata import deltas_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import decode_checkpoint, decode_own, find_place, kept_item
 from statelog.adapters.langgraph.values.codec import is_cut, is_snapshot
@@ -220,8 +221,7 @@ class Changes(NamedTuple):
 
     def needs(self, base: Base, metadata: Mapping[str, Any]) -> list[str]:
         """Return the DeltaChannels that are made of what the ancestors of the checkpoint hold."""
-        counters = metadata.get("counters_since_delta_snapshot")
-        names = {channel_name(str(channel)) for channel in counters} if isinstance(counters, dict) else set()
+        names = set(map(channel_name, deltas_of(metadata)))
         gone = {write.channel for write in self.writes if isinstance(write, Removal)}
         held = (set(base.channels) - gone) | {write.channel for write in self.writes if not isinstance(write, Removal)}
         return sorted(names - held)

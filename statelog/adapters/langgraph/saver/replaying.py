@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.kit.notes import noted
+from statelog.adapters.langgraph.saver.metadata import deltas_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
 from statelog.adapters.langgraph.saver.reading import (
     decode_own,
@@ -91,17 +92,11 @@ def delta_history(
                 stored = items.get(checkpoint.state, METADATA_CHANNEL)
                 cut_short = (checkpoint.metadata, None if stored is None else decoded.read(stored))
     if cut_short is not None:
-        lost = sorted(_deltas(codec.decode_metadata(*cut_short)) & remaining.keys())
+        lost = sorted(deltas_of(codec.decode_metadata(*cut_short)) & remaining.keys())
         if lost:
             raise _expired(place, lost)
     with noted(f"raised as the DeltaChannels of thread {place.thread_id!r} were decoded"):
         return _decode(decoded, steps, ends, channels)
-
-
-def _deltas(metadata: Any) -> set[str]:
-    """Return the names of the DeltaChannels that have no value of their own."""
-    counters = metadata.get("counters_since_delta_snapshot")
-    return set(map(str, counters)) if isinstance(counters, dict) else set()
 
 
 def _has_lost_its_parent(codec: Codec, checkpoint: Checkpoint) -> bool:
@@ -136,7 +131,7 @@ def _decode(
 
 def needed_by(codec: Codec, lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
     """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
-    missing = {channel_name(channel) for channel in _deltas(metadata)}
+    missing = {channel_name(channel) for channel in deltas_of(metadata)}
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}
     if not missing:
         return

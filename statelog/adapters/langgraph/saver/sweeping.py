@@ -26,6 +26,7 @@ from statelog.adapters.langgraph.values.names import (
     place_in,
 )
 from statelog.format import cbor
+from statelog.log.care.serves import UNMET_US
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from statelog.store.views import MapView
 
 _NAME = "langgraph"
-_AWAITED_US = 86_400 * 1_000_000
 _COUNT_MIN = 64
 _SWEPT_MAX = 1024
 
@@ -71,7 +71,7 @@ def _sweep(store_ref: Callable[[], Store | None], left: dict[str, int], thread_i
 
 def _removals(lineage: Lineage, state: MapView) -> Iterator[Write]:
     there = {checkpoint_prefix(*place) for place in _places(lineage)}
-    oldest_us = time.time_ns() // 1000 - _AWAITED_US
+    oldest_us = time.time_ns() // 1000 - UNMET_US
     names: Sequence[str] = list(state)
     awaited = {
         name[:PREFIX_SIZE]

@@ -133,7 +133,7 @@ def _in_one(parts: list[Joined]) -> bytes:
     return b"".join([array_head(sum(part.number for part in parts)), *[part.data for part in parts]])
 
 
-REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
+_REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
 """What a serialiser raises of a value for what it is: of an unknown type, cyclic, or with half a letter."""
 
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
@@ -169,7 +169,7 @@ class Codec:
             kind, data = self.serde.dumps_typed(value)
         except StatelogError:
             raise
-        except REFUSALS as error:
+        except _REFUSALS as error:
             what, value = self._refused(value, what)
             message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
