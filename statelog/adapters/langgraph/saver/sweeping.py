@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -43,17 +44,20 @@ _SWEPT_MAX = 1024
 
 def sweep_after_retention(store: Store) -> None:
     """Have pending writes go with their checkpoints, in all of LangGraph's threads of a store."""
-    session_of(store).sweep_with(_NAME, partial(_sweep, ref(store), {}))
+    session_of(store).sweep_with(_NAME, partial(_sweep, ref(store), {}, set()))
 
 
-def _sweep(store_ref: Callable[[], Store | None], left: dict[str, int], thread_id: str, *, at_once: bool) -> bool:
+def _sweep(
+    store_ref: Callable[[], Store | None], left: dict[str, int], busy: set[str], thread_id: str, *, at_once: bool
+) -> bool:
     """Take out the pending writes of checkpoints that are gone; return whether there were any.
 
     Unless it is to be done at once, it is done when there are twice as many as were left: so that a commit bears the
-    cost of some, however many checkpoints are kept.
+    cost of some, however many checkpoints are kept. At once, the branch's earlier versions go, too: nobody reads them,
+    and they hold what was taken out.
     """
     store = store_ref()
-    if store is None:
+    if store is None or thread_id in busy:
         return False
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, thread_id)
@@ -66,6 +70,12 @@ def _sweep(store_ref: Callable[[], Store | None], left: dict[str, int], thread_i
         left[thread_id] = len(state) - len(writes)
     if writes:
         Lineage(store, thread_id).commit_aside(WRITES_BRANCH, writes)
+    if at_once:
+        busy.add(thread_id)
+        try:
+            store.expire(islice(store.thread(thread_id, branch=WRITES_BRANCH).history(), 1, None))
+        finally:
+            busy.discard(thread_id)
     return bool(writes)
 
 

@@ -1,0 +1,35 @@
+"""Pending writes go with their checkpoints, out of the file."""
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from langgraph.checkpoint.base import empty_checkpoint
+
+from statelog.adapters.langgraph import StatelogSaver
+
+COUNT, KEPT = 30, 10
+
+
+def marker(number):
+    return f"<{number:08}>" * 40
+
+
+@pytest.mark.parametrize("policy", [False, True], ids=["once", "as a policy"])
+def test_text_of_gone_writes_is_gone_after_compaction(tmp_path, policy):
+    """The branch of writes keeps as many versions as others: those would hold what the last one has not any more."""
+    with StatelogSaver.open(tmp_path / "agent.state") as saver:
+        if policy:
+            saver.store.retain(keep_last=KEPT, as_policy=True)
+        at = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        for number in range(COUNT):
+            at = saver.put(at, empty_checkpoint(), {}, {})
+            saver.put_writes(at, [("x", marker(number))], "task")
+        saver.store.retain(keep_last=None if policy else KEPT)
+        kept = [each.pending_writes[0][2] for each in saver.list(at)]
+        assert kept == [marker(COUNT - 1)]
+        assert len(list(saver.list({"configurable": {"thread_id": "t"}}))) == KEPT
+        saver.store.compact()
+        assert saver.store.verify().ok
+    data = (tmp_path / "agent.state").read_bytes()
+    assert [number for number in range(COUNT) if marker(number)[:10].encode() in data] == list(range(COUNT - KEPT, COUNT))
