@@ -60,7 +60,12 @@ def execute(database, statement):
 def run(*arguments, **environment):
     command = [sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "1000", **environment},
     )
 
 

@@ -32,4 +32,6 @@ def test_text_of_gone_writes_is_gone_after_compaction(tmp_path, policy):
         saver.store.compact()
         assert saver.store.verify().ok
     data = (tmp_path / "agent.state").read_bytes()
-    assert [number for number in range(COUNT) if marker(number)[:10].encode() in data] == list(range(COUNT - KEPT, COUNT))
+    assert [number for number in range(COUNT) if marker(number)[:10].encode() in data] == list(
+        range(COUNT - KEPT, COUNT)
+    )
