@@ -253,7 +253,7 @@ class ThreadModel:
         return {} if head is None else head.state
 
     def at(self, target: int | str | CheckpointModel) -> CheckpointModel:
-        """Return a checkpoint by version, tag or a caller's id, or itself."""
+        """Return a checkpoint by version (below 0 from the head, -1), tag or a caller's id, or itself."""
         data = self._require()
         found: CheckpointModel | None
         if isinstance(target, CheckpointModel):
@@ -261,7 +261,8 @@ class ThreadModel:
         elif isinstance(target, str):
             found = data.tags.get(target) or data.ids.get(target)
         else:
-            found = data.version(self.branch, target)
+            version = target + self.version + 1 if target < 0 else target
+            found = data.version(self.branch, version) if version >= 0 else None
         if found is None:
             message = f"no checkpoint {target!r}"
             raise CheckpointNotFoundError(message, thread=self.id, branch=self.branch, target=target)

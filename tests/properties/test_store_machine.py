@@ -65,7 +65,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def pick_version(self, data, thread, branch):
         head = self.model.thread(thread, branch=branch).version
-        return data.draw(st.integers(0, max(head, 0)) | st.integers(-1, head + 1), label="version")
+        return data.draw(st.integers(0, max(head, 0)) | st.integers(-3, head + 1), label="version")
 
     # --- what may happen ------------------------------------------------------------
 
