@@ -256,8 +256,12 @@ def test_an_interrupted_leader_loses_no_follower(environment, committer, append,
 
 
 def raise_in(thread, error):
-    """Have an exception raised in another thread, as a signal's handler does in the main one."""
-    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error)) == 1
+    """Have an exception raised in another thread, as a signal's handler does in the main one; in none that has ended.
+
+    Its identifier would be that of a thread which has begun since.
+    """
+    if thread.is_alive():
+        assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error)) == 1
 
 
 class Interrupted(threading.Thread):
