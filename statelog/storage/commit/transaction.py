@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
+from statelog.storage.file.failures import translate_os
 from statelog.storage.file.moved import MOVED, write_word
 from statelog.storage.file.opened import NO_HANDLES
 from statelog.storage.file.reading import NO_PAGE
@@ -105,8 +106,11 @@ class WriteTransaction(TableWriter):
             environment.follow()
             environment.pass_gate(self)
             environment.locks.acquire_writer(environment.lock_timeout_s)
-        if environment.moved[0] == MOVED:  # who was about to was killed
-            write_word(environment.locks.descriptor, 0)
+        if environment.moved[0] == MOVED:  # who was about to was killed, or its disk refused
+            try:
+                write_word(environment.locks.descriptor, 0)
+            except OSError as error:
+                raise translate_os(error, path=environment.path) from error
 
     def _end(self) -> None:
         """Release the writer lock; harmless when repeated."""
