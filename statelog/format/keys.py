@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+VERSION_MAX = (1 << 32) - 1
 VERSIONS_PER_PAGE = 32
 RECORDS_PER_PAGE = 256
 """LSNs to a page of redacted records: an offset is one byte."""

@@ -265,13 +265,22 @@ class View:
 
     def entries_after(self, thread: int, branch: int, lsn: int) -> Iterator[tuple[int, VersionEntry]]:
         """Yield (version, entry) of a branch's own versions in records above an LSN, descending."""
-        for _key, payload in self.transaction.scan_index(keys.encode_page_prefix(thread, branch), reverse=True):
-            first, last = kernels.page_range(payload)
-            for version in range(last, first - 1, -1):
+        for version, entry in self.entries_up_to(thread, branch, keys.VERSION_MAX):
+            if entry.lsn <= lsn:
+                return
+            yield version, entry
+
+    def entries_up_to(self, thread: int, branch: int, last: int) -> Iterator[tuple[int, VersionEntry]]:
+        """Yield (version, entry) of a branch's own versions up to one, descending."""
+        if last < 0:
+            return
+        prefix = keys.encode_page_prefix(thread, branch)
+        start = keys.encode_page_key(thread, branch, last)
+        for _key, payload in self.transaction.scan_index(prefix, start=start, reverse=True):
+            low, high = kernels.page_range(payload)
+            for version in range(min(high, last), low - 1, -1):
                 entry = kernels.page_read(payload, version)
                 if entry.lsn:
-                    if entry.lsn <= lsn:
-                        return
                     yield version, entry
 
     def previous_version(self, thread: int, branch: int, version: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from heapq import merge
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,7 +144,7 @@ class Keeps:
         firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
         for row in rows:
             if self._is_young:
-                firsts.add((row.number, view.version_at_time(thread, row.number, self._oldest_us - 1) + 1))
+                firsts.add((row.number, self._first_young(view, row.number)))
         for lsn in self._only or ():
             event = view.find_checkpoint(lsn)
             if event is not None:
@@ -161,12 +162,14 @@ class Keeps:
             self._ranges[owner].add((max(low, first), high))
             high = first - 1
 
-    def all_from(self, version: Version, time_us: int) -> bool:
-        """Whether this version of a branch and all later ones are kept, by number or by age."""
-        if version.branch in self.going:
-            return False
-        is_young = self._is_young and time_us >= self._oldest_us
-        return is_young or version.version >= self._tails[version.branch]
+    def kept_from(self, view: View, branch: int) -> int:
+        """Return the first version of a branch from which on all are kept, by number or by age."""
+        if branch in self.going:
+            return view.head_version(self._thread, branch) + 1
+        return min(self._tails[branch], self._first_young(view, branch)) if self._is_young else self._tails[branch]
+
+    def _first_young(self, view: View, branch: int) -> int:
+        return view.version_at_time(self._thread, branch, self._oldest_us - 1) + 1
 
     def __call__(self, version: Version, time_us: int) -> bool:
         """Whether a version is kept."""
@@ -181,15 +184,16 @@ class Keeps:
 
 
 def let_go(view: View, thread: int, keeps: Keeps) -> Iterator[Version]:
-    """Yield the versions of a thread that are not kept, oldest first on each branch.
+    """Yield the versions of a thread that are not kept, the newest first.
 
-    The last branch comes first: one that serves a version mostly began after it, and goes before it, wherever this is
-    cut short. What it serves tells then that it is still to go.
+    What a version refers to, needs, or serves is older. So, wherever this is cut short, no version is left that misses
+    any of it.
     """
-    for row in reversed(keeps.branches):
-        for number, entry in view.entries(thread, row.number):
-            version = Version(row.number, number, entry.lsn)
-            if keeps.all_from(version, entry.time_us):
-                break
+
+    def of_branch(branch: int) -> Iterator[Version]:
+        for number, entry in view.entries_up_to(thread, branch, keeps.kept_from(view, branch) - 1):
+            version = Version(branch, number, entry.lsn)
             if not keeps(version, entry.time_us):
                 yield version
+
+    yield from merge(*(of_branch(row.number) for row in keeps.branches), key=lambda version: -version.lsn)

@@ -7,8 +7,10 @@ marks are brought up to date with what was committed since, so that nothing a ve
 taken (invariant V1), also if all of this is cut short anywhere. Records that are redacted and hold nodes still (key
 `r`) are looked at again at the end.
 
-A policy that is applied as a thread commits expires the oldest versions first: it takes nodes only if no version is
-left behind that it does not keep. It marks what it keeps once, and then only what is new. A node that dies later
+The newest of the versions that go is the first to go: what it refers to and what it needs is older, so nothing that is
+left misses any of it, wherever this is cut short (T5).
+
+A policy that is applied as a thread commits marks what it keeps once, and then only what is new. A node that dies later
 stays marked, and is taken when all is marked anew, which is seldom.
 
 Nodes that another thread borrows, and what is below them, are kept here, and so are all of the records that a copy of
@@ -29,7 +31,6 @@ from statelog.log.care.mark import Marks
 from statelog.log.care.pages import without_versions
 from statelog.log.care.vacuum import (
     RECORDS_PER_TRANSACTION_MAX,
-    EveryNode,
     RetentionReport,
     Rewritable,
     fits_transaction,
@@ -59,7 +60,8 @@ MARKS_MAX = 500_000
 """Nodes that the policies of one process remember to be kept, 90 bytes each; one thread may have more."""
 
 _MARK_TRIES_MAX = 5
-_POLICY_TRANSACTIONS = 2
+_POLICY_TRANSACTIONS_MAX = 16
+"""At one version: of a thread with more to let go, as one that has finished many calls, the rest goes at later ones."""
 
 
 class _Lent(NamedTuple):
@@ -155,32 +157,35 @@ class Collector:
         return _Lent(self._marks, view.lent_below(self._thread))
 
     def expire(self) -> bool:
-        """Expire versions, and vacuum their records; return whether none is left that the policy does not keep."""
+        """Expire versions and vacuum their records, the newest first (T5).
+
+        Returns:
+            whether none is left that the policy does not keep.
+
+        """
 
         def work(transaction: WriteTransaction) -> bool:
             if not View(transaction).is_alive(self._thread):
                 return True
             marks = self.catch_up(transaction)
             gone, is_done = _expirable(transaction, self._thread, self._keeps(View(transaction)))
-            # A version that is left, though the policy does not keep it, reaches nodes that are not marked.
-            _expire(transaction, self._thread, gone, marks if is_done else EveryNode())
+            _expire(transaction, self._thread, gone, marks)
             return is_done
 
-        return any(self._engine.care(work) for _ in range(_POLICY_TRANSACTIONS))
+        return any(self._engine.care(work) for _ in range(_POLICY_TRANSACTIONS_MAX))
 
     def expire_all(self) -> RetentionReport:
-        """Expire every version that the policy does not keep, and vacuum its record, the last one first.
+        """Expire every version that the policy does not keep, and vacuum its record, the newest first (T5).
 
-        Refs lead to earlier records, so a version that is still to expire reaches nothing in those that have
-        expired before it, wherever this is cut short (T5). And each transaction frees what it can, as a store that
-        is full needs it: to rewrite all records with their nodes first would take more than is kept back.
+        Each transaction frees what it can, as a store that is full needs it: to rewrite all records with their nodes
+        first would take more than is kept back.
 
         A version committed since the marking began stays, also if the policy has let go of it by now (V1).
         """
         self._late_lsn = late_lsn = self._seen
         with self._engine.read() as view:
             let_go_now = let_go(view, self._thread, self._keeps(view))
-            gone = sorted((version for version in let_go_now if version.lsn <= late_lsn), key=_lsn, reverse=True)
+            gone = [version for version in let_go_now if version.lsn <= late_lsn]
         report = RetentionReport()
         at = 0
         while at < len(gone):
@@ -279,9 +284,8 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
     if collector is None or collector.policy != policy:
         collector = Collector(engine, thread, policy)
         collector.start()
-    if not collector.expire():
-        return  # its marks are not those of all versions that are left
-    if is_due:
+    is_done = collector.expire()
+    if is_done and is_due:
         collector, _report = _sweep_thread(engine, thread)
         collector.policy = policy
     engine.collectors[thread] = collector
@@ -307,10 +311,6 @@ def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
     marked = sum(collector.marked for collector in collectors.values())
     while marked > MARKS_MAX and len(collectors) > 1:
         marked -= collectors.pop(next(iter(collectors))).marked
-
-
-def _lsn(version: Version) -> int:
-    return version.lsn
 
 
 def _roots(view: View, lsn: int) -> Iterator[NodeRef]:

@@ -18,6 +18,7 @@ from langgraph.graph import START, StateGraph
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.saver.putting import Changes
 from statelog.errors import ExpiredError
+from statelog.log.care import retention
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -28,6 +29,10 @@ def concatenate(state, writes):
 
 class Talk(TypedDict):
     messages: Annotated[list, DeltaChannel(concatenate, snapshot_frequency=7)]
+
+
+class Common(TypedDict):
+    messages: Annotated[list, DeltaChannel(concatenate, snapshot_frequency=100)]
 
 
 class Long(TypedDict):
@@ -78,6 +83,25 @@ def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
         assert kept[0].metadata["step"] == max(expected)
     run(talk(saver, state), 1)
     assert len(talk(saver, state).get_state(config("t")).values["messages"]) == 82
+
+
+@pytest.mark.parametrize(("durability", "keep_last"), [("sync", 1), ("async", 10)])
+def test_whatever_a_policy_has_left_so_far_is_readable(saver, durability, keep_last, monkeypatch):
+    """Also where more is to go at once than it lets go at one version: all since what was stored whole last."""
+    monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
+    saver.store.retain(keep_last=keep_last, as_policy=True)
+    graph, memory = talk(saver, Common), talk(InMemorySaver(), Common)
+    listed, cuts = 0, 0
+    for turn in range(80):
+        for each in (memory, graph):
+            each.invoke({"messages": [f"{turn}"]}, config("t"), durability=durability)
+        before, listed = listed, len(list(saver.list(config("t"))))
+        if listed < before:
+            expected = {found.metadata["step"]: found.values for found in memory.get_state_history(config("t"))}
+            found = {found.metadata["step"]: found.values for found in graph.get_state_history(config("t"))}
+            assert found.items() <= expected.items()
+            cuts += len(found) > 64 + keep_last
+    assert cuts
 
 
 def test_ancestors_that_an_older_release_let_go_are_missed(saver):

@@ -136,15 +136,16 @@ def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
     assert (_own(calls[0]), calls[0].state["again"]) == ([1], 1)
 
 
-def test_a_policy_at_work_lets_branches_go(store):
+def test_a_policy_at_work_keeps_up_with_calls_of_many_versions(store):
     thread = store.thread("t")
     store.retain(keep_last=2, threads="t", as_policy=True)
     thread.commit({"n": -1})
     calls = []
     for number in range(255):
         thread.commit({"n": number}, id=f"c{number}")
-        calls.append(_call(thread, f"call{number}", f"c{number}", count=2))
-    assert [_own(call) for call in calls] == [[]] * 253 + [[1, 2]] * 2
+        calls.append(_call(thread, f"call{number}", f"c{number}", count=6))
+    assert [_own(call) for call in calls] == [[]] * 253 + [[5, 6], [1, 2, 3, 4, 5, 6]]
+    assert [checkpoint.version for checkpoint in thread.history()] == [255, 254, 0]
 
 
 def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
