@@ -91,11 +91,13 @@ def rest_soon() -> None:
 def be_slow() -> None:
     """Let this process, a worker, complete no advance before it has to: where no more may be held."""
     be_small()
-    _set(
-        (keeper, "IDLE_S", _NEVER_S),
-        (steady, "HELD_PAGES_BOUND", 100),
-        (steady.Steady, "complete_if_begun", lambda _self: None),
-    )
+    leave_advances()
+    _set((steady, "HELD_PAGES_BOUND", 100))
+
+
+def leave_advances() -> None:
+    """Let this process, a worker, complete no advance of others before it has to: who began it is to meet its fault."""
+    _set((keeper, "IDLE_S", _NEVER_S), (steady.Steady, "complete_if_begun", lambda _self: None))
 
 
 def _set(*values: tuple[ModuleType | type, str, object]) -> None:

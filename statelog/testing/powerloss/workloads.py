@@ -54,6 +54,7 @@ MIB = 1 << 20
 
 _SMALL = f"{openings.__name__}:{openings.be_small.__name__}"
 _RESTING = f"{openings.__name__}:{openings.rest_soon.__name__}"
+_LEAVING = f"{openings.__name__}:{openings.leave_advances.__name__}"
 _SLOW = f"{openings.__name__}:{openings.be_slow.__name__}"
 
 
@@ -338,7 +339,7 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
     for n, death in enumerate((*others, "commit.after_delivery:4")):
         killed += (_commit("a", 560 + n), Killed(death))
-    yield Workload("killed processes", (tuple(killed),), before)
+    yield Workload("killed processes", (tuple(killed),), before, setup=_LEAVING)
     # At rest nobody holds the pin: who commits next does, and dies with it. The next ones rely on what it left.
     pins: list[Step] = []
     for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
