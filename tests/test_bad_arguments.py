@@ -41,6 +41,8 @@ def thread(store):
         (lambda store, _thread: store.retain(keep_last="x"), "keep_last", "x"),
         (lambda store, _thread: store.retain(keep_last=1, threads=3), "pattern of thread ids", 3),
         (lambda store, _thread: store.retain(keep_last=1, keep_tags="x", as_policy=True), "keep_tags", "x"),
+        (lambda store, _thread: store.retain(keep_last=1, as_policy="no"), "as_policy", "no"),
+        (lambda store, _thread: store.thread("t", reborn="no"), "reborn", "no"),
         (lambda store, _thread: store.retain(keep_last=1, pinned=3), "pinned", 3),
         (lambda store, _thread: store.retain(keep_last=1, pinned=["first"]), "pinned", "first"),
         (lambda store, _thread: store.expire(3), "checkpoints", 3),

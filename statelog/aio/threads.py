@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from statelog.schema.typed import AnyWrite, D, M, Untyped
 
 
-class Threads:
+class Threads(ABC):
     """Hands out threads, typed by their schemas as those of `statelog.store.threads.Threads` are."""
 
     @overload
@@ -38,5 +39,5 @@ class Threads:
         """Return a thread, opened at its first use; see `statelog.Store.thread`."""
         return self._thread(id, schema, branch, reborn=reborn)
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]: ...

@@ -133,7 +133,7 @@ class FrameWriter:
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
             self._write(MAGIC)
-        except (UnsupportedOperation, NotImplementedError) as error:
+        except (UnsupportedOperation, NotImplementedError) as error:  # which streams raise that only read
             raise _target_error(target) from error
         fields = {
             "magic": _NAME,
@@ -205,7 +205,7 @@ class FrameReader:
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
             start = self._take(len(MAGIC), "its first bytes", magic=True)
-        except (UnsupportedOperation, NotImplementedError) as error:
+        except (UnsupportedOperation, NotImplementedError) as error:  # which streams raise that only write
             raise _source_error(source) from error
         if start != MAGIC:
             message = "this is no export of a statelog store"

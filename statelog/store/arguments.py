@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - what it is about
+    """Refuse what is neither True nor False, as "no" would be taken for True."""
+    if not isinstance(value, bool):
+        message = f"{argument} is True or False, not {value!r}"
+        raise UsageError(message, argument=argument, value=value)
+
+
 def check_lsn(lsn: int) -> None:
     """Refuse an `after` that is no LSN."""
     if isinstance(lsn, bool) or not isinstance(lsn, int) or lsn < 0:

@@ -8,6 +8,7 @@ from statelog.errors import SchemaError, ThreadNotFoundError, UsageError
 from statelog.log import operations as writer
 from statelog.log.events import MAIN
 from statelog.schema import Schema, reconcile
+from statelog.store.arguments import check_flag
 from statelog.store.branches import no_branch
 from statelog.store.writes import check_thread_id
 
@@ -24,6 +25,7 @@ class Located:
         self, session: Session, thread_id: str, schema: object = None, branch: str = MAIN, *, reborn: bool = False
     ) -> None:
         check_thread_id(thread_id)
+        check_flag("reborn", reborn)
         self._session = session
         self._id = thread_id
         self._branch = branch

@@ -17,6 +17,7 @@ from statelog.log.care.retention import erase_records, retain_thread
 from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released
 from statelog.log.index import TO_BE_ERASED, redacted_records
 from statelog.log.names import check_name
+from statelog.store.arguments import check_flag
 from statelog.store.writes import check_thread_id
 
 if TYPE_CHECKING:
@@ -32,16 +33,17 @@ _POLICY_NUMBER_MAX = 2**53
 """More seconds or versions than there will be."""
 
 
-def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
+def make_policy(
+    keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool, as_policy: bool = False
+) -> Policy | None:
     """Return the policy that the arguments of `Store.retain` mean; None if they name no rule.
 
     Raises:
         UsageError: they mean nothing.
 
     """
-    if not isinstance(keep_tags, bool):
-        message = f"keep_tags is True or False, not {keep_tags!r}"
-        raise UsageError(message, argument="keep_tags", value=keep_tags)
+    check_flag("keep_tags", keep_tags)
+    check_flag("as_policy", as_policy)
     if keep_last is None and max_age is None:
         return None
     if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):

@@ -232,7 +232,7 @@ class Store(Threads):
 
         """
         refuse_beside(self._engine, AFTER_IT)
-        policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
+        policy = make_policy(keep_last, max_age, keep_tags=keep_tags, as_policy=as_policy)
         return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
 
     def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:

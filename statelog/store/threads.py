@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from statelog.store.thread import Thread
 
 
-class Threads:
+class Threads(ABC):
     """Hands out threads, typed by their schemas.
 
     Of a TypedDict that requires no key an instance can be made of nothing. By that type checkers tell it from others:
@@ -53,10 +54,10 @@ class Threads:
         Raises:
             SchemaError: the thread remembers other reducers; the message shows both.
             BranchNotFoundError: no such branch.
-            UsageError: `reborn`, and there is a thread of that id; or on a snapshot, which is for reading.
+            UsageError: `reborn` is no bool, or there is a thread of that id; or on a snapshot, which is for reading.
 
         """
         return self._thread(id, schema, branch, reborn=reborn)
 
-    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread[Any, Any]: ...

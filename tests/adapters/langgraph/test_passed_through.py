@@ -29,7 +29,7 @@ class Vault(JsonPlusSerializer):
         return super().dumps_typed(obj)
 
     def loads_typed(self, data):
-        if "loads" in self.down:
+        if "loads" in self.down or ("poison" in self.down and b"poison" in data[1]):
             message = "key service"
             raise ConnectionError(message)
         return super().loads_typed(data)
@@ -83,6 +83,24 @@ def test_a_serialisers_own_exception_as_it_reads(saver):
     with pytest.raises(ConnectionError) as caught:
         saver.get_delta_channel_history(config=above, channels=["x"])
     assert "of thread 't'" in caught.value.__notes__[-1]
+
+
+def test_of_a_value_that_cannot_be_read_the_channel_is_named(saver):
+    poisoned = _checkpoint() | {"channel_values": {"x": {"poison"}}}
+    stored = saver.put(CONFIG, poisoned, {}, {"x": 1})
+    saver.put_writes(stored, [("y", {"poison"})], "a")
+    above = saver.put(stored, _checkpoint() | {"channel_values": {}}, {}, {})
+    saver.serde.down = ("poison",)
+    reader = StatelogSaver(saver.store, serde=saver.serde)
+    for call, where in (
+        (lambda: reader.get_tuple(stored), "channel 'x'"),
+        (lambda: reader.get_delta_channel_history(config=above, channels=["x"]), "channel 'x'"),
+        (lambda: reader.get_delta_channel_history(config=above, channels=["y"]), "a write to channel 'y'"),
+    ):
+        with pytest.raises(ConnectionError) as caught:
+            call()
+        assert caught.value.__notes__[0] == f"statelog: raised by the serialiser for {where}"
+        assert "thread 't'" in caught.value.__notes__[1]
 
 
 def test_a_graph_sees_it_and_tries_again(saver):

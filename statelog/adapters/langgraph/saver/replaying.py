@@ -125,7 +125,8 @@ def _decode(
         for write in decode_writes(decoded.codec, steps[depth - 1], wanted, decoded):
             found[write[1]]["writes"].append(write)
     for channel, (_depth, encoded) in ends.items():
-        found[channel]["seed"] = decoded.codec.decode(encoded, decoded)
+        with noted(f"raised by the serialiser for channel {channel!r}"):
+            found[channel]["seed"] = decoded.codec.decode(encoded, decoded)
     return found
 
 

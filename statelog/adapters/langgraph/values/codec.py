@@ -315,7 +315,7 @@ class Codec:
         }
         try:
             item = cbor.encode(found | more)
-            if len(item) <= _METADATA_SIZE_BYTES_MAX:
+            if len(item) <= _METADATA_SIZE_BYTES_MAX and metadata.keys().isdisjoint(_NATIVE):
                 return item, None
         except StatelogError:
             pass  # a key that is no text, or a lone surrogate

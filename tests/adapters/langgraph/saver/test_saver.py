@@ -181,12 +181,14 @@ def test_foreign_threads_are_none_of_its(saver):
 def test_metadata_that_is_large_or_odd_comes_back(saver):
     memory = InMemorySaver()
     odd = {"large": "x" * 100_000, "deep": {"a": [1, {"b": None}]}, "when": {1, 2}, "bytes": b"a", "int": 2**64 - 1}
-    for metadata in ({}, {"deep": odd["deep"]}, {"bytes": odd["bytes"], "when": odd["when"]}, odd, {"int": odd["int"]}):
+    ours = {"statelog:needs": ["x"], "statelog:serves": "c"}
+    for metadata in ({}, *({key: odd[key]} for key in ("deep", "bytes", "when", "int")), odd, ours):
         thread = str(uuid4())
         places = [put(each, config(thread), {}, metadata) for each in (memory, saver)]
         expected, found = memory.get_tuple(places[0]).metadata, saver.get_tuple(places[1]).metadata
         assert found == expected
         assert next(iter(saver.list(config(thread), filter=metadata))).metadata == found
+    assert "statelog:serves" not in saver.store.thread(thread).head.metadata  # retention would believe it
 
 
 # --- filters ---------------------------------------------------------------------------
