@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 _COPIED_SIZE_BYTES = 8 * 1024 * 1024
 """Copied per transaction of the new file: LMDB holds the pages of one in memory."""
 
+_FILLS_MAX = 3
+"""Of a file in which others let go of versions meanwhile: the last one is made while nobody can commit."""
+
 _SPARE_SIZE_BYTES = 64 * 1024 * 1024
 """Map beyond the old file's size: a transaction takes new pages before it gives back old ones."""
 
@@ -135,7 +138,10 @@ def compact_file(
         finish_leftovers(environment.path)
         with _temporary(environment, temporary) as descriptor:
             filling = _Filling(environment, temporary, descriptor, check_record, progress)
-            filling.fill()
+            for _attempt in range(_FILLS_MAX):
+                filling.fill()
+                if filling.is_current:
+                    break
             with environment.write_lock, environment.locks.writing(environment.lock_timeout_s):
                 environment.locks.file.check()
                 filling.complete()
@@ -207,6 +213,7 @@ class _Filling:
 
     def fill(self) -> None:
         """Copy the store as it is, and flush what was copied, while others commit."""
+        os.ftruncate(self._descriptor, 0)
         self._rewritten = self._control.rewritten
         self._size_before_bytes = os.fstat(self._environment.locks.descriptor).st_size
         with self._opened() as (source, target):
@@ -215,10 +222,14 @@ class _Filling:
         point("compaction.before_first_sync")
         flush_file(self._descriptor)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing of what was copied may be gone: neither retention nor a deletion has written since."""
+        return self._control.rewritten == self._rewritten
+
     def complete(self) -> None:
         """Take over what was committed since, and flush it, while nobody can commit."""
-        if self._control.rewritten != self._rewritten:  # what was copied may be gone: retention, deletion
-            os.ftruncate(self._descriptor, 0)
+        if not self.is_current:
             self.fill()
         else:
             with self._opened() as (source, target):

@@ -213,3 +213,32 @@ def test_the_old_file_goes_with_its_last_read(path):
             assert descriptors() > 0
         gc.collect()
         assert descriptors() == 0
+
+
+@pytest.mark.parametrize(("times", "copies"), [(0, 1), (1, 2), (3, 4)])
+def test_what_is_let_go_meanwhile_is_not_carried_over(path, times, copies):
+    """All is copied anew, while others commit; only when it has been in vain thrice they wait for the last copy."""
+    made = []
+
+    def let_go():
+        made.append(len(made))
+        faults.arm("compaction.before_first_sync", action=let_go)
+        if len(made) <= times:
+            thread.commit({"text": f"secret {len(made)}"})
+            thread.commit({"text": ""})
+            store.retain(keep_last=1)
+
+    with statelog.open(path) as store:
+        thread = store.thread("here")
+        thread.commit({"text": "secret"})
+        thread.commit({"text": ""})
+        store.retain(keep_last=1)
+        faults.arm("compaction.before_first_sync", action=let_go)
+        try:
+            store.compact()
+        finally:
+            faults.disarm()
+        assert len(made) == copies
+        assert thread.state["text"] == ""
+        assert store.verify().ok
+    assert b"secret" not in path.read_bytes()
