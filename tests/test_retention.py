@@ -308,30 +308,39 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
     assert store.verify().problems == []
 
 
+@pytest.mark.parametrize("cut_before", [0, 2])
 @pytest.mark.parametrize("cut_at", range(8))
 def test_retention_that_is_cut_short_leaves_whole_versions(
-    store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int
+    store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int, cut_before: int
 ) -> None:
-    """A value of the first version is that of all: it must not go before the last of them has."""
+    """A value of the first version is that of all: it must not go before the last of them has.
+
+    Nor before what an earlier retention, cut short as well, has left of later ones, and nothing reaches any more.
+    """
+
+    def retain_until(step: int) -> None:
+        care, count = store._engine.care, itertools.count()
+
+        def cut(work: Any) -> Any:
+            if next(count) == step:
+                raise CutError
+            return care(work)
+
+        monkeypatch.setattr(store._engine, "care", cut)
+        with contextlib.suppress(CutError):
+            store.retain(keep_last=3)
+        monkeypatch.undo()
+        store._engine.cache.clear()
+
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"files": {f"f{i}": "z" * 200 + str(i) for i in range(20)}})
-    fill(thread, 200)
-    thread.commit({"files": reducers.Overwrite({})})
+    for number in range(200):
+        thread.commit({"log": f"{number} " * 100})
+    retain_until(cut_before)
+    thread.commit({"files": reducers.Overwrite({}), "log": reducers.Overwrite([])})
     fill(thread, 5)
     states = {c.version: c.state.to_python() for c in thread.history()}
-    care = store._engine.care
-    count = itertools.count()
-
-    def cut(work: Any) -> Any:
-        if next(count) == cut_at:
-            raise CutError
-        return care(work)
-
-    monkeypatch.setattr(store._engine, "care", cut)
-    with contextlib.suppress(CutError):
-        store.retain(keep_last=3)
-    monkeypatch.undo()
-    store._engine.cache.clear()
+    retain_until(cut_at)
     assert {c.version: c.state.to_python() for c in thread.history()}.items() <= states.items()
     assert store.verify().problems == []
     store.retain(keep_last=3)

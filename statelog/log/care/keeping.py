@@ -70,7 +70,12 @@ class Keeps:
     """
 
     def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
-        self.branches = list(view.branches(thread))
+        rows = list(view.branches(thread))
+        self._heads = {row.number: last for row in rows if (last := view.last_entry(thread, row.number)) is not None}
+        self.branches = [row for row in rows if row.number in self._heads]
+        """Branches that have versions of their own; a long chat leaves thousands of calls that have none any more."""
+        self.number = len(rows)
+        """Of all branches."""
         self.pins = set(pinned)
         """LSNs of versions that are kept whatever their number and age."""
         self.going: frozenset[int] = frozenset()
@@ -78,7 +83,7 @@ class Keeps:
         self._view = view
         self._thread = thread
         self._policy = policy
-        self._ranges: dict[int, set[tuple[int, int]]] = {row.number: set() for row in self.branches}
+        self._ranges: dict[int, set[tuple[int, int]]] = {row.number: set() for row in rows}
         self._tails: dict[int, int] = {}
         self._only = policy.only
         self._is_young = policy.max_age_s is not None
@@ -88,9 +93,10 @@ class Keeps:
             for _key, payload in view.transaction.scan_index(keys.encode_tag_prefix(thread)):
                 self.pins.add(keys.decode_lsn(payload))
         self.pins.discard(0)
-        servants = [] if policy == EVERYTHING else list(self._servants())
+        servants = [] if policy == EVERYTHING else list(self._servants(rows))
         self.going = frozenset(servant.row.number for servant in servants)
-        self._add(self.branches)
+        unused = {(row.parent, row.base_version): row for row in rows if row.number not in self._heads}
+        self._add([*self.branches, *unused.values()])
         while kept := [servant for servant in servants if servant.served and self._keeps(servant.served)]:
             servants = [servant for servant in servants if servant not in kept]
             self.going = frozenset(servant.row.number for servant in servants)
@@ -98,7 +104,7 @@ class Keeps:
 
     # --- branches that serve a version ------------------------------------------------
 
-    def _servants(self) -> Iterator[_Servant]:
+    def _servants(self, rows: Iterable[BranchRow]) -> Iterator[_Servant]:
         """Yield the branches that go unless a version is kept that they serve.
 
         A branch stays if another one leaves it, or a version of it is pinned: so it goes as a whole, or keeps its head,
@@ -106,8 +112,8 @@ class Keeps:
         thread's last version, since later ones are to have later times (L2).
         """
         view, thread = self._view, self._thread
-        left = {row.parent for row in self.branches}
-        heads = [(row, last[1]) for row in self.branches if (last := view.last_entry(thread, row.number)) is not None]
+        left = {row.parent for row in rows}
+        heads = [(row, self._heads[row.number][1]) for row in self.branches]
         last_us = max((entry.time_us for _row, entry in heads), default=0)
         pins = [event for lsn in self.pins if (event := view.find_checkpoint(lsn)) is not None]
         pinned = {event.branch for event in pins if event.thread == thread}  # a call may pin those of many threads
@@ -129,7 +135,7 @@ class Keeps:
         view, thread, keep_last = self._view, self._thread, self._policy.keep_last or 1
         added = [row for row in rows if row.number not in self.going]
         for row in added:
-            head = view.head_version(thread, row.number)
+            head = self._heads[row.number][0] if row.number in self._heads else view.head_version(thread, row.number)
             self._tails[row.number] = head - keep_last + 1
             self._add_last(row.number, head, keep_last)
             if row.parent is not None:
@@ -165,7 +171,7 @@ class Keeps:
     def kept_from(self, view: View, branch: int) -> int:
         """Return the first version of a branch from which on all are kept, by number or by age."""
         if branch in self.going:
-            return view.head_version(self._thread, branch) + 1
+            return self._heads[branch][0] + 1
         return min(self._tails[branch], self._first_young(view, branch)) if self._is_young else self._tails[branch]
 
     def _first_young(self, view: View, branch: int) -> int:

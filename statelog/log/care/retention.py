@@ -8,7 +8,9 @@ taken (invariant V1), also if all of this is cut short anywhere. Records that ar
 `r`) are looked at again at the end.
 
 The newest of the versions that go is the first to go: what it refers to and what it needs is older, so nothing that is
-left misses any of it, wherever this is cut short (T5).
+left misses any of it, wherever this is cut short. A redacted record may hold nodes that other marks kept, and that have
+died since. They lead to earlier nodes, too: so retention at once vacuums such records in their turn, and a policy keeps
+the nodes of all versions before them until it marks all anew (T5).
 
 A policy that is applied as a thread commits marks what it keeps once, and then only what is new. A node that dies later
 stays marked, and is taken when all is marked anew, which is seldom.
@@ -64,8 +66,11 @@ _POLICY_TRANSACTIONS_MAX = 16
 """At one version: of a thread with more to let go, as one that has finished many calls, the rest goes at later ones."""
 
 
-class _Lent(NamedTuple):
-    """Keeps what is marked, and every node of the records that a copy of the thread may lead to (V2)."""
+class _AllBelow(NamedTuple):
+    """Keeps what is marked, and every node below an LSN.
+
+    A copy of the thread may lead there (V2), or a node that nothing reaches any more and that still holds its own (T5).
+    """
 
     marks: Alive
     below_lsn: int
@@ -87,6 +92,8 @@ class Collector:
         """LSN up to which versions are marked."""
         self._late_lsn: int | None = None
         """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
+        self._expired: set[int] = set()
+        """LSNs of versions that were expired by these marks."""
         self._branches = 0
         self._going: frozenset[int] = frozenset()
         self._pins: frozenset[int] = frozenset()
@@ -131,7 +138,7 @@ class Collector:
         if self._seen == view.transaction.last_lsn():
             return
         # A branch keeps versions behind the one it leaves at, and one that was to go may stay: then all are looked at.
-        is_as_before = len(keeps.branches) == self._branches and self._going <= keeps.going
+        is_as_before = keeps.number == self._branches and self._going <= keeps.going
         after = self._seen if is_as_before else 0
         for row in keeps.branches:
             for version, entry in view.entries_after(self._thread, row.number, after):
@@ -145,16 +152,16 @@ class Collector:
             if lsn > self._seen:
                 yield from _roots(view, lsn)
         self._seen = view.transaction.last_lsn()
-        self._branches = len(keeps.branches)
+        self._branches = keeps.number
         self._going = keeps.going
         self._pins = frozenset(keeps.pins)
 
-    def catch_up(self, transaction: WriteTransaction) -> Alive:
+    def catch_up(self, transaction: WriteTransaction) -> _AllBelow:
         """Mark what is new, under the lock (V1); return what is kept."""
         view = View(transaction)
         marks = self._marks.read_by(self._engine.reader_in(transaction))
         marks.mark(self._new_roots(view))
-        return _Lent(self._marks, view.lent_below(self._thread))
+        return _AllBelow(self._marks, view.lent_below(self._thread))
 
     def expire(self) -> bool:
         """Expire versions and vacuum their records, the newest first (T5).
@@ -164,18 +171,41 @@ class Collector:
 
         """
 
-        def work(transaction: WriteTransaction) -> bool:
-            if not View(transaction).is_alive(self._thread):
-                return True
+        def work(transaction: WriteTransaction) -> tuple[list[Version], bool]:
+            view = View(transaction)
+            if not view.is_alive(self._thread):
+                return [], True
             marks = self.catch_up(transaction)
-            gone, is_done = _expirable(transaction, self._thread, self._keeps(View(transaction)))
+            marks = marks._replace(below_lsn=max(marks.below_lsn, self._held_by_others(view)))
+            gone, is_done = _expirable(transaction, self._thread, self._keeps(view))
             _expire(transaction, self._thread, gone, marks)
-            return is_done
+            return gone, is_done
 
-        return any(self._engine.care(work) for _ in range(_POLICY_TRANSACTIONS_MAX))
+        for _transaction in range(_POLICY_TRANSACTIONS_MAX):
+            gone, is_done = self._engine.care(work)
+            self._expired.update(version.lsn for version in gone)
+            if is_done:
+                return True
+        return False
+
+    def _held_by_others(self, view: View) -> int:
+        """Return the LSN of the last redacted record whose nodes were kept by other marks; 0 if there is none.
+
+        One of them may be kept by none of these marks: what it leads to must not go before it (T5).
+        """
+        prefix = keys.encode_thread_prefix(b"r", self._thread)
+        for key, payload in view.transaction.scan_index(prefix, reverse=True):
+            states = keys.decode_redacted_page(key, payload)
+            for lsn in sorted(states, reverse=True):
+                if states[lsn] != TO_BE_ERASED and lsn not in self._expired:
+                    return lsn
+        return 0
 
     def expire_all(self) -> RetentionReport:
         """Expire every version that the policy does not keep, and vacuum its record, the newest first (T5).
+
+        Records between them that were redacted before are vacuumed in their turn: by other marks they may hold nodes
+        that lead to what goes now.
 
         Each transaction frees what it can, as a store that is full needs it: to rewrite all records with their nodes
         first would take more than is kept back.
@@ -185,22 +215,25 @@ class Collector:
         self._late_lsn = late_lsn = self._seen
         with self._engine.read() as view:
             let_go_now = let_go(view, self._thread, self._keeps(view))
-            gone = [version for version in let_go_now if version.lsn <= late_lsn]
+            gone = {version.lsn: version for version in let_go_now if version.lsn <= late_lsn}
+            held = {lsn for lsn, state in redacted_records(view, self._thread).items() if state != TO_BE_ERASED}
+        lowest = min(gone, default=late_lsn)
+        lsns = sorted(gone.keys() | {lsn for lsn in held if lsn > lowest}, reverse=True)
         report = RetentionReport()
         at = 0
-        while at < len(gone):
+        while at < len(lsns):
             begin = at
 
             def work(transaction: WriteTransaction, begin: int = begin) -> tuple[int, RetentionReport]:
                 view = View(transaction)
                 if not view.is_alive(self._thread):
-                    return len(gone), RetentionReport()
-                some = [version.lsn for version in gone[begin : begin + RECORDS_PER_TRANSACTION_MAX]]
-                fits = fits_transaction(transaction, some, transaction.rewrite_size_bytes_max)
-                end = begin + sum(1 for _lsn in fits)
+                    return len(lsns), RetentionReport()
+                some = lsns[begin : begin + RECORDS_PER_TRANSACTION_MAX]
+                some = list(fits_transaction(transaction, some, transaction.rewrite_size_bytes_max))
                 marks = self.catch_up(transaction)
-                still = list(self._still_to_go(view, gone[begin:end]))
-                return end, _expire(transaction, self._thread, still, marks)
+                still = list(self._still_to_go(view, [gone[lsn] for lsn in some if lsn in gone]))
+                redacted = [lsn for lsn in some if lsn not in gone]
+                return begin + len(some), _expire(transaction, self._thread, still, marks, redacted)
 
             at, step = self._engine.care(work)
             report.add(step)
@@ -326,8 +359,13 @@ def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tupl
     return some[:count], count == len(some)
 
 
-def _expire(transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive) -> RetentionReport:
-    """Take versions out of the index, redact their records, and take nodes of these that are not marked."""
+def _expire(
+    transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive, redacted: Sequence[int] = ()
+) -> RetentionReport:
+    """Take versions out of the index, redact their records, and take nodes of these that are not marked.
+
+    So it does with the nodes of records that were redacted before.
+    """
     view = View(transaction)
     by_page: dict[bytes, set[int]] = {}
     for each in gone:
@@ -343,7 +381,8 @@ def _expire(transaction: WriteTransaction, thread: int, gone: list[Version], mar
             transaction.put_index(key, left)
         else:
             transaction.delete_index(key)
-    report = rewrite(transaction, [Rewritable(each.lsn, thread) for each in gone], marks)
+    lsns = [*(each.lsn for each in gone), *redacted]
+    report = rewrite(transaction, [Rewritable(lsn, thread) for lsn in lsns], marks)
     report.expired_versions = len(gone)
     return report
 
@@ -377,7 +416,7 @@ def erase_records(engine: Engine, thread: int) -> RetentionReport:
         view = View(transaction)
         marks = Marks(engine.reader_in(transaction))
         marks.mark(_borrowed_nodes(view, thread))
-        return rewrite(transaction, some, _Lent(marks, view.lent_below(thread)))
+        return rewrite(transaction, some, _AllBelow(marks, view.lent_below(thread)))
 
     left = len(records)
     try:

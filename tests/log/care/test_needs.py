@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import statelog
+from statelog import reducers
+from statelog.log.care import retention
+from statelog.store.session import session_of
 
 NEEDS = {"statelog:needs": ["items"]}
 
@@ -102,3 +105,25 @@ def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
     copy = store.copy_thread("t", "copy")
     store.retain(keep_last=1)
     assert _versions(thread) == _versions(copy) == list(range(3, 9))
+
+
+def test_no_node_goes_before_one_that_leads_to_it_whoever_let_both_go(store, monkeypatch):
+    """T5: a turn that ends early leaves nodes that are dead by now; the next turn's process does not know of them."""
+    thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})
+    store.retain(keep_last=2, threads="t", as_policy=True)
+    monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
+    for number in range(192):
+        added = {"log": f"{number} " * 100} | ({"items": number} if number in (0, 180) else {})
+        thread.commit(added, metadata={} if "items" in added else NEEDS)
+    assert 100 < len(_versions(thread)) < 192
+    assert store.verify().ok
+    monkeypatch.undo()
+    thread.commit({"log": reducers.Overwrite([]), "items": 0})
+    session_of(store).engine.collectors.clear()
+    for number in range(63):
+        thread.commit({"log": f"{number}"})
+    assert _versions(thread) == [254, 255]
+    assert store.verify().ok
+    store.retain()
+    assert store.verify().ok
+    assert store.statistics().records_size_bytes < 60_000
