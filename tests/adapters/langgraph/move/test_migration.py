@@ -279,11 +279,11 @@ def test_what_was_pruned_and_is_kept_out_of_sight_stays_so(path, tmp_path):
 
 
 def test_values_of_classes_that_are_not_installed_come_whole(tmp_path, path, monkeypatch):
-    (tmp_path / "elsewhere.py").write_text(
+    (tmp_path / "not_installed.py").write_text(
         "import dataclasses\n@dataclasses.dataclass\nclass Order:\n    number: int\n    lines: list\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    order = importlib.import_module("elsewhere").Order(7, [b"x", 1.5])
+    order = importlib.import_module("not_installed").Order(7, [b"x", 1.5])
     database = tmp_path / "orders.db"
     with SqliteSaver.from_conn_string(str(database)) as saver:
         first = empty_checkpoint() | {"channel_values": {"order": order}, "channel_versions": {"order": "1"}}
