@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import operator
-import os
-import pty
 import re
-import subprocess
-import sys
 
 import pytest
+from terminals import on_terminal
 
 import statelog
 from statelog import reducers
@@ -90,33 +87,6 @@ def test_a_last_column_that_is_wrapped_is_told_whole(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines[1:]).split()) == f"E2 {told}"
-
-
-def on_terminal(*arguments, **environment):
-    """Return what a command writes to a terminal of 80 columns."""
-    reader, writer = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "statelog", *map(str, arguments)],
-        stdout=writer,
-        stderr=writer,
-        stdin=subprocess.DEVNULL,
-        env={**inherited, **environment},
-    )
-    os.close(writer)
-    told = b""
-    while chunk := _read(reader):
-        told += chunk
-    os.close(reader)
-    assert process.wait(timeout=30) == 0
-    return told.decode().replace("\r\n", "\n")
-
-
-def _read(descriptor):
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # Linux says so when the other side has closed
-        return b""
 
 
 def test_on_a_terminal_times_are_relative_unless_exact_ones_are_asked_for(wordy):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from terminals import on_terminal
 
 import statelog
 from statelog.cli.demo.sources import STEPS
@@ -117,23 +117,6 @@ def test_the_demo_as_json(run, tmp_path):
 
 
 def test_on_a_terminal_it_is_told_in_colour(tmp_path):
-    reader, writer = pty.openpty()
-    command = [sys.executable, "-m", "statelog", "demo", "--directory", str(tmp_path)]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    environment.pop("NO_COLOR", None)
-    process = subprocess.Popen(command, stdout=writer, stderr=writer, stdin=subprocess.DEVNULL, env=environment)
-    os.close(writer)
-    told = b""
-    while chunk := _read(reader):
-        told += chunk
-    os.close(reader)
-    assert process.wait(timeout=30) == 0
-    assert b"\x1b[1" in told
-    assert b"resumes at step 14" in told
-
-
-def _read(descriptor):
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # Linux says so when the other side has closed
-        return b""
+    told = on_terminal("demo", "--directory", tmp_path, TERM="xterm", COLUMNS="80")
+    assert "\x1b[1" in told
+    assert "resumes at step 14" in told
