@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from statelog.adapters.langgraph.values.names import CHECKPOINT_CHANNEL
 from statelog.cli.completion import complete_target, complete_thread
 from statelog.cli.documents import checkpoint_document
 from statelog.cli.opening import open_for_reading, open_for_writing
@@ -63,6 +64,10 @@ def rollback(
             output.say(
                 f"version {made.version} of {branch} is version {goal.version} again"
                 f" ({format_duration(duration_s)}); undo: rollback to {made.version - 1}"
+            )
+        if CHECKPOINT_CHANNEL in goal.state:
+            output.note(
+                "LangGraph does not see this: it goes on from checkpoint ids; invoke the graph with an earlier one"
             )
 
 

@@ -63,8 +63,12 @@ def retain(
                 raise
             message = f"retain needs --keep-last or --max-age: no thread of {store} has a policy of its own"
             raise UsageError(message, **error.facts) from None
-    threads, versions = count(report.threads, "thread"), count(report.expired_versions, "version")
-    _tell(output, store, report, f"{threads}: {versions} expired", as_json=as_json)
+    fitting, versions = count(report.threads, "thread"), count(report.expired_versions, "version")
+    _tell(output, store, report, f"{fitting}: {versions} expired", as_json=as_json)
+    if not report.threads and threads != "*":
+        output.note(
+            f"no thread's id fits {threads!r}" + (": the policy waits for threads to come" if as_policy else "")
+        )
 
 
 @click.command(short_help="Delete a thread for good.")

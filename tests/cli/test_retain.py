@@ -33,6 +33,12 @@ def test_retain_keeps_the_last_versions_of_fitting_threads(filled):
         assert [len(list(store.thread(name).history())) for name in ("chat-1", "job")] == [3, 8]
 
 
+def test_a_pattern_that_fits_no_thread_is_named(filled):
+    assert "no thread's id fits 'chta'" in run("retain", filled, "--keep-last", 3, "--threads", "chta").stderr
+    waits = run("retain", filled, "--keep-last", 3, "--threads", "new-*", "--as-policy")
+    assert "waits for threads to come" in waits.stderr
+
+
 def test_retain_by_age_and_as_policy(filled):
     assert run("retain", filled, "--max-age", "30d", "--as-policy").exit_code == 0
     assert "0 versions expired" in run("retain", filled, "--max-age", "1h").output
