@@ -191,8 +191,11 @@ class Thread(Written[S, W]):
     async def _mounted(self, metadata: Mapping[str, Any] | None) -> AsyncIterator[Mount]:
         thread = await self._runner.run(self._thread)
         state = await self._runner.run(_open_whole, thread)
-        yield state
-        await self._runner.run(commit_mount, mountable(thread), state, metadata)
+        try:
+            yield state
+            await self._runner.run(commit_mount, mountable(thread), state, metadata)
+        finally:
+            state.end()
 
 
 def _open_whole(thread: statelog.Thread[Any, Any]) -> Mount:

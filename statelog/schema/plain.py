@@ -93,7 +93,7 @@ def _write_shape(reducer: str, shape: Shape) -> Dump:
     if reducer == "append":
         return items.dump
     if reducer in {"extend", "add", "union", "upsert"} and shape.kind in {list, set, frozenset}:
-        return _several(shape, items, is_one=reducer == "upsert")
+        return _several(shape, items, reducer)
     if reducer == "upsert":
         return ANY.dump
     if reducer in {"merge", "deep_merge"}:
@@ -101,14 +101,14 @@ def _write_shape(reducer: str, shape: Shape) -> Dump:
     return shape.dump
 
 
-def _several(shape: Shape, items: Shape, *, is_one: bool) -> Dump:
-    """Some items; other things that the reducer takes, or refuses, are left to it."""
+def _several(shape: Shape, items: Shape, reducer: str) -> Dump:
+    """Some items; other things are left to the reducer, if it knows what it takes."""
 
     def dump(value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
-            if is_one:
+            if reducer == "upsert":
                 return items.dump(value, path)
-            return value if shape.kind is list else shape.dump(value, path)
+            return value if shape.kind is list and reducer != "add" else shape.dump(value, path)
         dumped = [
             _removal(each) if isinstance(each, Remove) else items.dump(each, f"{path}[{place}]")
             for place, each in enumerate(value)

@@ -8,9 +8,9 @@ A lazy mount hands out `MountList` and `MountMap` in place of large lists and di
 from __future__ import annotations
 
 import contextlib
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from statelog import kernels
 from statelog.errors import ConflictError, UsageError, ValidationError
@@ -26,7 +26,8 @@ from statelog.tree.tree import Tree
 from statelog.tree.value import read_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
 
     from statelog.log.batch import Head
     from statelog.log.step import Write
@@ -129,7 +130,7 @@ class Mount(MountMap):
     only read from it. A lazy mount has `MountList` and `MountMap` for large ones, which read what is asked for.
     """
 
-    __slots__ = ("_is_lazy", "_thread", "base_version")
+    __slots__ = ("_has_ended", "_is_lazy", "_thread", "base_version")
 
     def __init__(self, tree: Tree, thread: Mountable, version: int = -1, *, is_lazy: bool = False) -> None:
         super().__init__(tree, _NO_SLOT, Loaded(None))
@@ -137,6 +138,24 @@ class Mount(MountMap):
         self.origin.value = self
         self._thread = thread
         self._is_lazy = is_lazy
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Refuse further changes: they would be lost."""
+        self._has_ended = True
+
+    def __setitem__(self, channel: str, value: Any) -> None:
+        self._check_open(channel)
+        super().__setitem__(channel, value)
+
+    def __delitem__(self, channel: str) -> None:
+        self._check_open(channel)
+        super().__delitem__(channel)
+
+    def _check_open(self, channel: str) -> None:
+        if self._has_ended:
+            message = f"channel {channel!r}: the mount, or the edit, has ended: what is changed now would be lost"
+            raise UsageError(message, channel=channel)
 
     def _load(self, slot: Slot) -> Loaded:
         if self._is_lazy:
@@ -204,12 +223,41 @@ def _check_base(channel: str, base: bytes | None, current: Slot | None) -> None:
         raise ConflictError(message, channel=channel)
 
 
-@contextmanager
-def mounted(thread: Mountable, metadata: Mapping[str, Any] | None, *, is_lazy: bool) -> Iterator[Mount]:
-    """Run a `with` block on a thread's state; see `Thread.mount`."""
-    mount = open_mount(thread, is_lazy=is_lazy)
-    yield mount
-    commit_mount(thread, mount, metadata)
+class Mounted:
+    """Runs a `with` block on a thread's state; see `Thread.mount`."""
+
+    __slots__ = ("_is_lazy", "_metadata", "_mount", "_thread")
+
+    def __init__(self, thread: Mountable, metadata: Mapping[str, Any] | None, *, is_lazy: bool) -> None:
+        self._thread = thread
+        self._metadata = metadata
+        self._is_lazy = is_lazy
+        self._mount: Mount | None = None
+
+    def __enter__(self) -> Mount:
+        self._mount = open_mount(self._thread, is_lazy=self._is_lazy)
+        return self._mount
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._mount is not None
+        try:
+            if kind is None:
+                commit_mount(self._thread, self._mount, self._metadata)
+        finally:
+            self._mount.end()
+
+    def __getitem__(self, channel: str) -> NoReturn:
+        raise _no_block(channel)
+
+    def __setitem__(self, channel: str, _value: object) -> NoReturn:
+        raise _no_block(channel)
+
+
+def _no_block(channel: str) -> UsageError:
+    message = f"channel {channel!r}: a mount is a block: with thread.mount() as state: ..."
+    return UsageError(message, channel=channel)
 
 
 def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
@@ -285,7 +333,12 @@ def edit(
         )
         mount = Mount(Tree(workspace, root), thread, is_lazy=is_lazy)
         result = change(mount)
+        if isinstance(result, Coroutine):
+            result.close()
+            message = "what edits a state is no async function: it runs inside the commit; await what it needs before"
+            raise UsageError(message, argument="change", value=change)
         writes = _writes(thread, mount)
+        mount.end()
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]
         if not writes and thread.session.is_final:  # there its place is kept: the real run may change something

@@ -19,7 +19,7 @@ from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
-from statelog.store.mount import Mountable, edit, mounted
+from statelog.store.mount import Mountable, Mounted, edit
 from statelog.store.state import StateOf
 from statelog.store.targets import Line, Target, find_checkpoint, head_at
 from statelog.store.views import EMPTY_STATE, MapView
@@ -426,7 +426,7 @@ class Thread(Located, Written[S, W]):
                 `MutableSequence` and `MutableMapping`, which read what is asked for, and not as `list` and `dict`.
 
         """
-        return mounted(self._mountable(), metadata, is_lazy=lazy)
+        return Mounted(self._mountable(), metadata, is_lazy=lazy)
 
     def edit(
         self,
@@ -456,7 +456,8 @@ class Thread(Located, Written[S, W]):
         there is no checkpoint (but in a transaction).
 
         Raises:
-            UsageError: `change` returned a dict that looks like an update, which would be lost. Nothing was written.
+            UsageError: `change` is an async function, or returned a dict that looks like an update, which would be
+                lost. Nothing was written.
 
         """
         return edit(

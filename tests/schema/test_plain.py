@@ -219,6 +219,7 @@ def test_a_typed_dict_a_dataclass_and_a_dict_check_alike():
         (Annotated[list[int], reducers.append], 1, "x"),
         (Annotated[list[int], reducers.extend], (1, 2), ["x"]),
         (Annotated[list[int], reducers.add], [1], ["x"]),
+        (Annotated[list[str], reducers.add], ["x"], "x"),
         (Annotated[list[int] | None, reducers.extend], [1], ["x"]),
         (Annotated[int, reducers.add], 1, "x"),
         (Annotated[float, max], 1, "x"),

@@ -151,6 +151,45 @@ def test_an_edit_that_returns_an_update_is_refused(store, change):
     assert (thread.version, thread.state) == (0, {"jobs": [], "step": 0})
 
 
+def test_an_async_function_edits_nothing_and_is_refused(store):
+    async def change(state):
+        state["step"] = 5
+
+    with pytest.raises(UsageError, match="no async function"):
+        store.thread("t").edit(change)
+    assert store.thread("t").version == -1
+
+
+def test_a_state_takes_no_change_once_its_block_or_function_has_ended(store):
+    """It would be lost."""
+    thread, kept = store.thread("t"), []
+    with thread.mount() as state:
+        state["step"] = 1
+    thread.edit(lambda state: kept.append(state) or state.update(step=2))
+    with pytest.raises(ZeroDivisionError), thread.mount() as failed:
+        failed["step"] = 1 / 0
+    for ended in (state, kept[0], failed):
+        for change in (
+            lambda ended: ended.update(step=3),
+            lambda ended: ended.setdefault("new", 3),
+            lambda ended: ended.pop("step"),
+            lambda ended: ended.clear(),
+            lambda ended: ended.__ior__({"step": 3}),
+        ):
+            with pytest.raises(UsageError, match="would be lost"):
+                change(ended)
+    assert state["step"] == 1
+    assert thread.state == {"step": 2}
+
+
+def test_a_mount_without_its_block_says_that_it_is_one(store):
+    mount = store.thread("t").mount()
+    with pytest.raises(UsageError, match=r"with thread\.mount\(\) as state"):
+        mount["step"] = 1
+    with pytest.raises(AttributeError):
+        mount.step = 1
+
+
 def test_an_edit_takes_what_a_commit_takes(store):
     thread = store.thread("t", schema={"count": int, "log": reducers.append})
     thread.commit({"count": 1})
