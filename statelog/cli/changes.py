@@ -11,7 +11,7 @@ from statelog.adapters.langgraph.values.names import CHECKPOINT_CHANNEL
 from statelog.cli.completion import complete_target, complete_thread
 from statelog.cli.documents import checkpoint_document
 from statelog.cli.opening import open_for_reading, open_for_writing
-from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, IDS, METADATA, STORE, THREAD
+from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, IDS, METADATA, STORE, THREAD, TargetsCommand
 from statelog.cli.output import Output
 from statelog.cli.targets import find_checkpoint, find_thread, parse_object
 from statelog.cli.text import format_duration
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(short_help="Go back to an earlier state.")
+@click.command(cls=TargetsCommand, short_help="Go back to an earlier state.")
 @STORE
 @THREAD
 @click.argument("target", shell_complete=complete_target)

@@ -12,7 +12,7 @@ import statelog
 from statelog.cli.completion import complete_side
 from statelog.cli.documents import change_document, checkpoint_document
 from statelog.cli.opening import open_for_reading
-from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
+from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD, TargetsCommand
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path
 from statelog.cli.targets import find_checkpoint, find_side, find_thread
@@ -37,7 +37,7 @@ _TEXT_STYLES = {"+": "green", "-": "red"}
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
-@click.command(short_help="Show what changed between two checkpoints.")
+@click.command(cls=TargetsCommand, short_help="Show what changed between two checkpoints.")
 @STORE
 @THREAD
 @click.argument("old", required=False, shell_complete=complete_side)

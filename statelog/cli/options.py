@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,23 @@ def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others,
     """Give a command the argument STORE, and with it --max-size."""
     return _STORE(MAX_SIZE(command))
 
+
+class TargetsCommand(click.Command):
+    """A command that takes -1 and the like for a version, counted from the head, not for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say of such an argument that it is a version."""
+        taking = {
+            name for each in self.params if isinstance(each, click.Option) and not each.is_flag for name in each.opts
+        }
+        told = [
+            f"version:{each}" if _FROM_HEAD.fullmatch(each) and before not in taking else each
+            for before, each in zip(["", *args], args, strict=False)
+        ]
+        return super().parse_args(ctx, told)
+
+
+_FROM_HEAD = re.compile(r"-\d{1,9}")
 
 THREAD = click.argument("thread", shell_complete=complete_thread)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")

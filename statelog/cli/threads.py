@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _CHANNELS_CHARACTERS_MAX = 120
 _METADATA_CHARACTERS_MAX = 120
 _THREADS_SHOWN = 1000
+_WIDE = 100
+"""Columns of text that have room for policies and channels."""
 
 
 @click.command(short_help="List the threads.")
@@ -40,6 +42,8 @@ def threads(*, store: Path, limit: int | None, absolute: bool | None, as_json: b
             return
         shown = _THREADS_SHOWN if limit is None else limit
         infos = list(islice(opened.threads(), shown + 1))
+    kept = "kept" if any(info.policy for info in infos) else ""
+    channels = "channels" if not kept or output.width >= _WIDE else ""
     rows = [
         (
             info.id,
@@ -47,16 +51,15 @@ def threads(*, store: Path, limit: int | None, absolute: bool | None, as_json: b
             f"{info.branches:,}",
             f"{info.versions:,}",
             format_policy(info.policy),
-            ", ".join(info.channels) or "any",
+            (", ".join(info.channels) or "any") if channels else "",
         )
         for info in infos[:shown]
     ]
     if not infos:
         output.line("no threads")
         return
-    kept = "kept" if any(info.policy for info in infos) else ""
-    columns = ("thread", "created", "branches", "versions", kept, "channels")
-    output.table(columns, rows, right=("branches", "versions"), whole=("created", kept), name="thread")
+    columns = ("thread", "created", "branches", "versions", kept, channels)
+    output.table(columns, rows, right=("branches", "versions"), whole=("created",), name="thread")
     if len(infos) > shown:
         output.hint("there are more: --limit says how many are shown")
 

@@ -18,6 +18,13 @@ def test_a_rollback_appends_a_version_with_the_old_state(run, state):
     assert run("show", state, "ticket-42", "--path", "notes", "--json").document["value"] == {}
 
 
+def test_a_version_counted_from_the_head_is_no_option(run, state):
+    made = run("rollback", state, "ticket-42", "-3", "--json").document["checkpoint"]
+    assert made["version"] == 3
+    assert run("diff", state, "ticket-42", "-4", "-2", "--limit", "0").code == 0
+    assert "No such option" in run("rollback", state, "ticket-42", "-x").err
+
+
 def test_who_rolls_back_a_thread_of_langgraph_is_told_that_it_does_not_see_this(run, state):
     with statelog.open(state) as store:
         for number in range(2):

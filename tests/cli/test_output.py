@@ -62,6 +62,16 @@ def test_output_fits_80_columns_where_nobody_says_how_many(run, wordy, monkeypat
     assert [line for line in (answer.out + answer.err).splitlines() if len(line) > 80] == []
 
 
+def test_threads_fit_80_columns_with_their_policies(run, wordy, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    run("retain", wordy, "--keep-last", "100", "--max-age", "30d", "--as-policy")
+    lines = run("threads", wordy, "--absolute").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "last 10" in lines[1]
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "channels" in run("threads", wordy, "--absolute").out
+
+
 def test_output_uses_what_room_there_is(run, wordy, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     for command in (["threads"], ["history", THREAD], ["show", THREAD], ["log"]):
