@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import statelog
 from statelog.aio.running import Runner, stream
@@ -232,6 +232,10 @@ class _Opening:
         self._path = path
         self._options = options
         self._store: Store | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = f"the store is not open yet, and has no {name!r}: async with aio.open(...) as store: ..."
+        raise AttributeError(message, name=name, obj=self)
 
     async def _open(self) -> Store:
         runner = Runner(str(self._path))
