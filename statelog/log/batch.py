@@ -304,12 +304,16 @@ class Batch:
         return found
 
     def _former_head(self, place: tuple[int, int]) -> Head | None:
-        """Return what was a branch's head before others have committed, if it is one still."""
+        """Return what was a branch's head before others have committed, if it is one still.
+
+        Its page must be the last one: an earlier page may be again what it was, once later versions on it have expired.
+        """
         former = self.memory.former.get(place)
-        if former is None or former.page is None or not (former.event.version + 1) % VERSIONS_PER_PAGE:
-            return None  # a full page tells nothing of the next
+        if former is None or former.page is None:
+            return None
         key = keys.encode_page_key(*place, former.event.version)
-        return former if self.get_index(key) == former.page else None
+        last = self.view.transaction.last_index(keys.encode_page_prefix(*place))
+        return former if last == (key, former.page) else None
 
     def find_thread(self, thread: int) -> ThreadRow | None:
         """Return a thread's row, None if it is not there: deleted."""

@@ -49,6 +49,38 @@ def test_what_another_process_changes_after_a_transaction_that_changed_nothing_i
     assert store.verify().problems == []
 
 
+RETAIN_IN_PART = """
+from statelog.log.care import retention, vacuum
+retention.RECORDS_PER_TRANSACTION_MAX = vacuum.RECORDS_PER_TRANSACTION_MAX = 1
+thread = store.thread("t")
+for number in range({count}):
+    thread.commit({{"n": number}})
+care, left = store._engine.care, [{cut}]
+def cut(work):
+    left[0] -= 1
+    if left[0] < 0:
+        raise KeyboardInterrupt
+    return care(work)
+store._engine.care = cut
+try:
+    store.retain(threads="t", keep_last=1)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.mark.parametrize("count", [3, 20, 40])
+def test_a_page_that_is_again_what_it_was_tells_nothing_of_the_head(store, path, count):
+    """Retention has taken all that was committed behind the head remembered, but for the last: its page is as it was."""
+    thread = store.thread("t")
+    for number in range(18):
+        thread.commit({"n": number})
+    elsewhere(path, RETAIN_IN_PART.format(count=count, cut=count - 1))
+    assert [checkpoint.version for checkpoint in thread.history(limit=2)] == [17 + count, 17]
+    assert thread.commit({"n": 18}).version == 18 + count
+    assert store.verify().problems == []
+
+
 def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
     thread = store.thread("t")
     thread.commit({"n": 0})

@@ -22,12 +22,13 @@ the thread may lead to (V2); see `sweep.py`.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from statelog import kernels
 from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED
+from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.care.keeping import EVERYTHING, Keeps, Policy, Version, let_go
 from statelog.log.care.mark import Marks
 from statelog.log.care.pages import without_versions
@@ -45,12 +46,14 @@ from statelog.log.kinds.table import decode_event, kind_of, others_of
 from statelog.log.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from statelog.log.care.vacuum import Alive
     from statelog.log.engine import Engine
     from statelog.log.kinds.kind import NodeRef
     from statelog.storage.commit.transaction import WriteTransaction
+
+T = TypeVar("T")
 
 POLICY_STEP_VERSIONS = 64
 """A policy is applied at every so manieth version: up to so many more than it says may be there."""
@@ -79,6 +82,15 @@ class _AllBelow(NamedTuple):
         return lsn < self.below_lsn or self.marks.is_alive(lsn, number)
 
 
+class _Seen(NamedTuple):
+    """What is marked: all that is kept of the records up to an LSN, by what was kept then."""
+
+    lsn: int = 0
+    branches: int = 0
+    going: frozenset[int] = frozenset()
+    pins: frozenset[int] = frozenset()
+
+
 class Collector:
     """The nodes that the versions of one thread reach, of all those that a policy keeps."""
 
@@ -88,17 +100,15 @@ class Collector:
         self.policy = policy
         self._pinned = pinned
         self._marks = Marks(engine.read_node)
-        self._seen = 0
-        """LSN up to which versions are marked."""
+        self._seen = self._seen_within = _Seen()
+        """What was marked by what was committed, and in a transaction that may still fail: then it is run again, and
+        its LSNs may be others'."""
         self._late_lsn: int | None = None
         """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
         self._expired: set[int] = set()
         """LSNs of versions that were expired by these marks."""
-        self._branches = 0
-        self._going: frozenset[int] = frozenset()
-        self._pins: frozenset[int] = frozenset()
-        self._keeps_made: tuple[int, Policy, Keeps] | None = None
-        """What is kept when a certain record is the store's last."""
+        self._keeps_made: tuple[LogEnd, Policy, Keeps] | None = None
+        """What is kept when the log ends so."""
 
     @property
     def marked(self) -> int:
@@ -116,8 +126,8 @@ class Collector:
                 if attempt == _MARK_TRIES_MAX - 1:
                     raise
                 self._marks = Marks(self._engine.read_node)
-                self._seen = 0
             else:
+                self._seen = self._seen_within
                 return
 
     def _keeps(self, view: View) -> Keeps:
@@ -125,36 +135,40 @@ class Collector:
 
         It follows from what was committed, and from the time: while nothing is, a version that was kept stays so.
         """
-        lsn = view.transaction.last_lsn()
+        end = read_log_end(view.transaction)
         made = self._keeps_made
-        if made is None or made[0] != lsn or made[1] is not self.policy:
-            made = self._keeps_made = (lsn, self.policy, Keeps(view, self._thread, self.policy, self._pinned))
+        if made is None or made[0] != end or made[1] is not self.policy:
+            made = self._keeps_made = (end, self.policy, Keeps(view, self._thread, self.policy, self._pinned))
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
         """Yield what is to be marked besides what was: of later versions, and of those that are kept only now."""
         keeps = self._keeps(view)
+        seen, last_lsn = self._seen, view.transaction.last_lsn()
+        self._seen_within = _Seen(last_lsn, keeps.number, keeps.going, frozenset(keeps.pins))
         yield from _borrowed_nodes(view, self._thread)
-        if self._seen == view.transaction.last_lsn():
+        if seen.lsn == last_lsn:
             return
         # A branch keeps versions behind the one it leaves at, and one that was to go may stay: then all are looked at.
-        is_as_before = keeps.number == self._branches and self._going <= keeps.going
-        after = self._seen if is_as_before else 0
+        is_as_before = keeps.number == seen.branches and seen.going <= keeps.going
+        after = seen.lsn if is_as_before else 0
         for row in keeps.branches:
             for version, entry in view.entries_after(self._thread, row.number, after):
                 is_late = self._late_lsn is not None and entry.lsn > self._late_lsn
                 if is_late or keeps(Version(row.number, version, entry.lsn), entry.time_us):
                     yield from _roots(view, entry.lsn)
-        for lsn in keeps.pins - self._pins:
+        for lsn in keeps.pins - seen.pins:
             if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
                 yield from _roots(view, lsn)
         for lsn in others_of(view, self._thread):
-            if lsn > self._seen:
+            if lsn > seen.lsn:
                 yield from _roots(view, lsn)
-        self._seen = view.transaction.last_lsn()
-        self._branches = keeps.number
-        self._going = keeps.going
-        self._pins = frozenset(keeps.pins)
+
+    def _care(self, work: Callable[[WriteTransaction], T]) -> T:
+        """Run `work`, which catches up, in a transaction, and go on from what was marked in it once it is committed."""
+        result = self._engine.care(work)
+        self._seen = self._seen_within
+        return result
 
     def catch_up(self, transaction: WriteTransaction) -> _AllBelow:
         """Mark what is new, under the lock (V1); return what is kept."""
@@ -182,7 +196,7 @@ class Collector:
             return gone, is_done
 
         for _transaction in range(_POLICY_TRANSACTIONS_MAX):
-            gone, is_done = self._engine.care(work)
+            gone, is_done = self._care(work)
             self._expired.update(version.lsn for version in gone)
             if is_done:
                 return True
@@ -212,7 +226,7 @@ class Collector:
 
         A version committed since the marking began stays, also if the policy has let go of it by now (V1).
         """
-        self._late_lsn = late_lsn = self._seen
+        self._late_lsn = late_lsn = self._seen.lsn
         with self._engine.read() as view:
             let_go_now = let_go(view, self._thread, self._keeps(view))
             gone = {version.lsn: version for version in let_go_now if version.lsn <= late_lsn}
@@ -235,7 +249,7 @@ class Collector:
                 redacted = [lsn for lsn in some if lsn not in gone]
                 return begin + len(some), _expire(transaction, self._thread, still, marks, redacted)
 
-            at, step = self._engine.care(work)
+            at, step = self._care(work)
             report.add(step)
         return report
 
