@@ -139,6 +139,8 @@ def compact_file(
         with _temporary(environment, temporary) as descriptor:
             filling = _Filling(environment, temporary, descriptor, check_record, progress)
             for _attempt in range(_FILLS_MAX):
+                with environment.write_lock, environment.locks.writing(environment.lock_timeout_s):
+                    filling.count_rewritten()
                 filling.fill()
                 if filling.is_current:
                     break
@@ -211,10 +213,13 @@ class _Filling:
         """Return what was done."""
         return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
 
+    def count_rewritten(self) -> None:
+        """Note how often the log was rewritten: while nobody commits, as that is counted before it is committed."""
+        self._rewritten = self._control.rewritten
+
     def fill(self) -> None:
         """Copy the store as it is, and flush what was copied, while others commit."""
         os.ftruncate(self._descriptor, 0)
-        self._rewritten = self._control.rewritten
         self._size_before_bytes = os.fstat(self._environment.locks.descriptor).st_size
         with self._opened() as (source, target):
             appender = _Appender(target, MappedPages(self._environment, self._descriptor))
@@ -230,6 +235,7 @@ class _Filling:
     def complete(self) -> None:
         """Take over what was committed since, and flush it, while nobody can commit."""
         if not self.is_current:
+            self.count_rewritten()
             self.fill()
         else:
             with self._opened() as (source, target):

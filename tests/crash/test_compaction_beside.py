@@ -16,6 +16,7 @@ import pytest
 import statelog
 from statelog.errors import StoreLockedError
 from statelog.storage import faults
+from statelog.storage.journal.checkpointing import Steady
 
 WRITE = """
 import sys, statelog
@@ -41,6 +42,14 @@ with statelog.open(sys.argv[1], lock_timeout_s=20) as store:
             store.compact()
         except statelog.errors.StoreLockedError:
             pass
+"""
+
+COMPACT_ONCE = """
+import sys, statelog
+with statelog.open(sys.argv[1], lock_timeout_s=20) as store:
+    print("open", flush=True)
+    sys.stdin.readline()
+    store.compact()
 """
 
 FORGET = """
@@ -177,6 +186,7 @@ def test_a_stopped_reader_keeps_nobody_waiting(path):
 STOP_AT_RENAME = """
 import os, signal, sys, statelog
 from statelog.storage import faults
+from statelog.storage.journal.checkpointing import Steady
 faults.arm("compaction.before_rename", action=lambda: os.kill(os.getpid(), signal.SIGSTOP))
 statelog.open(sys.argv[1]).compact()
 """
@@ -213,6 +223,32 @@ def test_the_old_file_goes_with_its_last_read(path):
             assert descriptors() > 0
         gc.collect()
         assert descriptors() == 0
+
+
+def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):
+    """In between that was counted, and is not committed yet: what is copied then is not the last."""
+    append, begun = Steady._append, []
+
+    def append_and_compact(steady, transaction):
+        if transaction.is_steady and not begun:
+            begun.append(child.stdin.write(b"go\n"))
+            child.stdin.flush()
+            time.sleep(0.5)
+        return append(steady, transaction)
+
+    with statelog.open(path) as store:
+        thread = store.thread("here")
+        for number in range(50):
+            thread.commit({"text": f"secret {number} " * 20})
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", COMPACT_ONCE, str(path)], **pipes) as child:
+            assert child.stdout.readline() == b"open\n"
+            monkeypatch.setattr(Steady, "_append", append_and_compact)
+            store.retain(keep_last=1)
+            assert child.wait(30) == 0
+        assert store.verify().problems == []
+        assert [checkpoint.version for checkpoint in thread.history()] == [49]
+    assert b"secret 3 " not in path.read_bytes()
 
 
 @pytest.mark.parametrize(("times", "copies"), [(0, 1), (1, 2), (3, 4)])

@@ -71,7 +71,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("count", [3, 20, 40])
 def test_a_page_that_is_again_what_it_was_tells_nothing_of_the_head(store, path, count):
-    """Retention has taken all that was committed behind the head remembered, but for the last: its page is as it was."""
+    """Retention has taken all that was committed behind the head remembered, but for the last."""
     thread = store.thread("t")
     for number in range(18):
         thread.commit({"n": number})

@@ -148,15 +148,18 @@ class Keeps:
         """Pin what versions that are kept need: of neighbours the first one alone, which needs what they need."""
         view, thread = self._view, self._thread
         firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
-        for row in rows:
-            if self._is_young:
-                firsts.add((row.number, self._first_young(view, row.number)))
+        if self._is_young:
+            firsts |= {(row.number, self._first_young(view, row.number)) for row in rows}
+        behind = set()  # what follows a version that goes, unless that goes as well
         for lsn in self._only or ():
             event = view.find_checkpoint(lsn)
             if event is not None:
-                firsts.add((event.branch, event.version + 1))
-        places = [entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None]
-        needed = needed_by(view, [lsn for lsn in {*places, *self.pins} if self._only is None or lsn not in self._only])
+                behind.add((event.branch, event.version + 1))
+        kept = {entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None}
+        kept |= {entry.lsn for place in behind if (entry := view.entry(thread, *place)) is not None} - (
+            self._only or set()
+        )
+        needed = needed_by(view, kept | self.pins)
         self.pins.update(needed)
 
     def _add_last(self, branch: int, high: int, count: int) -> None:

@@ -46,7 +46,7 @@ from statelog.log.kinds.table import decode_event, kind_of, others_of
 from statelog.log.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from statelog.log.care.vacuum import Alive
     from statelog.log.engine import Engine
@@ -105,8 +105,9 @@ class Collector:
         its LSNs may be others'."""
         self._late_lsn: int | None = None
         """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
-        self._expired: set[int] = set()
-        """LSNs of versions that were expired by these marks."""
+        self._rewritten: set[int] = set()
+        self._rewritten_within: frozenset[int] = frozenset()
+        """LSNs of records whose nodes were kept by these marks; likewise."""
         self._keeps_made: tuple[LogEnd, Policy, Keeps] | None = None
         """What is kept when the log ends so."""
 
@@ -167,15 +168,20 @@ class Collector:
     def _care(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work`, which catches up, in a transaction, and go on from what was marked in it once it is committed."""
         result = self._engine.care(work)
-        self._seen = self._seen_within
+        self._settle()
         return result
 
-    def catch_up(self, transaction: WriteTransaction) -> _AllBelow:
-        """Mark what is new, under the lock (V1); return what is kept."""
+    def _settle(self) -> None:
+        self._seen = self._seen_within
+        self._rewritten |= self._rewritten_within
+
+    def catch_up(self, transaction: WriteTransaction, lsns: Iterable[int]) -> _AllBelow:
+        """Mark what is new, under the lock (V1); return what is kept of records to be rewritten, the last first."""
         view = View(transaction)
         marks = self._marks.read_by(self._engine.reader_in(transaction))
         marks.mark(self._new_roots(view))
-        return _AllBelow(self._marks, view.lent_below(self._thread))
+        self._rewritten_within = frozenset(lsns)
+        return _AllBelow(self._marks, max(view.lent_below(self._thread), self._held_by_others(view)))
 
     def expire(self) -> bool:
         """Expire versions and vacuum their records, the newest first (T5).
@@ -185,22 +191,16 @@ class Collector:
 
         """
 
-        def work(transaction: WriteTransaction) -> tuple[list[Version], bool]:
+        def work(transaction: WriteTransaction) -> bool:
             view = View(transaction)
             if not view.is_alive(self._thread):
-                return [], True
-            marks = self.catch_up(transaction)
-            marks = marks._replace(below_lsn=max(marks.below_lsn, self._held_by_others(view)))
-            gone, is_done = _expirable(transaction, self._thread, self._keeps(view))
-            _expire(transaction, self._thread, gone, marks)
-            return gone, is_done
-
-        for _transaction in range(_POLICY_TRANSACTIONS_MAX):
-            gone, is_done = self._care(work)
-            self._expired.update(version.lsn for version in gone)
-            if is_done:
                 return True
-        return False
+            gone, is_done = _expirable(transaction, self._thread, self._keeps(view))
+            marks = self.catch_up(transaction, [version.lsn for version in gone])
+            _expire(transaction, self._thread, gone, marks)
+            return is_done
+
+        return any(self._care(work) for _transaction in range(_POLICY_TRANSACTIONS_MAX))
 
     def _held_by_others(self, view: View) -> int:
         """Return the LSN of the last redacted record whose nodes were kept by other marks; 0 if there is none.
@@ -211,7 +211,8 @@ class Collector:
         for key, payload in view.transaction.scan_index(prefix, reverse=True):
             states = keys.decode_redacted_page(key, payload)
             for lsn in sorted(states, reverse=True):
-                if states[lsn] != TO_BE_ERASED and lsn not in self._expired:
+                is_own = lsn in self._rewritten or lsn in self._rewritten_within
+                if states[lsn] != TO_BE_ERASED and not is_own:
                     return lsn
         return 0
 
@@ -244,7 +245,7 @@ class Collector:
                     return len(lsns), RetentionReport()
                 some = lsns[begin : begin + RECORDS_PER_TRANSACTION_MAX]
                 some = list(fits_transaction(transaction, some, transaction.rewrite_size_bytes_max))
-                marks = self.catch_up(transaction)
+                marks = self.catch_up(transaction, some)
                 still = list(self._still_to_go(view, [gone[lsn] for lsn in some if lsn in gone]))
                 redacted = [lsn for lsn in some if lsn not in gone]
                 return begin + len(some), _expire(transaction, self._thread, still, marks, redacted)
@@ -274,10 +275,11 @@ class Collector:
         def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
             if not View(transaction).is_alive(self._thread):
                 return RetentionReport()
-            return rewrite(transaction, some, self.catch_up(transaction))
+            return rewrite(transaction, some, self.catch_up(transaction, [record.lsn for record in some]))
 
         report = RetentionReport()
         for _count, step in write_in_portions(self._engine, records, write):
+            self._settle()
             report.add(step)
         return report
 

@@ -107,6 +107,24 @@ def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
     assert _versions(thread) == _versions(copy) == list(range(3, 9))
 
 
+@pytest.mark.parametrize("stays", ["head", "tag", "fork", "pin"])
+def test_what_stays_though_it_was_to_go_keeps_what_it_needs(store, stays):
+    thread = store.thread("t")
+    _fill(thread, 9, snapshots=(2, 5))
+    kept = 4 if stays != "head" else 8
+    if stays == "tag":
+        thread.tag("here", kept)
+    if stays == "fork":
+        thread.fork("other", at=kept)
+    if stays == "pin":
+        store.retain(keep_last=1, pinned=[thread.at(kept)])
+    else:
+        store.expire(list(thread.history()))
+    holder = 2 if kept == 4 else 5
+    assert set(range(holder, kept + 1)) <= set(_versions(thread))
+    assert thread.at(holder).state["items"] == list(range(holder))
+
+
 def test_no_node_goes_before_one_that_leads_to_it_whoever_let_both_go(store, monkeypatch):
     """T5: a turn that ends early leaves nodes that are dead by now; the next turn's process does not know of them."""
     thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})
