@@ -425,3 +425,29 @@ def test_metadata_that_names_the_thread_names_the_copy(store: statelog.Store) ->
     assert source.at(0).metadata["thread_id"] == "source"
     store.rebuild_index()
     assert store.verify().ok
+
+
+@pytest.mark.parametrize("how", ["expire", "policy"])
+def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(store, monkeypatch, how):
+    """What is still to be erased of the copy says nothing any more (T5)."""
+    thread = store.thread("source")
+    store.retain(keep_last=1, threads="source", as_policy=True)
+    for number in range(5):
+        thread.commit({"x": f"{number} " * 50, "l": [f"{each} " * 40 for each in range(number)]})
+    store.copy_thread("source", "copy")
+
+    def cut(_work):
+        raise RuntimeError
+
+    monkeypatch.setattr(store._engine, "care", cut)
+    with pytest.raises(RuntimeError):
+        store.delete_thread("copy")
+    monkeypatch.undo()
+    if how == "expire":
+        store.expire([checkpoint for checkpoint in thread.history() if checkpoint.version < 3])
+    else:
+        for number in range(64):
+            thread.commit({"x": number, "l": []})
+    assert store.verify().problems == []
+    store.retain()
+    assert store.verify().problems == []
