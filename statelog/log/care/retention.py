@@ -108,6 +108,8 @@ class Collector:
         self._rewritten: set[int] = set()
         self._rewritten_within: frozenset[int] = frozenset()
         """LSNs of records whose nodes were kept by these marks; likewise."""
+        self._own_pages: dict[bytes, bytes] = {}
+        """Pages of redacted records that are all among these: a long chat has many, not to be gone over each time."""
         self._keeps_made: tuple[LogEnd, Policy, Keeps] | None = None
         """What is kept when the log ends so."""
 
@@ -209,11 +211,14 @@ class Collector:
         """
         prefix = keys.encode_thread_prefix(b"r", self._thread)
         for key, payload in view.transaction.scan_index(prefix, reverse=True):
+            if self._own_pages.get(key) == payload:
+                continue
             states = keys.decode_redacted_page(key, payload)
-            for lsn in sorted(states, reverse=True):
-                is_own = lsn in self._rewritten or lsn in self._rewritten_within
-                if states[lsn] != TO_BE_ERASED and not is_own:
-                    return lsn
+            held = {lsn for lsn, state in states.items() if state != TO_BE_ERASED} - self._rewritten
+            if not held:
+                self._own_pages[key] = payload
+            elif others := held - self._rewritten_within:
+                return max(others)
         return 0
 
     def expire_all(self) -> RetentionReport:
