@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import operator
 import random
 import threading
@@ -12,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cutting import CutError, care_cut_at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -267,10 +267,6 @@ def test_retention_beside_commits_takes_nothing_of_theirs(store: statelog.Store)
     thread.state["log"].to_python()
 
 
-class CutError(Exception):
-    """In the place of a kill."""
-
-
 def test_versions_committed_while_retention_decides_are_whole_though_the_policy_lets_go_of_them(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,26 +306,15 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
 
 @pytest.mark.parametrize("cut_before", [0, 2])
 @pytest.mark.parametrize("cut_at", range(8))
-def test_retention_that_is_cut_short_leaves_whole_versions(
-    store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int, cut_before: int
-) -> None:
+def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store, cut_at: int, cut_before: int) -> None:
     """A value of the first version is that of all: it must not go before the last of them has.
 
     Nor before what an earlier retention, cut short as well, has left of later ones, and nothing reaches any more.
     """
 
     def retain_until(step: int) -> None:
-        care, count = store._engine.care, itertools.count()
-
-        def cut(work: Any) -> Any:
-            if next(count) == step:
-                raise CutError
-            return care(work)
-
-        monkeypatch.setattr(store._engine, "care", cut)
-        with contextlib.suppress(CutError):
+        with contextlib.suppress(CutError), care_cut_at(store, step):
             store.retain(keep_last=3)
-        monkeypatch.undo()
         store._engine.cache.clear()
 
     thread = store.thread("t", schema=SCHEMA)

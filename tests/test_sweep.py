@@ -10,6 +10,7 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cutting import CutError, care_cut_at
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -187,9 +188,7 @@ def test_text_borrowed_again_while_the_sweep_goes_on_stays(
 
 
 @pytest.mark.parametrize("cut_at", range(3))
-def test_sweep_that_is_cut_short_is_finished_by_the_next(
-    store: statelog.Store, monkeypatch: pytest.MonkeyPatch, cut_at: int
-) -> None:
+def test_sweep_that_is_cut_short_is_finished_by_the_next(store: statelog.Store, cut_at: int) -> None:
     values = {f"n{number}": text(number, 5_000) for number in range(150)}
     for name in "ab":
         thread = store.thread(name, schema=SCHEMA)
@@ -197,17 +196,8 @@ def test_sweep_that_is_cut_short_is_finished_by_the_next(
             thread.commit({"notes": {key: value}})
     for name in "ab":
         store.delete_thread(name)
-    care, count = store._engine.care, itertools.count()
-
-    def cut(work: Any) -> Any:
-        if next(count) == cut_at:
-            raise InterruptedError
-        return care(work)
-
-    monkeypatch.setattr(store._engine, "care", cut)
-    with pytest.raises(InterruptedError):
+    with pytest.raises(CutError), care_cut_at(store, cut_at):
         store.compact()
-    monkeypatch.undo()
     assert store.verify().problems == []
     store.compact()
     assert sum(found(store.path, value) for value in values.values()) == 0
