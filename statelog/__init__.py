@@ -16,6 +16,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.cbor import register_codec
+from statelog.store.board import Board, Entry
 from statelog.store.checkpoint import Checkpoint
 from statelog.store.diff import Change, Diff, diff
 from statelog.store.encoded import Encoded
@@ -25,12 +26,14 @@ from statelog.store.thread import Thread
 
 __all__ = [
     "AccessError",
+    "Board",
     "Change",
     "Checkpoint",
     "ConflictError",
     "CorruptionError",
     "Diff",
     "Encoded",
+    "Entry",
     "FormatError",
     "JournalMissingError",
     "LimitError",

@@ -32,6 +32,7 @@ INTEGER_BITS_MAX = 262_144
 """A Python int. Above it, printing one takes minutes."""
 
 # --- names ------------------------------------------------------------------
+ENTRY_KEY_SIZE_BYTES_MAX = 400
 THREAD_ID_SIZE_BYTES_MAX = 400
 """LMDB keys take 511 bytes; prefix and room for what may come."""
 

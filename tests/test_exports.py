@@ -65,19 +65,26 @@ def test_what_is_public_is_documented(name):
 
 
 NAMES = {
-    "store": "close closed compact copy_thread delete_thread durability expire export flush import_ last_lsn log path "
-    "read_only rebuild_index retain snapshot statistics thread threads transaction verify wait",
+    "store": "board close closed compact copy_thread delete_thread durability expire export flush import_ last_lsn log "
+    "path read_only rebuild_index retain snapshot statistics thread threads transaction verify wait",
     "thread": "at branch branches checkout commit edit fork head history id mount rollback state tag tags untag "
     "version",
-    "transaction": "copy_thread thread",
-    "snapshot": "last_lsn thread",
+    "transaction": "board copy_thread thread",
+    "snapshot": "board last_lsn thread",
+    "board": "cas children create delete get history list rollback set sweep update",
 }
 """What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""
 
 
 def test_what_users_hold_shows_what_users_use(tmp_path):
     with statelog.open(tmp_path / "a.state") as store, store.snapshot() as snapshot, store.transaction() as transaction:
-        held = {"store": store, "thread": store.thread("t"), "transaction": transaction, "snapshot": snapshot}
+        held = {
+            "store": store,
+            "thread": store.thread("t"),
+            "transaction": transaction,
+            "snapshot": snapshot,
+            "board": store.board(),
+        }
         shown = {name: [each for each in dir(thing) if not each.startswith("_")] for name, thing in held.items()}
     assert shown == {name: names.split() for name, names in NAMES.items()}
 

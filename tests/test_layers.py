@@ -21,6 +21,7 @@ FLOORS = [
     {"storage"},
     {"tree"},
     {"log"},
+    {"board"},
     {"reducers"},
     {"schema"},
     {"portable"},

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import statelog
+from statelog.aio.board import Board
 from statelog.aio.running import Runner, stream
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
@@ -94,6 +95,10 @@ class Store(Threads):
     def threads(self) -> AsyncIterator[ThreadInfo]:
         """See `statelog.Store.threads`."""
         return stream(self._runner, self._store.threads)
+
+    def board(self, *, agent: str | None = None) -> Board:
+        """See `statelog.Store.board`."""
+        return Board(self._runner, self._store.board(agent=agent))
 
     async def copy_thread(self, source: str, target: str) -> Thread:
         """See `statelog.Store.copy_thread`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from statelog.aio.board import Board
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 
@@ -23,6 +24,10 @@ class Transaction(Threads):
     def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
         make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
+
+    def board(self, *, agent: str | None = None) -> Board:
+        """See `statelog.store.transaction.Transaction.board`."""
+        return Board(self._runner, self._transaction.board(agent=agent))
 
     async def copy_thread(self, source: str, target: str) -> Thread:
         """See `statelog.store.transaction.Transaction.copy_thread`."""

@@ -13,6 +13,7 @@ import click
 
 from statelog.cli import exits
 from statelog.cli.bench import bench
+from statelog.cli.board import board
 from statelog.cli.care import rebuild_index, stat, verify
 from statelog.cli.changes import copy, fork, rollback, tag
 from statelog.cli.compact import compact
@@ -198,7 +199,7 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, stat, verify, rebuild_index, bench,
-    retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover, salvage, crashtest,
+    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, stat, verify, rebuild_index,
+    bench, retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

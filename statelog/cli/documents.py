@@ -9,7 +9,7 @@ from statelog.cli.paths import format_path
 from statelog.cli.values import to_json
 
 if TYPE_CHECKING:
-    from statelog import Change, Checkpoint
+    from statelog import Change, Checkpoint, Entry
     from statelog.log.reader import LogRecord
     from statelog.store.statistics import StoreStatistics
     from statelog.store.store import ThreadInfo
@@ -79,4 +79,18 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
         "sharing_is_estimated": statistics.sharing_is_estimated,
         "reclaimable_size_bytes": statistics.reclaimable_size_bytes,
         "dedup_ratio": statistics.dedup_ratio,
+    }
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """Return an entry of the board, as one record of it says."""
+    return {
+        "key": entry.key,
+        "value": to_json(entry.value),
+        "version": entry.version,
+        "kind": entry.kind,
+        "created": entry.created.isoformat(),
+        "time": entry.time.isoformat(),
+        "agent": entry.agent,
+        "expires": None if entry.expires is None else entry.expires.isoformat(),
     }

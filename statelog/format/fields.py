@@ -17,6 +17,7 @@ from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.limits import (
     CHANNELS_MAX,
+    ENTRY_KEY_SIZE_BYTES_MAX,
     METADATA_SIZE_BYTES_MAX,
     NAME_SIZE_BYTES_MAX,
     THREAD_ID_SIZE_BYTES_MAX,
@@ -155,6 +156,9 @@ def _pattern(item: bytes) -> object:
     return DIGEST(item) if item[0] >> 5 == BYTES else THREAD_ID(item)
 
 
+ACT = _number(15)
+ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX)
+TIME_US = _number(253_402_300_799_999_999)
 LSN = _number(_LSN_MAX)
 THREAD = _number(_LSN_MAX, 1)
 NO_THREAD = _number(0)

@@ -51,7 +51,11 @@ def _allow_lives(_tables: Tables) -> None:
     """Version 3 lets an id begin anew: a thread's record and a tombstone may say more, those that are there stay."""
 
 
-UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives}
+def _allow_entries(_tables: Tables) -> None:
+    """Version 4 has one more type of record, for entries of the board: what is there stays as it is."""
+
+
+UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives, 3: _allow_entries}
 """By the version they begin with."""
 
 

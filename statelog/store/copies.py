@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from statelog.errors import UsageError
 from statelog.log.care import copying
+from statelog.log.kinds.entries import BOARD_ID
 from statelog.store.thread import Thread
 from statelog.store.writes import check_thread_id
 
@@ -17,5 +19,8 @@ def copy_thread(session: Session, source: str, target: str) -> Thread:
     """Copy a thread; see `Store.copy_thread`."""
     check_thread_id(source)
     check_thread_id(target)
+    if BOARD_ID in (source, target):
+        message = f"thread {BOARD_ID!r} has the records of the board, and there is one board in a store"
+        raise UsageError(message, argument="thread id", value=BOARD_ID)
     session.act(partial(copying.copy_thread, source_id=source, target_id=target))
     return Thread(session, target)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statelog.errors import UsageError
 from statelog.log.nodes import read_nodes
+from statelog.store.board import Board
 from statelog.store.thread import Thread
 from statelog.store.threads import Threads
 from statelog.tree.node import Node, Workspace
@@ -92,6 +93,10 @@ class Snapshot(Threads):
         if reborn:
             raise _for_reading()
         return Thread(self._session, id, schema, branch)
+
+    def board(self) -> Board:
+        """Return the board as it is at this moment; see `Store.board`."""
+        return Board(self._session)
 
     @property
     def last_lsn(self) -> int:

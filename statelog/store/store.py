@@ -9,11 +9,13 @@ from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
 from statelog.log.care.replay import open_engine
+from statelog.log.kinds.entries import BOARD_ID
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
 from statelog.store.arguments import check_lsn, check_progress, check_timeout, list_checkpoints
 from statelog.store.beside import AFTER_IT, refuse_beside
+from statelog.store.board import Board
 from statelog.store.copies import copy_thread
 from statelog.store.retain import delete_thread, erase_leftovers, expire_checkpoints, make_policy, retain_threads
 from statelog.store.session import StoreSession
@@ -118,9 +120,9 @@ class Store(Threads):
         return Thread(self._session, id, schema, branch, reborn=reborn)
 
     def threads(self) -> Iterator[ThreadInfo]:
-        """Yield all threads in order of creation."""
+        """Yield all threads in order of creation, but for the one that has the records of the board."""
         with self._session.read() as view:
-            rows = list(view.threads())
+            rows = [row for row in view.threads() if row.id != BOARD_ID]
         for at in range(0, len(rows), _THREADS_PAGE):
             with self._session.read() as view:
                 page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
@@ -156,6 +158,17 @@ class Store(Threads):
         cannot use the pages of that moment again meanwhile: keep it short, and await nothing in it.
         """
         return snapshot(self._engine)
+
+    # --- the board ----------------------------------------------------------------
+
+    def board(self, *, agent: str | None = None) -> Board:
+        """Return the board: entries by key that all who have the file open share. There is one in a store.
+
+        Args:
+            agent: the name under which this handle writes. It stands in the log and in each entry.
+
+        """
+        return Board(self._session, agent)
 
     # --- the log --------------------------------------------------------------------
 

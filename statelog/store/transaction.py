@@ -18,6 +18,7 @@ from statelog.log.care.retention import apply_policy
 from statelog.log.engine import Staging
 from statelog.log.nodes import NodeCache
 from statelog.store.beside import AFTER_IT, opened_here, refuse_beside
+from statelog.store.board import Board
 from statelog.store.copies import copy_thread
 from statelog.store.session import Provisional, abandoned_error
 from statelog.store.thread import Thread
@@ -233,6 +234,14 @@ class Transaction(Threads):
     def _thread(self, id: str, schema: object, branch: str, *, reborn: bool) -> Thread:
         self._session.check_open()
         return Thread(self._session, id, schema, branch, reborn=reborn)
+
+    def board(self, *, agent: str | None = None) -> Board:
+        """Return the board: what is done to it happens at the end, with all else. Versions are provisional until then.
+
+        See `Store.board`.
+        """
+        self._session.check_open()
+        return Board(self._session, agent)
 
     def copy_thread(self, source: str, target: str) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""

@@ -188,7 +188,7 @@ def test_a_newer_format_has_an_exit_code_of_its_own(run, state, monkeypatch):
     monkeypatch.setattr("statelog.format.header.FORMAT_VERSION", 0)
     answer = run("threads", state)
     assert (answer.code, answer.out) == (12, "")
-    assert "has format 3" in answer.err
+    assert "has format 4" in answer.err
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file of Linux")
@@ -207,9 +207,11 @@ def test_without_a_command_there_is_help(run):
 
 @pytest.mark.parametrize("name", sorted(main.commands))
 def test_every_command_has_help_and_json(run, name):
-    answer = run(name, "--help")
-    assert answer.code == 0
-    assert "--json" in answer.out
+    command = main.commands[name]
+    for words in [[name, each] for each in command.commands] if isinstance(command, click.Group) else [[name]]:
+        answer = run(*words, "--help")
+        assert answer.code == 0
+        assert "--json" in answer.out
 
 
 def test_the_release_is_told_and_what_it_reads_and_stands_on(run, state):

@@ -21,9 +21,9 @@ import statelog
 from statelog import reducers
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
-FORMAT = 3
+FORMAT = 4
 HERE = Path(__file__).parent
-NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",), 3: ("begun_anew",)}
+NAMES = {1: ("whole", "retained", "policies"), 2: ("copied",), 3: ("begun_anew",), 4: ("board",)}
 """By the format they are the first of."""
 SCHEMA = {
     "any": reducers.replace,
@@ -97,6 +97,21 @@ def make(path, name):
             store.retain(keep_last=2, threads="copy")
             store.delete_thread("small")
             store.delete_thread("large, copied")
+        if name == "board":
+            board = store.board(agent="golden")
+            for number in range(40):
+                board.set(f"tasks/{number % 7}/{number}", EVERY_TYPE[number % len(EVERY_TYPE)], ttl_s=1e9)
+            board.set("large", {f"file {number}": f"line {number}\n" * 500 for number in range(12)})
+            board.update("total", reducers.add, 5)
+            before = store.last_lsn
+            board.delete("tasks/0/7")
+            board.create("tasks/0/7", "again")
+            board.delete("tasks/0/14")
+            with store.transaction() as tx:
+                tx.board().cas("total", 6, expected_version=before)
+                tx.thread("small", schema=SCHEMA).commit({"total": 1})
+            board.set("large", "now small")
+            board.rollback("tasks/", to=before)
         if name == "begun_anew":
             for life in range(2, 4):
                 store.delete_thread("small")
@@ -130,7 +145,14 @@ def describe(store):
             "tags": {name: each.id for name, each in thread.tags().items()},
         }
     log = [[record.lsn, record.type, record.digest] for record in store.log()]
-    return {"threads": threads, "log": log}
+    entries = {
+        each.key: [
+            [e.version, e.kind, e.agent, e.created.isoformat(), e.expires and e.expires.isoformat()] for e in past
+        ]
+        for each in store.board().list()
+        for past in [store.board().history(each.key)]
+    }
+    return {"threads": threads, "log": log, **({"board": entries} if entries else {})}
 
 
 def main():

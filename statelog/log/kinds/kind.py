@@ -38,6 +38,10 @@ def _is_possible(_view: View, _event: Event, _lsn: int, _recent: Recent) -> None
     """Check nothing."""
 
 
+def _any_owner(_view: View, _owner: int) -> bool:
+    return True
+
+
 def _no_records(_view: View, _owner: int) -> Iterable[int]:
     return ()
 
@@ -75,6 +79,8 @@ class Kind(Generic[E]):
     its owner is there."""
     records: Callable[[View, int], Iterable[int]] = _no_records
     """Return LSNs of an owner's records that the index refers to; but for those under key `e`."""
+    is_owner: Callable[[View, int], bool] = _any_owner
+    """Whether an owner may have records of it."""
     prefixes: tuple[bytes, ...] = ()
     """Beginnings of its keys that go on with the owner's LSN: a byte each, no other kind's."""
     other_prefixes: tuple[bytes, ...] = ()

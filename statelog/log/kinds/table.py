@@ -22,6 +22,7 @@ from statelog.log.index import (
 from statelog.log.kinds import deletion
 from statelog.log.kinds.checkpoints import CHECKPOINT_KIND, ROLLBACK_KIND
 from statelog.log.kinds.deletion import deletion_kind
+from statelog.log.kinds.entries import ENTRY_KIND
 from statelog.log.kinds.loans import LOAN_KIND
 from statelog.log.kinds.policies import POLICY_KIND
 from statelog.log.kinds.threads import FORK_KIND, SCHEMA_KIND, TAG_KIND, THREAD_KIND
@@ -69,6 +70,7 @@ for _kind in (
     deletion_kind(KINDS),
     POLICY_KIND,
     LOAN_KIND,
+    ENTRY_KIND,
 ):
     register(_kind)
 
@@ -115,7 +117,8 @@ def records_of(view: View, owner: int) -> list[int]:
 
 def others_of(view: View, owner: int) -> list[int]:
     """Return the LSNs of an owner's records that have roots and are not redacted, but for versions; ascending."""
-    kinds = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
+    with_roots = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
+    kinds = [kind for kind in with_roots if kind.is_owner(view, owner)]
     if not kinds:
         return []
     released = [lsn for lsn, state in redacted_records(view, owner).items() if state == TO_BE_ERASED]
@@ -157,17 +160,18 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
     enter_redacted(index, redacted.thread, {record.lsn: state})
 
 
-def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = ()) -> int:
+def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = (), time_us: int | None = None) -> int:
     """Stage the record of an event, and what it does to the index; return its LSN. Not of versions.
 
     Args:
         batch: where to; as many events of as many kinds as are to be one commit.
         event: the event.
         rows: nodes of the record: those of a workspace of its owner's (`Batch.workspace`).
+        time_us: of the record; the clock's if left out.
 
     """
     kind, lsn = kind_of_event(event), batch.next_lsn()
-    batch.append(kind.type, now_us(), kind.encode(event, lsn), pack_nodes(rows))
+    batch.append(kind.type, now_us() if time_us is None else time_us, kind.encode(event, lsn), pack_nodes(rows))
     apply_nodes(batch, lsn, kind.owner(event, lsn), facts_of(rows))
     apply_event(batch, event, lsn)
     return lsn

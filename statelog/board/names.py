@@ -1,0 +1,96 @@
+"""Keys of entries, and patterns of keys."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import NamedTuple
+
+from statelog.errors import UsageError
+from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
+from statelog.log.names import check_name
+
+RESERVED = "durable/"
+"""Keys that begin so are the library's own."""
+
+_WILD = re.compile(r"[*?\[\]\\]")
+
+
+class Pattern(NamedTuple):
+    """A pattern of keys, ready to match."""
+
+    prefix: str
+    """What all keys that it fits begin with."""
+    expression: re.Pattern[str]
+
+    def fits(self, key: str) -> bool:
+        """Whether it fits a key."""
+        return self.expression.fullmatch(key) is not None
+
+
+def check_key(key: str) -> None:
+    """Refuse what is no key.
+
+    Raises:
+        UsageError: it is no text, is not in normal form (NFC), has an empty segment, `.` or `..`, or one of `*?[]`
+            and the backslash in it, or begins with what is reserved. Facts: argument, value.
+        LimitError: it is longer than 400 bytes.
+
+    """
+    check_name("key", key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
+    wild = _WILD.search(key)
+    if wild is not None:
+        raise _error("key", key, f"has {wild[0]!r} in it, which is for patterns")
+    if key.startswith(RESERVED):
+        raise _error("key", key, f"begins with {RESERVED!r}, which is reserved")
+    _check_segments("key", key)
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse what keys cannot begin with. An empty one is that of all keys. Raises UsageError, LimitError."""
+    if prefix != "":
+        check_key(prefix.removesuffix("/") if isinstance(prefix, str) and len(prefix) > 1 else prefix)
+
+
+def _check_segments(what: str, text: str) -> None:
+    if unicodedata.normalize("NFC", text) != text:
+        raise _error(what, text, "is not in Unicode's normal form C: unicodedata.normalize('NFC', key) is")
+    for segment in text.split("/"):
+        if segment in ("", ".", ".."):
+            raise _error(what, text, f"has {'an empty segment' if not segment else f'the segment {segment!r}'}")
+
+
+def _error(what: str, value: str, why: str) -> UsageError:
+    return UsageError(f"{what} {value!r} {why}", argument=what, value=value)
+
+
+@lru_cache(maxsize=1024)
+def compile_pattern(pattern: str) -> Pattern:
+    """Return a pattern: `*` and `?` within a segment, `**` for any number of whole segments.
+
+    `tasks/**` is everything below `tasks`; `**` is everything.
+
+    Raises:
+        UsageError: it is no text, or cannot fit a key. Facts: argument, value.
+        LimitError: it is longer than a key may be.
+
+    """
+    check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
+    for sign in "[]\\":
+        if sign in pattern:
+            raise _error("pattern", pattern, f"has {sign!r} in it: it may have * and ?")
+    _check_segments("pattern", pattern)
+    segments = pattern.split("/")
+    parts = []
+    for number, segment in enumerate(segments):
+        is_last = number == len(segments) - 1
+        if segment == "**":
+            parts.append(".+" if is_last else "(?:[^/]+/)*")
+            continue
+        if "**" in segment:
+            raise _error("pattern", pattern, "has ** beside other text: it stands for whole segments")
+        literal = "".join({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign) for sign in segment)
+        parts.append(literal if is_last else literal + "/")
+    wild = _WILD.search(pattern)
+    return Pattern(pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL))

@@ -1,0 +1,149 @@
+"""Entries of the board as they are, were, and have been, in one moment of the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from statelog.errors import ExpiredError
+from statelog.format import cbor, keys
+from statelog.format.record import FLAG_REDACTED
+from statelog.log.kinds.entries import BOARD_ID, EntryEvent, last_record
+from statelog.log.kinds.table import decode_event
+from statelog.log.names import channel_key
+from statelog.tree import mapping
+from statelog.tree.node import ROOT
+from statelog.tree.value import read_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.board.names import Pattern
+    from statelog.log.view import View
+    from statelog.tree.node import Workspace
+
+VALUE = "value"
+"""The channel that the value of an entry is in: its root is that of a dict, as a thread's."""
+
+
+class Found(NamedTuple):
+    """A record of an entry."""
+
+    event: EntryEvent
+    lsn: int
+    time_us: int
+
+    @property
+    def created_us(self) -> int:
+        """When the entry came to be."""
+        return self.event.created_us or self.time_us
+
+    def is_there(self, now_us: int) -> bool:
+        """Whether it is an entry, at a time not before its record."""
+        return self.event.root_digest is not None and not 0 < self.event.expires_us <= now_us
+
+
+def board_of(view: View) -> int | None:
+    """Return the LSN of the thread that has the board's records, None if there is none yet."""
+    return view.thread_lsn(BOARD_ID)
+
+
+def read_entry(view: View, lsn: int) -> Found:
+    """Read a record of an entry.
+
+    Raises:
+        ExpiredError: it was let go. Facts: lsn.
+
+    """
+    record = view.record(lsn)
+    if record.flags & FLAG_REDACTED:
+        message = f"record {lsn} of the board was let go"
+        raise ExpiredError(message, lsn=lsn)
+    return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index leads to no other
+
+
+def find(view: View, board: int, key: str, now_us: int) -> Found | None:
+    """Return the entry of a key, None if there is none or it has expired."""
+    lsn, expires_us, is_there = last_record(view, board, key)
+    return read_entry(view, lsn) if is_there and not 0 < expires_us <= now_us else None
+
+
+def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us: int | None = None) -> Found | None:
+    """Return the entry of a key as it was at an LSN, or at a time.
+
+    Raises:
+        ExpiredError: what it was was let go.
+
+    """
+    moment_us = view.record(lsn).time_us if time_us is None and lsn else time_us or 0
+    for found in records(view, board, key):
+        if found.lsn <= lsn if lsn is not None else found.time_us <= moment_us:
+            return found if found.is_there(moment_us) else None
+    return None
+
+
+def records(view: View, board: int, key: str) -> Iterator[Found]:
+    """Yield the records of a key, the last one first."""
+    lsn = last_record(view, board, key)[0]
+    while lsn:
+        found = read_entry(view, lsn)
+        yield found
+        lsn = found.event.before
+
+
+def scan(view: View, board: int, pattern: Pattern, after: str, now_us: int) -> Iterator[tuple[str, int]]:
+    """Yield (key, last LSN) of the entries that a pattern fits, by key; of those behind `after`, if it is not empty."""
+    prefix = keys.encode_entry_key(board, pattern.prefix)
+    start = keys.encode_entry_key(board, after) + b"\0" if after else b""
+    skip = len(keys.encode_entry_key(board, ""))
+    for place, payload in view.transaction.scan_index(prefix, start=start):
+        lsn, expires_us = keys.decode_entry(payload)
+        key = place[skip:].decode()
+        if not 0 < expires_us <= now_us and pattern.fits(key):
+            yield key, lsn
+
+
+def scan_children(view: View, board: int, prefix: str, now_us: int) -> Iterator[str]:
+    """Yield what stands right below a prefix: keys, and with a `/` at the end, what others begin with."""
+    beginning = keys.encode_entry_key(board, prefix)
+    skip, start = len(beginning) - len(prefix.encode()), b""
+    while True:
+        for place, payload in view.transaction.scan_index(beginning, start=start):
+            key, expires_us = place[skip:].decode(), keys.decode_entry(payload)[1]
+            if 0 < expires_us <= now_us:
+                continue
+            name, slash, _rest = key.removeprefix(prefix).partition("/")
+            yield f"{prefix}{name}{slash}"
+            if slash:  # go on behind all that is below it
+                start = keys.encode_entry_key(board, f"{prefix}{name}/")[:-1] + b"0"
+                break
+        else:
+            return
+
+
+def changed_since(view: View, board: int, lsn: int) -> Iterator[str]:
+    """Yield the keys whose last record is above an LSN, the last one first."""
+    prefix = keys.encode_thread_prefix(b"c", board)
+    for place, payload in view.transaction.scan_index(prefix, reverse=True):
+        if keys.decode_event_lsn(place) <= lsn:
+            return
+        yield payload.decode()
+
+
+def expired(view: View, board: int, now_us: int) -> Iterator[str]:
+    """Yield the keys of entries that have expired, and of which no record says so, the earliest first."""
+    prefix = keys.encode_thread_prefix(b"E", board)
+    stop = keys.encode_expiry_key(board, now_us + 1, 0)
+    for place, payload in view.transaction.scan_index(prefix):
+        if place >= stop:
+            return
+        yield payload.decode()
+
+
+def read_value(workspace: Workspace, event: EntryEvent) -> Any:
+    """Return the value of an entry, None of one that went."""
+    if event.root_digest is None:
+        return None
+    root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
+    slot = mapping.find_in_root(workspace, root, channel_key(VALUE))
+    assert slot is not None
+    return cbor.decode(read_item(workspace, slot))

@@ -1,0 +1,183 @@
+"""`statelog board ...`: the entries that agents share."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli.documents import entry_document
+from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.values import render
+from statelog.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from statelog import Entry
+
+_VALUE_CHARACTERS = 200
+_VALUE_FULL_CHARACTERS = 1 << 40
+
+_KEY = click.argument("key")
+_AGENT = click.option("--agent", metavar="NAME", help="The name under which it is written.")
+_TTL = click.option("--ttl", "ttl_s", type=float, metavar="SECONDS", help="It expires after so long.")
+
+
+@click.group(short_help="Show and change the entries that agents share.")
+def board() -> None:
+    """Show and change the entries of the board of a store. KEY is as `tasks/7`; a value is JSON."""
+
+
+@board.command(short_help="List entries.")
+@STORE
+@click.argument("pattern", default="**")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
+@click.option("--after", default="", metavar="KEY", help="Only entries behind this key.")
+@ABSOLUTE
+@AS_JSON
+def ls(*, store: Path, pattern: str, limit: int, after: str, absolute: bool | None, as_json: bool) -> None:
+    """List the entries of STORE that PATTERN fits: * and ? within a segment, ** for any number of them."""
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        found = opened.board().list(pattern, limit=limit, after=after)
+    if as_json:
+        for entry in found:
+            output.emit(entry_document(entry))
+        return
+    if not found:
+        output.line("no entries")
+        return
+    rows = [
+        (entry.key, output.time(entry.time), str(entry.version), entry.agent or "", render(entry.value, 80))
+        for entry in found
+    ]
+    columns = ("key", "time", "version", "agent" if any(entry.agent for entry in found) else "", "value")
+    output.table(columns, rows, right=("version",), whole=("time",), name="key")
+
+
+@board.command(short_help="Show one entry.")
+@STORE
+@_KEY
+@click.option("--at", type=int, metavar="LSN", help="As it was behind this record of the log.")
+@click.option("--full", is_flag=True, help="Shorten nothing.")
+@AS_JSON
+def get(*, store: Path, key: str, at: int | None, full: bool, as_json: bool) -> None:
+    """Show the value of KEY in STORE."""
+    output = Output(as_json=as_json)
+    with open_for_reading(store) as opened:
+        entry = opened.board().get(key, at=at)
+    if entry is None:
+        message = f"no entry {key!r}" + ("" if at is None else f" behind record {at}")
+        raise NotFoundError(message, key=key)
+    if as_json:
+        output.emit(entry_document(entry))
+    else:
+        output.block(render(entry.value, _VALUE_FULL_CHARACTERS if full else _VALUE_CHARACTERS))
+
+
+@board.command(name="set", short_help="Set an entry.")
+@STORE
+@_KEY
+@click.argument("value", metavar="JSON")
+@_TTL
+@_AGENT
+@AS_JSON
+def set_(*, store: Path, key: str, value: str, ttl_s: float | None, agent: str | None, as_json: bool) -> None:
+    """Set KEY in STORE, whatever it was. A store that is not there is not made."""
+    with open_for_writing(store) as opened:
+        entry = opened.board(agent=agent).set(key, _parse(value), ttl_s=ttl_s)
+    _tell(entry, as_json=as_json)
+
+
+@board.command(short_help="Set an entry if it is of a version.")
+@STORE
+@_KEY
+@click.argument("value", metavar="JSON")
+@click.option("--expected-version", type=int, required=True, metavar="VERSION", help="0: it is not there.")
+@_TTL
+@_AGENT
+@AS_JSON
+def cas(
+    *,
+    store: Path,
+    key: str,
+    value: str,
+    expected_version: int,
+    ttl_s: float | None,
+    agent: str | None,
+    as_json: bool,
+) -> None:
+    """Set KEY in STORE if it is of the version expected, and refuse otherwise."""
+    with open_for_writing(store) as opened:
+        entry = opened.board(agent=agent).cas(key, _parse(value), expected_version=expected_version, ttl_s=ttl_s)
+    _tell(entry, as_json=as_json)
+
+
+@board.command(short_help="Show what was done to an entry.")
+@STORE
+@_KEY
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many.")
+@ABSOLUTE
+@AS_JSON
+def history(*, store: Path, key: str, limit: int, absolute: bool | None, as_json: bool) -> None:
+    """Show what was done to KEY in STORE, the newest first."""
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        found = opened.board().history(key, limit)
+    if as_json:
+        for entry in found:
+            output.emit(entry_document(entry))
+        return
+    if not found:
+        output.line(f"nothing was done to {key!r}")
+        return
+    rows = [
+        (
+            str(entry.version),
+            output.time(entry.time),
+            entry.kind,
+            entry.agent or "",
+            "" if entry.kind in ("delete", "expire") else render(entry.value, 80),
+        )
+        for entry in found
+    ]
+    columns = ("version", "time", "what", "agent" if any(entry.agent for entry in found) else "", "value")
+    output.table(columns, rows, right=("version",), whole=("time", "what"))
+
+
+@board.command(short_help="Take entries back to an earlier moment.")
+@STORE
+@click.argument("prefix")
+@click.option("--to", type=int, required=True, metavar="LSN", help="The record of the log behind which it was so.")
+@_AGENT
+@AS_JSON
+def rollback(*, store: Path, prefix: str, to: int, agent: str | None, as_json: bool) -> None:
+    """Have all entries of STORE whose keys begin with PREFIX as they were; of all for an empty one."""
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        before = opened.last_lsn
+        changed = opened.board(agent=agent).rollback(prefix, to=to)
+    if as_json:
+        output.emit({"changed": changed, "undo_to": before})
+    else:
+        output.say(f"{len(changed):,} entries are as they were behind record {to}; undo: rollback to {before}")
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        message = f"the value is no JSON: {error}; a text is in quotes, as '\"done\"'"
+        raise UsageError(message, argument="value", value=text) from None
+
+
+def _tell(entry: Entry, *, as_json: bool) -> None:
+    output = Output(as_json=as_json)
+    if as_json:
+        output.emit(entry_document(entry))
+    else:
+        output.say(f"{entry.key} is at version {entry.version}")
