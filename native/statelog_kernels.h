@@ -409,6 +409,30 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);
 int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns); /* SL_OK: moved on; SL_ABSENT: not (yet) */
+/* wake_slots.c: a file of slots of such words, that all map (MAP_SHARED), aligned to 8; each waiter has one. */
+enum { SL_WAKE_FILE_SIZE = 131136, SL_WAKE_SUBJECT_SIZE_MAX = 400 };
+typedef struct {
+    uint64_t owner;    /* of the slot, random and not 0; its caller draws it */
+    uint64_t ticket;   /* 0: not given yet */
+    uint32_t slot;
+    uint32_t sequence; /* of the word, as it was seen last */
+} sl_wake_place;
+int sl_wake_open(uint8_t *file, size_t size); /* begins one of zeros; SL_MALFORMED: it is another file */
+/* SL_ABSENT: there is no slot that is free, or was not renewed for stale_ms. */
+int sl_wake_enter(uint8_t *file, size_t size, sl_wake_place *place, uint64_t mask, uint64_t position,
+                  const uint8_t *subject, size_t subject_size, uint64_t stale_ms);
+int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *was_called);
+/* SL_OK: called or notified since `sequence`; SL_ABSENT: not (yet); SL_FALLBACK: another has the slot. */
+int sl_wake_sleep(uint8_t *file, size_t size, sl_wake_place *place, uint64_t timeout_ns, uint64_t stale_ms);
+int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms); /* else SL_ABSENT */
+int sl_wake_set_position(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t position);
+int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest); /* SL_ABSENT: nobody has one */
+/* The next slot behind `place`, by ticket and slot, that can be called, with its subject. SL_ABSENT: none. */
+int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);
+int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place); /* SL_ABSENT: it cannot be called any more */
+int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask); /* wakes those without a subject */
+int sl_wake_note(uint8_t *file, size_t size, uint64_t records);   /* adds to the records that were committed */
+int sl_wake_noted(uint8_t *file, size_t size, uint64_t *records);
 
 /* writer_lock.c: the lock of the one process that writes, in a page that all map (MAP_SHARED) */
 enum {

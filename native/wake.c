@@ -1,4 +1,4 @@
-/* The wake-up word: two 32-bit words of shared memory, {sequence, waiters}.
+/* The wake-up word: two 32-bit words of shared memory, {sequence, waiters}. wake_slots.c has a file of them.
  *
  * A writer raises `sequence` and wakes; a reader that has seen a sequence sleeps until it differs. On Linux
  * by futex(2), not private, so that it works between processes; elsewhere, and where the kernel refuses

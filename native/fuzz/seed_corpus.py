@@ -132,6 +132,11 @@ def page(first: int, count: int) -> bytes:
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
 
+def wake_bytes(at: int, data: bytes) -> bytes:
+    """Bytes that are written so far behind the magic of a wake-up file."""
+    return (at // 2).to_bytes(2, "big") + bytes([len(data)]) + data
+
+
 def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]], number: int = 3) -> bytes:
     """A page of LMDB's in little-endian order, of key, flags, data; of a branch, data is the child's number."""
     size, pointers, stored = 512, b"", b""
@@ -302,6 +307,9 @@ def corpus() -> dict[str, bytes]:
     seeds["page/one"] = b"\x01" + page(64, 1)
     seeds["page/expired_between"] = b"\x02" + page(32, 2)[:8] + bytes(16) + page(32, 1)[8:]
     seeds["page/full"] = b"\x1f" + page(0, 32)
+    seeds["wake/untouched"] = b"\x04turn" + bytes(9)
+    seeds["wake/called"] = b"\x04turn" + wake_bytes(88, b"\x01") + wake_bytes(96 - 64, bytes(40))
+    seeds["wake/full"] = b"\x00" + b"".join(wake_bytes(56 + 512 * slot, bytes([slot + 3]) * 8) for slot in range(80))
     leaf = [(b"a", 0, b"value"), (b"bc", 1, bytes(8)), (b"table", 2, bytes(48))]
     seeds["lmdb/leaf"] = lmdb_input(4 | 16, lmdb_page(2, leaf))
     seeds["lmdb/branch"] = lmdb_input(4, lmdb_page(1, [(b"", 0, b"\x05"), (b"m", 0, b"\x06"), (b"xyz", 0, b"\x07")]))

@@ -74,6 +74,8 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
         facts["records"] += f"; {about}{format_size(statistics.unowned_size_bytes)} of no thread that is there"
     if statistics.policies:
         facts["policies"] = "; ".join(map(_describe_policy, statistics.policies))
+    if not statistics.wakes_reach:
+        facts["wake-ups"] = "do not reach from all who commit: who waits looks every 50 ms"
     for name, fact in facts.items():
         output.say(f"{name:<10}{fact}", indent=10)
     output.line()

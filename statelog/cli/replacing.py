@@ -19,6 +19,7 @@ from statelog.storage.file.creation import FILE_MODE, remove_leftovers, sync_dir
 from statelog.storage.file.disk import flush_file
 from statelog.storage.file.neighbours import journal_path, lock_path
 from statelog.storage.journal.control import control_path
+from statelog.storage.wake_file import wake_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ _NAME_LENGTH_MAX = 50
 
 
 def refuse_files_of(store: Path, target: Path) -> None:
-    """Refuse to write over a store, its lock file, its journal or its control page. Nothing is opened.
+    """Refuse to write over a store, its lock file, its journal, control page or wake-up file. Nothing is opened.
 
     Raises:
         UsageError: `target` is one of them, by whichever name.
@@ -37,7 +38,7 @@ def refuse_files_of(store: Path, target: Path) -> None:
     """
     real = Path(os.path.realpath(store))
     resolved = os.path.realpath(target)
-    for own in (real, lock_path(real), journal_path(real), control_path(real)):
+    for own in (real, lock_path(real), journal_path(real), control_path(real), wake_path(real)):
         if resolved == str(own) or _is_same(own, target):
             message = f"{target} is a file of the store {store} itself: write to another"
             raise UsageError(message, path=str(target))

@@ -3,7 +3,8 @@
 Every function takes encoded bytes as FORMAT.md draws them and trusts none of it: what the page does not
 allow raises ``CorruptionError``. None of them keeps a reference to its input, blocks, or has state that a caller can
 see; all may be called from any thread, and the GIL is released inside. The exceptions are ``wake_wait``, which
-blocks, and ``WriterPage``, which keeps its page, blocks in ``acquire`` and belongs to a thread while it is owned.
+blocks, ``WakeSlots``, which keeps its file and blocks in ``sleep``, and ``WriterPage``, which keeps its page, blocks in
+``acquire`` and belongs to a thread while it is owned.
 
 A *node* is ``data`` (content, then locators) with its ``content_size``. ``home_lsn`` is the LSN of the
 record that holds it: locators with LSN 0 leave these functions with ``home_lsn`` instead ("relocated"; with
@@ -95,7 +96,18 @@ from statelog.kernels.version_page import (
     page_range,
     page_read,
 )
-from statelog.kernels.wake import wake_notify, wake_read, wake_wait
+from statelog.kernels.wake import (
+    WAKE_ASLEEP,
+    WAKE_FILE_SIZE_BYTES,
+    WAKE_LOST,
+    WAKE_SUBJECT_SIZE_BYTES_MAX,
+    WAKE_WOKEN,
+    WakePlace,
+    WakeSlots,
+    wake_notify,
+    wake_read,
+    wake_wait,
+)
 from statelog.kernels.writer_lock import (
     LOCK_ABANDONED,
     LOCK_BUSY,
@@ -136,6 +148,11 @@ __all__ = [
     "STEP_PUT_ONCE",
     "STEP_REMOVE",
     "VACUUMED",
+    "WAKE_ASLEEP",
+    "WAKE_FILE_SIZE_BYTES",
+    "WAKE_LOST",
+    "WAKE_SUBJECT_SIZE_BYTES_MAX",
+    "WAKE_WOKEN",
     "ForeignRef",
     "Lent",
     "PageFacts",
@@ -147,6 +164,8 @@ __all__ = [
     "RootHead",
     "Stepped",
     "VersionEntry",
+    "WakePlace",
+    "WakeSlots",
     "Wanted",
     "WriterPage",
     "add",

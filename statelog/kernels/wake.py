@@ -1,12 +1,13 @@
-"""The wake word: a sequence in shared memory that processes wait on."""
+"""The wake word: a sequence in shared memory that processes wait on; and the file of slots, one for each who waits."""
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog._kernels import lib
-from statelog.kernels.calling import ABSENT, OK, USAGE, fail, from_buffer, new
+from statelog._kernels import ffi, lib
+from statelog.kernels.calling import ABSENT, FALLBACK, OK, USAGE, fail, from_buffer, new, unpack_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,3 +63,153 @@ def wake_wait(address_buffer: Any, seen: int, timeout_s: float) -> bool:
             return status == OK
         if status != ABSENT:
             fail(status, "wake word, which is aligned to 4")
+
+
+WAKE_FILE_SIZE_BYTES: Final[int] = lib.SL_WAKE_FILE_SIZE
+WAKE_SUBJECT_SIZE_BYTES_MAX: Final[int] = lib.SL_WAKE_SUBJECT_SIZE_MAX
+
+WAKE_WOKEN: Final = OK
+WAKE_ASLEEP: Final = ABSENT
+WAKE_LOST: Final = FALLBACK
+
+_OWNER_BITS: Final = 64
+_TICKET_NONE: Final = 0
+
+_enter: Callable[..., int] = lib.sl_wake_enter
+_leave: Callable[..., int] = lib.sl_wake_leave
+_sleep: Callable[..., int] = lib.sl_wake_sleep
+_is_first: Callable[..., int] = lib.sl_wake_is_first
+_set_position: Callable[..., int] = lib.sl_wake_set_position
+_positions: Callable[..., int] = lib.sl_wake_positions
+_next: Callable[..., int] = lib.sl_wake_next
+_call: Callable[..., int] = lib.sl_wake_call
+_call_mask: Callable[..., int] = lib.sl_wake_call_mask
+_note: Callable[..., int] = lib.sl_wake_note
+_noted: Callable[..., int] = lib.sl_wake_noted
+
+_WHAT: Final = "wake file"
+
+
+class WakePlace:
+    """The slot of one who waits, as `WakeSlots.enter` gave it."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+
+    @property
+    def ticket(self) -> int:
+        """The lower, the earlier it was drawn."""
+        ticket: int = self._place.ticket
+        return ticket
+
+    @property
+    def slot(self) -> int:
+        """The number of the slot."""
+        slot: int = self._place.slot
+        return slot
+
+
+class WakeSlots:
+    """A file of slots, shared by all who wait. Only ``sleep`` blocks.
+
+    Args:
+        file: writable shared memory of ``WAKE_FILE_SIZE_BYTES``, aligned to 8. It is kept.
+
+    Raises:
+        CorruptionError: it begins as another file.
+        UsageError: it is too small, or not aligned.
+    """
+
+    __slots__ = ("_file", "_size")
+
+    def __init__(self, file: Any) -> None:
+        self._file = from_buffer("uint8_t[]", file, require_writable=True)
+        self._size = len(self._file)
+        status = lib.sl_wake_open(self._file, self._size)
+        if status != OK:
+            fail(status, _WHAT)
+
+    def enter(
+        self, mask: int, subject: bytes, *, stale_ms: int, ticket: int = _TICKET_NONE, position: int = 0
+    ) -> WakePlace | None:
+        """Take a slot that is free, or that nobody has renewed for so long; None if there is none.
+
+        Args:
+            mask: of what a notification wakes it for; without a subject only.
+            subject: what it can be called for.
+            stale_ms: how long a slot may not have been renewed.
+            ticket: one to keep; 0 draws the next.
+            position: see `set_position`.
+        """
+        place = new("sl_wake_place *")
+        place.owner = secrets.randbits(_OWNER_BITS) or 1
+        place.ticket = ticket
+        status = _enter(self._file, self._size, place, mask, position, subject, len(subject), stale_ms)
+        if status == ABSENT:
+            return None
+        if status != OK:
+            fail(status, _WHAT)
+        return WakePlace(place)
+
+    def leave(self, place: WakePlace) -> bool:
+        """Give the slot back; tell whether there is a call that its owner has not woken for."""
+        was_called = new("int *")
+        _leave(self._file, self._size, place._place, was_called)  # noqa: SLF001 - of this file, as below
+        return bool(was_called[0])
+
+    def sleep(self, place: WakePlace, timeout_s: float, *, stale_ms: int) -> int:
+        """Wait once to be called or notified, and renew the slot; return a ``WAKE_*`` status.
+
+        A signal ends it early. What came since the last return, or since entering, ends it at once.
+        """
+        timeout_ns = int(max(min(timeout_s, _WAIT_S_MAX), 0.0) * _NANOSECONDS)
+        return _sleep(self._file, self._size, place._place, timeout_ns, stale_ms)  # noqa: SLF001
+
+    def is_first(self, place: WakePlace, *, stale_ms: int) -> bool:
+        """Tell whether nobody alive has a lower ticket and the same subject."""
+        return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
+
+    def set_position(self, place: WakePlace, position: int) -> None:
+        """Write a position into the slot; 0 is none."""
+        _set_position(self._file, self._size, place._place, position)  # noqa: SLF001
+
+    def lowest_position(self, *, within_ms: int) -> int | None:
+        """Return the lowest position of the slots renewed within that time; None if none has one."""
+        lowest = new("uint64_t *")
+        if _positions(self._file, self._size, within_ms, lowest) != OK:
+            return None
+        position: int = lowest[0]
+        return position
+
+    def call_next(self, fits: Callable[[bytes], bool], *, stale_ms: int) -> bool:
+        """Call the first of those whose subject fits; False if there is none.
+
+        Args:
+            fits: told a subject.
+            stale_ms: who has not renewed a slot for so long is passed over.
+        """
+        place = new("sl_wake_place *")
+        room = new("char[]", WAKE_SUBJECT_SIZE_BYTES_MAX)
+        subject = new("sl_output *")
+        subject.bytes, subject.capacity = ffi.cast("uint8_t *", room), len(room)
+        while _next(self._file, self._size, place, stale_ms, subject) == OK:
+            if fits(unpack_bytes(room, subject.size)) and _call(self._file, self._size, place) == OK:
+                return True
+        return False
+
+    def call_mask(self, mask: int) -> None:
+        """Notify all without a subject whose masks overlap this one."""
+        _call_mask(self._file, self._size, mask)
+
+    def note(self, records: int) -> None:
+        """Say that so many records were committed."""
+        _note(self._file, self._size, records)
+
+    def noted(self) -> int:
+        """Return how many records are said to have been committed, modulo 2**64."""
+        records = new("uint64_t *")
+        _noted(self._file, self._size, records)
+        value: int = records[0]
+        return value

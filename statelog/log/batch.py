@@ -32,11 +32,12 @@ from statelog.log.view import ThreadRow, View, ordered
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
+    from statelog.storage.wake import Wake
 
 
 _new = tuple.__new__
@@ -184,6 +185,10 @@ class Batch:
     """Chain digest of the last record that was encoded."""
     changes_threads = False
     """Whether a thread ends or its schema grows: then nothing that is remembered of threads holds."""
+    wakes = 0
+    """Masks of whom it concerns, of the transaction that it is applied to."""
+    calls: tuple[Callable[[Wake], object], ...] = ()
+    """As that transaction's."""
     _encoded: tuple[bytes, ...] = ()
     """Records that stay as they are when more is staged."""
     _encoded_chain = NO_DIGEST
@@ -446,6 +451,10 @@ class Batch:
         else:
             records = [self._record(index) for index in range(len(staged))]
         transaction.put(self._end.lsn + 1, records, self.index)
+        if self.wakes:
+            transaction.wakes |= self.wakes
+        if self.calls:
+            transaction.calls += self.calls
 
     def remember_nodes(self) -> None:
         """Put the new nodes into the cache. Call after the commit has succeeded."""

@@ -1,83 +1,102 @@
 """Waking whoever waits for a commit, across processes.
 
-One word of shared memory per store, in a file of /dev/shm named after the store's
-id: not in LMDB's lock file, which LMDB remakes at will and whose plain closing
-would drop its locks. A commit moves the word on and wakes those who sleep on it.
+Each who waits has a slot in a file beside the store (`wake_file`), with a word to sleep on. A commit notifies the slots
+whose masks overlap what it has changed, and may call the first who waits for a subject. A file that is not there is
+made by the first who waits; who commits looks for it now and then.
 
-Where the word does not reach (no /dev/shm, another user's, a sandbox or container
-with its own, no futex), the last record on the disk is polled: that always reaches.
+Where the file does not reach (it cannot be made, is another user's, has no slot left, a sandbox maps it for itself),
+the log is looked at: that always reaches. So it is also noticed that somebody commits who does not reach this process:
+the log grows by more records than are noted in the file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
-import stat
+import threading
 import time
-from pathlib import Path
+from collections import deque
 from typing import TYPE_CHECKING
 
-from statelog.storage.file.descriptors import open_file, open_side_file
+from xxhash import xxh3_64_intdigest
+
+from statelog.storage.waiter import STALE_MS, Waiter
+from statelog.storage.wake_reach import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.storage.file.opened import OpenFile
 
-try:
-    from statelog import kernels
-except ImportError:  # not compiled: poll
-    kernels = None  # type: ignore[assignment]
+ANY = 1
+"""The mask of those who want to know of every record on the disk."""
 
-WAKE_DIRECTORY = Path("/dev/shm")  # noqa: S108 - shared memory by definition; opened without following links
-_WORD_SIZE_BYTES = 8
+EVERY_SEGMENT = 1 << 63
+"""The mask of those who want to know of any key. Whoever changes a key of the board sets it."""
 
-_SLICE_S = 0.05
-"""Longest sleep on the word, so a commit whose wake-up does not reach is seen this much later; and
-how often one who commits looks whether somebody has made a word to wait on."""
+_SEGMENT_BITS = 62
 
 _POLL_S_MIN = 0.0005
 _POLL_S_MAX = 0.02
+_PENDING_MAX = 1024
+_EVERYBODY = (1 << 64) - 1
 
 
-def wake_path(store_id: bytes) -> Path:
-    """Return the file of a store's wake-up word."""
-    return WAKE_DIRECTORY / f"statelog-{store_id.hex()}"
+def segment_bit(segment: str) -> int:
+    """Return the mask of those who want to know of keys with this first segment; others may share it."""
+    return 2 << xxh3_64_intdigest(segment.encode()) % _SEGMENT_BITS
 
 
-def remove_wake_file(store_id: bytes) -> None:
-    """Remove the word; only for one who knows that no other process has the store open."""
-    with contextlib.suppress(OSError):
-        wake_path(store_id).unlink()
-
-
-class Wake:
-    """The wake-up word of one environment: made by the first who waits, looked for by those who commit."""
-
-    __slots__ = ("_environment", "_flushed_lsn", "_path", "_word", "look_at_s")
+class Wake(Reach):
+    """The wake-up file of one environment."""
 
     def __init__(self, environment: OpenFile, flushed_lsn: Callable[[], int]) -> None:
-        self._environment = environment
+        super().__init__(environment)
         self._flushed_lsn = flushed_lsn
-        self._path = ""
-        self._word: mmap.mmap | None = None
-        self.look_at_s = 0.0
-        """When to look again for a word; long past where there is one."""
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[int, int]] = deque()
+        """LSNs and masks of commits that are not on the disk yet."""
 
-    def notify(self) -> None:
-        """Tell all who wait, in any process, that there was a commit. Never raises for lack of a word."""
-        word = self._word
-        if word is None:
-            now_s = time.monotonic()
-            if now_s < self.look_at_s:
-                return
-            self.look_at_s = now_s + _SLICE_S
-            self._path = self._path or str(wake_path(self._environment.store_id))
-            if os.access(self._path, os.F_OK):  # mostly it is not, which an exception tells in ten times the time
-                word = self._map(create=False)
-        if word is not None:
-            kernels.wake_notify(word)
+    # --- those who commit ----------------------------------------------------------------
+
+    def note(self, records: int) -> None:
+        """Say that records were committed, flushed or not. Never raises for lack of a file."""
+        if (slots := self.slots(create=False)) is not None:
+            slots.note(records)
+
+    def notify(self, mask: int, lsn: int) -> None:
+        """Tell those who want to know, in any process, that all is on the disk up to a record; as `note`."""
+        if self._pending:
+            mask |= self._take_pending(lsn)
+        if (slots := self.slots(create=False)) is not None:
+            slots.call_mask(mask | ANY)
+
+    def defer(self, mask: int, lsn: int) -> None:
+        """Have them told once a record is on the disk: see `tell_flushed`."""
+        with self._lock:
+            if len(self._pending) >= _PENDING_MAX:
+                mask |= self._pending.pop()[1]
+            self._pending.append((lsn, mask))
+
+    def tell_flushed(self, lsn: int) -> None:
+        """Tell those who want to know of what `defer` has left, now that all is on the disk up to a record."""
+        if self._pending and self._pending[0][0] <= lsn:
+            self.notify(0, lsn)
+
+    def notify_all(self) -> None:
+        """Tell all who want to know of anything: who has committed it is not there any more."""
+        self.notify(_EVERYBODY, 0)
+
+    def close(self) -> None:
+        """Let go of the file; a waiter that holds it still finds the environment closed."""
+        if self._pending:
+            self.notify_all()
+        self.let_go()
+
+    def call_next(self, fits: Callable[[bytes], bool]) -> bool:
+        """Wake the first of those who wait with a subject that fits, and were not called before; False if none does."""
+        slots = self.slots(create=False)
+        return slots is not None and slots.call_next(fits, stale_ms=STALE_MS)
+
+    # --- those who wait ------------------------------------------------------------------
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until a record above an LSN is on the disk; False when the time is up.
@@ -89,45 +108,35 @@ class Wake:
         pause_s = _POLL_S_MIN
         if self._flushed_lsn() > after:
             return True
-        word = self._word or self._map(create=True)
-        while True:
-            sequence = 0 if word is None else kernels.wake_read(word)
-            if self._flushed_lsn() > after:
-                return True
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return False
-            if word is None:
-                time.sleep(min(pause_s, left_s))
-                pause_s = min(2 * pause_s, _POLL_S_MAX)
-            else:
-                kernels.wake_wait(word, sequence, min(_SLICE_S, left_s))
+        with self.enter(ANY) as waiter:
+            while self._flushed_lsn() <= after:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                if waiter.has_slot:
+                    waiter.pass_slice(left_s)
+                else:
+                    waiter.pass_slice(min(pause_s, left_s))
+                    pause_s = min(2 * pause_s, _POLL_S_MAX)
+        return True
 
-    def close(self) -> None:
-        """Let go of the word; a waiter that holds it still finds the environment closed."""
-        self._word = None
-        self.look_at_s = float("inf")
+    def enter(self, mask: int, subject: bytes = b"") -> Waiter:
+        """Return one who waits, for a `with` block.
 
-    def _map(self, *, create: bool) -> mmap.mmap | None:
-        """Map the word; None where there is none and none can be made."""
-        if kernels is not None:
-            with contextlib.suppress(OSError, ValueError):
-                store = os.fstat(self._environment.locks.descriptor)
-                self._word = _map_word(wake_path(self._environment.store_id), store, create=create)
-                if self._word is not None:
-                    self.look_at_s = 0.0
-        return self._word
+        Args:
+            mask: what it wants to know of; not looked at if it has a subject.
+            subject: what it may be called for, of `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes at most.
+        """
+        return Waiter(self, mask, subject)
 
+    def positions(self, *, within_s: float) -> int | None:
+        """Return the lowest position of those who wait, or did so within that time; None if nobody has one."""
+        slots = self.slots(create=False)
+        return None if slots is None else slots.lowest_position(within_ms=int(within_s * 1000))
 
-def _map_word(path: Path, store: os.stat_result, *, create: bool) -> mmap.mmap | None:
-    flags = os.O_RDWR | os.O_NOFOLLOW
-    descriptor = open_side_file(path, flags, store) if create else open_file(path, flags)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid not in {store.st_uid, os.geteuid()}:
-            return None  # anyone may put a file there: trust only our own, and the store's owner
-        if status.st_size < _WORD_SIZE_BYTES:
-            os.ftruncate(descriptor, _WORD_SIZE_BYTES)  # zeros; two who do it at once agree
-        return mmap.mmap(descriptor, _WORD_SIZE_BYTES)
-    finally:
-        os.close(descriptor)
+    def _take_pending(self, lsn: int) -> int:
+        mask = 0
+        with self._lock:
+            while self._pending and (self._pending[0][0] <= lsn or not lsn):
+                mask |= self._pending.popleft()[1]
+        return mask

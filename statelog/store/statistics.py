@@ -129,6 +129,8 @@ class StoreStatistics:
         compacted_size_bytes: what the file would be after `Store.compact`, estimated: the sizes of records and index
             entries, without what is `unreached_size_bytes`, put into pages as LMDB fills them. The commits after a
             compaction lengthen the file again by a reserve (a quarter of a small store, 1/128 of a large one).
+        wakes_reach: False if one who waits here has seen a commit of a process whose wake-ups do not reach it. Then it
+            looks at the log, at intervals.
 
     """
 
@@ -156,6 +158,7 @@ class StoreStatistics:
     shared_size_bytes: int
     heads_measured: int
     compacted_size_bytes: int
+    wakes_reach: bool
 
     @property
     def records_are_estimated(self) -> bool:
@@ -240,6 +243,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
         shared_size_bytes=sharing.size_bytes,
         heads_measured=sharing.heads,
         compacted_size_bytes=_compacted_size(engine, environment, records.packed),
+        wakes_reach=not engine.environment.wake.unreached,
     )
 
 

@@ -35,7 +35,7 @@ def earlier(run, state, tmp_path):
 # --- files of the store ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["", "-lock", "-journal", "-control"])
+@pytest.mark.parametrize("suffix", ["", "-lock", "-journal", "-control", "-wake"])
 @pytest.mark.parametrize("through", ["name", "symlink to the target", "symlink to the store", "hard link"])
 def test_an_export_over_a_file_of_its_store_is_refused_and_touches_nothing(run, state, tmp_path, suffix, through):
     store, own = state, state.with_name(f"{state.name}{suffix}")

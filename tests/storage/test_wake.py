@@ -6,8 +6,9 @@ import time
 import pytest
 
 from statelog.errors import ClosedError
-from statelog.storage import wake
-from statelog.storage.wake import wake_path
+from statelog.kernels import WAKE_FILE_SIZE_BYTES
+from statelog.storage import waiter, wake_file, wake_reach
+from statelog.storage.wake_file import wake_path
 
 COMMIT_ONE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.submit(append))"
 
@@ -16,7 +17,7 @@ COMMIT_ONE = "say(Environment.open(sys.argv[1], max_size_bytes=2**26).committer.
 def either_way(request, monkeypatch):
     """With the shared word, and without it."""
     if request.param == "polling":
-        monkeypatch.setattr(wake, "kernels", None)
+        monkeypatch.setattr(wake_file, "kernels", None)
 
 
 def make_word(environment):
@@ -75,7 +76,7 @@ def test_every_commit_of_another_process_is_waited_for_in_turn(environment, star
 
 def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
     """Were the wake-up lost, this would wait out the slice."""
-    monkeypatch.setattr(wake, "_SLICE_S", 60)
+    monkeypatch.setattr(waiter, "SLICE_S", 60)
     seen = environment.flushed_lsn()
     threading.Timer(0.1, environment.committer.submit, (append,)).start()
     before = time.monotonic()
@@ -83,21 +84,24 @@ def test_the_word_wakes_and_not_the_slice(environment, append, monkeypatch):
     assert time.monotonic() - before < 30
 
 
-def test_a_word_that_does_not_reach_costs_a_slice_at_most(environment, start_child, monkeypatch, tmp_path):
-    """Another container has another /dev/shm."""
-    monkeypatch.setattr(wake, "WAKE_DIRECTORY", tmp_path)
+def test_a_file_that_does_not_reach_costs_a_slice_at_most(environment, start_child, monkeypatch):
+    """As in a sandbox that maps files for itself."""
+    monkeypatch.setattr(environment.wake, "_path", f"{environment.path}-elsewhere")
     seen = environment.flushed_lsn()
     start_child(COMMIT_ONE)
     assert environment.wake.wait(seen, 30)
+    environment.wake.close()
+    environment.path.with_name("agent.state-elsewhere").unlink()
 
 
 def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_environment):
     environment = open_environment()
     make_word(environment)
-    status = wake_path(environment.store_id).stat()
-    assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, 8)
+    status = wake_path(environment.path).stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, WAKE_FILE_SIZE_BYTES)
+    assert status.st_blocks * 512 >= WAKE_FILE_SIZE_BYTES, "a full disk cannot fill a hole"
     environment.close()
-    assert not wake_path(environment.store_id).exists()
+    assert not wake_path(environment.path).exists()
 
 
 def test_the_word_stays_while_another_process_has_the_store_open(open_environment, start_child):
@@ -108,47 +112,65 @@ def test_the_word_stays_while_another_process_has_the_store_open(open_environmen
     )
     child.stdout.readline()
     environment.close()
-    assert wake_path(environment.store_id).exists()
+    assert wake_path(environment.path).exists()
     child.stdin.write("close\n")
     child.stdin.flush()
     child.wait()
     open_environment().close()
-    assert not wake_path(environment.store_id).exists()
+    assert not wake_path(environment.path).exists()
 
 
 def test_a_link_in_the_place_of_the_word_is_not_followed(environment, append, tmp_path):
     target = tmp_path / "target"
     target.write_bytes(b"precious")
-    wake_path(environment.store_id).symlink_to(target)
+    wake_path(environment.path).symlink_to(target)
     environment.committer.submit(append)
     make_word(environment)
-    assert environment.wake._word is None
+    assert environment.wake._file is None
     assert target.read_bytes() == b"precious"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_word_of_another_user_is_not_trusted(environment):
-    word = wake_path(environment.store_id)
+    word = wake_path(environment.path)
     word.write_bytes(bytes(8))
     os.chown(word, 12345, 12345)
     make_word(environment)
-    assert environment.wake._word is None
+    assert environment.wake._file is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_word_of_the_stores_owner_is_trusted(environment):
     os.chown(environment.path, 12345, 12345)
-    word = wake_path(environment.store_id)
+    word = wake_path(environment.path)
     word.write_bytes(bytes(8))
     os.chown(word, 12345, 12345)
     make_word(environment)
-    assert environment.wake._word is not None
+    assert environment.wake._file is not None
+
+
+@pytest.mark.parametrize("content", [b"mine", b"mine" * 100_000])
+def test_a_file_of_somebodys_own_is_left_alone(open_environment, append, content):
+    environment = open_environment()
+    own = wake_path(environment.path)
+    own.write_bytes(content)
+    make_word(environment)
+    environment.committer.submit(append)
+    assert environment.wake._file is None
+    environment.close()
+    assert own.read_bytes() == content
+
+
+def test_a_file_whose_making_was_cut_is_made_whole(environment):
+    wake_path(environment.path).write_bytes(b"")
+    make_word(environment)
+    assert environment.wake._file is not None
+    assert wake_path(environment.path).stat().st_size == WAKE_FILE_SIZE_BYTES
 
 
 def test_nobody_makes_a_word_who_only_commits(environment, append):
-    """Stores are many, and shared memory outlives a process that was killed."""
     environment.committer.submit(append)
-    assert not wake_path(environment.store_id).exists()
+    assert not wake_path(environment.path).exists()
 
 
 def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child, monkeypatch):
@@ -158,13 +180,13 @@ def test_a_word_made_later_is_found_by_one_who_commits(environment, start_child,
         environment.committer.submit(append)
         for _ in sys.stdin:
             environment.committer.submit(append)
-            say(environment.wake._word is not None)
+            say(environment.wake._file is not None)
         """
     )
     seen = environment.flushed_lsn()
     assert environment.wake.wait(seen, 30)
-    time.sleep(2 * wake._SLICE_S)
-    monkeypatch.setattr(wake, "_SLICE_S", 60)
+    time.sleep(2 * wake_reach.SLICE_S)
+    monkeypatch.setattr(waiter, "SLICE_S", 60)
     threading.Timer(0.1, lambda: (child.stdin.write("commit\n"), child.stdin.flush())).start()
     before = time.monotonic()
     assert environment.wake.wait(environment.flushed_lsn(), 60)
@@ -178,7 +200,8 @@ def test_a_closed_store_cannot_be_waited_for(open_environment):
     environment.close()
     with pytest.raises(ClosedError):
         environment.wake.wait(0, 1)
-    environment.wake.notify()
+    environment.wake.note(1)
+    environment.wake.notify(1, 1)
 
 
 def test_closing_ends_the_wait_of_another_thread(open_environment):

@@ -179,8 +179,11 @@ class Committer:
         environment, transaction = self._environment, self._last
         if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
             return
+        wake, records = environment.wake, len(transaction.appended)
+        wake.note(records)
+        is_flushed = environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group)
         try:
-            if environment.is_flushed_at_commit and any(each.is_flushed and each.error is None for each in group):
+            if is_flushed:
                 environment.steady.flush()
             else:
                 environment.steady.check_file()
@@ -190,7 +193,14 @@ class Committer:
             if not _is_failure(transaction, error):
                 raise
         transaction.appended.clear()  # who remembers the transaction need not keep its records
-        environment.wake.notify()
+        for call in transaction.calls:
+            with contextlib.suppress(Exception):
+                call(wake)
+        lsn = transaction.first_lsn + records - 1
+        if is_flushed or environment.steady.flushed_to() >= lsn:
+            wake.notify(transaction.wakes, lsn)
+        else:
+            wake.defer(transaction.wakes, lsn)
 
     def _assemble(self, group: list[Request]) -> None:
         """Gather the queue into `group`.

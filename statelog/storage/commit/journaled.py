@@ -28,7 +28,8 @@ from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.journal.checkpointing import Steady
 from statelog.storage.journal.control import UNKNOWN, flushed_to
 from statelog.storage.journal.marker import read_marker, read_reach
-from statelog.storage.wake import Wake, remove_wake_file
+from statelog.storage.wake import Wake
+from statelog.storage.wake_file import remove_wake_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -289,9 +290,10 @@ class JournaledFile(OpenFile):
         self.wake.close()
         descriptor = self.locks.descriptor
         if descriptor >= 0:
+            is_gone = self.locks.file.is_lost or self.has_moved  # then what lies beside it is of another file
             self.forget_mapped()
-            if not (self.read_only or self.locks.file.is_lost) and self.locks.try_exclusive():
-                remove_wake_file(self.store_id)
+            if not (self.read_only or is_gone) and self.locks.try_exclusive():
+                remove_wake_file(self.path)
             self.locks.descriptor = -1
             os.close(descriptor)
 

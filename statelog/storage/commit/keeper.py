@@ -103,7 +103,7 @@ class Keeper:
                     self._steady.prepare()  # opens the journal, if this process has not yet
                     self.start()
                 self._steady.flush()
-                self._wake.notify()
+                self._wake.notify_all()
         return now
 
     def _look(self, alarm: threading.Event) -> None:
@@ -124,7 +124,7 @@ class Keeper:
                     flushed_s = now_s
                     if steady.is_dirty:
                         steady.flush()
-                        self._wake.notify()
+                self._wake.tell_flushed(steady.flushed_to())
                 if seen != self.commits:
                     seen, busy_s = self.commits, now_s
                 steady.complete_if_begun()
@@ -134,6 +134,7 @@ class Keeper:
                 if now_s - busy_s >= IDLE_S:
                     busy_s = now_s  # else it is tried again after that time
                     if self._rest(alarm, seen):
+                        self._wake.tell_flushed(steady.flushed_to())
                         return
 
     def _rest(self, alarm: threading.Event, seen: int) -> bool:

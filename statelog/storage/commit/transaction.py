@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.storage.commit.journaled import JournaledFile
+    from statelog.storage.wake import Wake
 
 
 class Stage(Enum):
@@ -46,6 +47,10 @@ class WriteTransaction(TableWriter):
     callbacks: tuple[Callable[[], None], ...] = ()
     """Called once this has committed, before the next write transaction of this process begins: not after a commit of
     unknown outcome. None may raise."""
+    wakes = 0
+    """Masks of whom it concerns: see `Wake.notify`."""
+    calls: tuple[Callable[[Wake], object], ...] = ()
+    """Called once this has committed, without the writer lock. What they raise is lost."""
     stage = Stage.NEW
 
     def __init__(self, environment: JournaledFile) -> None:  # and no call of super(), which takes as long as all of it

@@ -66,6 +66,10 @@ class OpenJournal:
         control = self.control
         return control.written if control is not None and control.written > control.flushed else 0
 
+    def flushed_to(self) -> int:
+        """Return up to which record the log is on the disk, as far as processes that write know; `UNKNOWN`: all."""
+        return UNKNOWN if self.is_off or self.control is None else self.control.flushed_to()
+
     @property
     def has_joined(self) -> bool:
         """Whether this process has the journal open."""

@@ -11,7 +11,7 @@ import statelog
 from statelog.storage import Environment
 from statelog.storage.file.descriptors import follow_owner, open_file, open_side_file
 from statelog.storage.file.neighbours import journal_path, open_journal
-from statelog.storage.wake import wake_path
+from statelog.storage.wake_file import wake_path
 
 OWNER = 12345
 
@@ -99,7 +99,7 @@ def test_wake_file_has_the_owner_and_mode_of_the_store(foreign):
     environment = Environment.open(foreign)
     try:
         environment.wake.wait(environment.flushed_lsn(), 0.01)
-        assert owner_and_mode(wake_path(environment.store_id)) == (OWNER, OWNER + 1, 0o660)
+        assert owner_and_mode(wake_path(environment.path)) == (OWNER, OWNER + 1, 0o660)
     finally:
         environment.close()
 

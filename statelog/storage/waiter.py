@@ -1,0 +1,151 @@
+"""One who waits for a commit: in a slot of the wake-up file while there is one, else by looking at the log."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Self
+
+from statelog.storage.wake_reach import SLICE_S
+
+if TYPE_CHECKING:
+    from statelog.storage.wake_reach import Reach
+
+try:
+    from statelog import kernels
+except ImportError:  # not compiled: poll
+    kernels = None  # type: ignore[assignment]
+
+_DOUBT_SLICE_S = 0.005
+_DOUBT_S = 0.02
+"""How long a commit may take to note its records before who waits goes by the log; and how often it looks then."""
+
+STALE_MS = 1000
+"""Who has not renewed a slot for so long is passed over."""
+
+
+class Waiter:
+    """One who waits, of one thread, for a `with` block.
+
+    Attributes:
+        ticket: the lower, the earlier it came; 0 while it has no slot.
+    """
+
+    def __init__(self, reach: Reach, mask: int, subject: bytes) -> None:
+        self.ticket = 0
+        self._reach = reach
+        self._mask = mask
+        self._subject = subject
+        self._position = 0
+        self._slots: kernels.WakeSlots | None = None
+        self._place: kernels.WakePlace | None = None
+        self._process_id = 0
+        self._seen_lsn = 0
+        self._gap = 0
+        self._doubt_at_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._process_id = os.getpid()
+        try:
+            self._take_slot()
+            self._seen_lsn = self._reach.last_lsn()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._leave()
+
+    @property
+    def position(self) -> int:
+        """What is not to be taken from it, see `Wake.positions`; 0: nothing."""
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._position = position
+        if self._slots is not None and self._place is not None:
+            self._slots.set_position(self._place, position)
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether it can be woken; else it looks at the log."""
+        return self._place is not None
+
+    def is_first(self) -> bool:
+        """Tell whether nobody who waits for the same subject came earlier; True where that cannot be told."""
+        slots, place = self._slots, self._place
+        return slots is None or place is None or slots.is_first(place, stale_ms=STALE_MS)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until called or notified; False when the time is up.
+
+        What came since it entered, or since this returned last, counts. It may return True for nothing.
+
+        Raises:
+            ClosedError, ForkedError: the environment is not usable.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = deadline - time.monotonic()
+            if self.pass_slice(max(left_s, 0.0)):
+                return True
+            if left_s <= 0:
+                return False
+
+    def pass_slice(self, timeout_s: float) -> bool:
+        """Wait as `wait`, but for a slice of the time at most."""
+        timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else SLICE_S)
+        slots, place = self._slots, self._place
+        if slots is None or place is None:
+            time.sleep(timeout_s)
+            self._take_slot()
+            return self._has_grown()
+        status = slots.sleep(place, timeout_s, stale_ms=STALE_MS)
+        if status == kernels.WAKE_WOKEN:
+            return True
+        if status == kernels.WAKE_LOST or self._reach.slots(create=True) is not slots:
+            self._leave()  # what came to the slot meanwhile nobody can tell
+            self._take_slot()
+            return True
+        return self._is_unreached(slots)
+
+    def _has_grown(self) -> bool:
+        last_lsn = self._reach.last_lsn()
+        seen_lsn, self._seen_lsn = self._seen_lsn, last_lsn
+        if last_lsn != seen_lsn and self._slots is None:
+            self._reach.note_no_file()
+        return last_lsn != seen_lsn
+
+    def _is_unreached(self, slots: kernels.WakeSlots) -> bool:
+        """Tell whether there was a commit of somebody who does not reach this file."""
+        gap, now_s = self._reach.gap(slots), time.monotonic()
+        if gap <= self._gap:
+            self._gap, self._doubt_at_s = gap, 0.0
+        elif not self._doubt_at_s:
+            self._doubt_at_s = now_s
+        elif now_s >= self._doubt_at_s + _DOUBT_S:
+            self._reach.settle_suspicion(self._gap)
+            self._gap, self._doubt_at_s = gap, 0.0
+            return True
+        return False
+
+    def _take_slot(self) -> None:
+        self._slots = slots = self._reach.slots(create=True)
+        self._place = None
+        if slots is not None:
+            self._place = slots.enter(
+                self._mask, self._subject, stale_ms=STALE_MS, ticket=self.ticket, position=self._position
+            )
+        if slots is not None and self._place is not None:
+            self.ticket = self._place.ticket
+            self._gap = self._reach.gap(slots)
+            self._doubt_at_s = 0.0
+
+    def _leave(self) -> None:
+        """Give the slot back, and pass a call on that this one was not woken by."""
+        slots, place = self._slots, self._place
+        self._slots = self._place = None
+        if slots is not None and place is not None and os.getpid() == self._process_id and slots.leave(place):
+            slots.call_next(lambda subject: subject == self._subject, stale_ms=STALE_MS)
