@@ -17,7 +17,7 @@ except ImportError:  # not compiled: poll
     kernels = None  # type: ignore[assignment]
 
 _DOUBT_SLICE_S = 0.005
-_DOUBT_S = 0.02
+_DOUBT_S = 0.05
 """How long a commit may take to note its records before who waits goes by the log; and how often it looks then."""
 
 STALE_MS = 1000
