@@ -425,7 +425,7 @@ int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *w
 /* SL_OK: called or notified since `sequence`; SL_ABSENT: not (yet); SL_FALLBACK: another has the slot. */
 int sl_wake_sleep(uint8_t *file, size_t size, sl_wake_place *place, uint64_t timeout_ns, uint64_t stale_ms);
 int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms); /* else SL_ABSENT */
-int sl_wake_set_position(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t position);
+int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t mask, uint64_t position);
 int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest); /* SL_ABSENT: nobody has one */
 /* The next slot behind `place`, by ticket and slot, that can be called, with its subject. SL_ABSENT: none. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);

@@ -299,7 +299,7 @@ int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uin
     return own == NULL || is_first(file, own, place->ticket, stale_ms, clock_ms()) ? SL_OK : SL_ABSENT;
 }
 
-int sl_wake_set_position(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t position)
+int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t mask, uint64_t position)
 {
     if (!is_file(file, size)) {
         return SL_USAGE;
@@ -308,6 +308,7 @@ int sl_wake_set_position(uint8_t *file, size_t size, const sl_wake_place *place,
     if (slot == NULL) {
         return SL_FALLBACK;
     }
+    STORE(slot->mask, mask);
     STORE(slot->position, position);
     return SL_OK;
 }

@@ -1,6 +1,7 @@
 """The state of an AI agent in one file, embedded in the agent's process: no server."""
 
 from statelog import errors, reducers
+from statelog.board.rules import Rules
 from statelog.errors import (
     AccessError,
     ConflictError,
@@ -16,29 +17,36 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.format.cbor import register_codec
-from statelog.store.board import Board, Entry
+from statelog.store.board import Board
 from statelog.store.checkpoint import Checkpoint
+from statelog.store.claims import Claim, Lease
 from statelog.store.diff import Change, Diff, diff
 from statelog.store.encoded import Encoded
+from statelog.store.entries import Entry
 from statelog.store.recover import RecoveryReport, recover
 from statelog.store.store import Store, open
 from statelog.store.thread import Thread
+from statelog.store.watching import Event
 
 __all__ = [
     "AccessError",
     "Board",
     "Change",
     "Checkpoint",
+    "Claim",
     "ConflictError",
     "CorruptionError",
     "Diff",
     "Encoded",
     "Entry",
+    "Event",
     "FormatError",
     "JournalMissingError",
+    "Lease",
     "LimitError",
     "NotFoundError",
     "RecoveryReport",
+    "Rules",
     "StatelogError",
     "StorageError",
     "Store",

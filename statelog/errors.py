@@ -83,10 +83,21 @@ class ExpiredError(NotFoundError):
     """What is asked for belonged to a version that retention let go. Facts: lsn, node."""
 
 
+class CursorExpiredError(ExpiredError):
+    """Some of what is behind a cursor was let go: look at what is there now, and watch from the oldest one on.
+
+    Facts: cursor, oldest.
+    """
+
+
 class StoreNotFoundError(NotFoundError):
     """No file at that path. Facts: path."""
 
     exit_code = 11
+
+
+class CursorError(UsageError):
+    """A cursor of another store, or of a history that a loss of power took back. Facts: cursor."""
 
 
 class SchemaError(UsageError):
@@ -120,6 +131,14 @@ class ConflictError(StatelogError):
 
 class AlreadyExistsError(ConflictError):
     """A name that is taken. Facts: thread, name."""
+
+
+class LeaseHeldError(ConflictError):
+    """Somebody else has the lease. Facts: name, holder (None if it has no name), expires."""
+
+
+class LeaseLostError(ConflictError):
+    """A claim or a lease has ended, so what it was a fence of was not done. Facts: key or name, token."""
 
 
 class LimitError(StatelogError, ValueError):

@@ -116,6 +116,29 @@ def expired(store):
     list(state["x"])
 
 
+def lease_held(store):
+    store.board().lease("name")
+    store.board().lease("name")
+
+
+def lease_lost(store):
+    lease = store.board().lease("name")
+    lease.release()
+    store.board().set("key", 1, fence=lease)
+
+
+def cursor(store):
+    store.board().watch(after="7-of another store")
+
+
+def cursor_expired(store):
+    board = store.board()
+    for number in range(3):
+        board.set("key", number)
+    board.retain(keep_last=1)
+    board.watch(after=0)
+
+
 def store_not_found(store):
     statelog.open(store.path.with_name("no such file"), create=False)
 
@@ -207,6 +230,10 @@ RAISERS = {
     errors.BranchNotFoundError: branch_not_found,
     errors.CheckpointNotFoundError: checkpoint_not_found,
     errors.ExpiredError: expired,
+    errors.LeaseHeldError: lease_held,
+    errors.LeaseLostError: lease_lost,
+    errors.CursorError: cursor,
+    errors.CursorExpiredError: cursor_expired,
     errors.StoreNotFoundError: store_not_found,
     errors.SchemaError: schema,
     errors.ChannelError: channel,

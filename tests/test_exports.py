@@ -71,7 +71,8 @@ NAMES = {
     "version",
     "transaction": "board copy_thread thread",
     "snapshot": "board last_lsn thread",
-    "board": "cas children create delete get history list rollback set sweep update",
+    "board": "cas children claim claim_of create delete get history lease leases list retain rollback set sweep "
+    "update watch",
 }
 """What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""
 

@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         (void)sl_wake_is_first(file, SL_WAKE_FILE_SIZE, &last, STALE_MS);
         (void)sl_wake_sleep(file, SL_WAKE_FILE_SIZE, &last, 0, STALE_MS);
-        (void)sl_wake_set_position(file, SL_WAKE_FILE_SIZE, &last, 7);
+        (void)sl_wake_describe(file, SL_WAKE_FILE_SIZE, &last, 1, 7);
         (void)sl_wake_positions(file, SL_WAKE_FILE_SIZE, STALE_MS, &number);
         (void)sl_wake_note(file, SL_WAKE_FILE_SIZE, 1);
         (void)sl_wake_noted(file, SL_WAKE_FILE_SIZE, &number);

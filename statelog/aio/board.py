@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import AsyncIterator, Callable
+    from concurrent.futures import Future
+    from datetime import datetime, timedelta
 
     from statelog.aio.running import Runner
+    from statelog.log.care.vacuum import RetentionReport
     from statelog.reducers import Reducer
     from statelog.store.board import Board as SyncBoard
-    from statelog.store.board import Entry
+    from statelog.store.claims import Claim as SyncClaim
+    from statelog.store.claims import Lease, LeaseInfo
+    from statelog.store.entries import Entry
+    from statelog.store.fences import Fence
+    from statelog.store.watching import Event
+
+T = TypeVar("T")
+
+_SLICE_S = 0.5
+"""A task that is cancelled leaves a thread of the pool asleep for so long at most."""
+
+
+class Claim:
+    """See `statelog.Claim`: the same names, awaited. As `fence` give `claim.fence`."""
+
+    def __init__(self, runner: Runner, claim: SyncClaim) -> None:
+        self._runner = runner
+        self.fence = claim
+        """What fenced writes take."""
+        self.key, self.value, self.attempt, self.token = claim.key, claim.value, claim.attempt, claim.token
+
+    def __repr__(self) -> str:
+        return repr(self.fence)
+
+    async def renew(self, lease_s: float | None = None) -> None:
+        """See `statelog.Claim.renew`."""
+        await self._runner.run(self.fence.renew, lease_s)
+
+    async def complete(self, *result: Any, to: str | None = None) -> None:
+        """See `statelog.Claim.complete`; `result` is one value, or none."""
+        await self._runner.run(self.fence.complete, *result, to=to)
+
+    async def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
+        """See `statelog.Claim.fail`."""
+        await self._runner.run(self.fence.fail, error, retry_in_s=retry_in_s)
+
+    async def release(self) -> None:
+        """See `statelog.Claim.release`."""
+        await self._runner.run(self.fence.release)
 
 
 class Board:
@@ -37,34 +82,150 @@ class Board:
         """See `statelog.Board.children`."""
         return await self._runner.run(self._board.children, prefix)
 
-    async def set(self, key: str, value: Any, *, ttl_s: float | None = None) -> Entry:
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        delay_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> Entry:
         """See `statelog.Board.set`."""
-        return await self._runner.run(self._board.set, key, value, ttl_s=ttl_s)
+        how: dict[str, Any] = {"ttl_s": ttl_s, "priority": priority, "delay_s": delay_s, "fence": fence}
+        return await self._runner.run(partial(self._board.set, key, value, **how))
 
-    async def create(self, key: str, value: Any, *, ttl_s: float | None = None) -> Entry:
+    async def create(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        delay_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> Entry:
         """See `statelog.Board.create`."""
-        return await self._runner.run(self._board.create, key, value, ttl_s=ttl_s)
+        how: dict[str, Any] = {"ttl_s": ttl_s, "priority": priority, "delay_s": delay_s, "fence": fence}
+        return await self._runner.run(partial(self._board.create, key, value, **how))
 
-    async def cas(self, key: str, value: Any, *, expected_version: int, ttl_s: float | None = None) -> Entry:
+    async def cas(
+        self,
+        key: str,
+        value: Any,
+        *,
+        expected_version: int,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        delay_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> Entry:
         """See `statelog.Board.cas`."""
-        return await self._runner.run(self._board.cas, key, value, expected_version=expected_version, ttl_s=ttl_s)
+        how: dict[str, Any] = {"ttl_s": ttl_s, "priority": priority, "delay_s": delay_s, "fence": fence}
+        return await self._runner.run(partial(self._board.cas, key, value, expected_version=expected_version, **how))
 
-    async def update(self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any) -> Entry:
+    async def update(
+        self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any, *, fence: Fence | None = None
+    ) -> Entry:
         """See `statelog.Board.update`."""
-        return await self._runner.run(self._board.update, key, reducer, value)
+        return await self._runner.run(self._board.update, key, reducer, value, fence=fence)
 
-    async def delete(self, key: str, *, expected_version: int | None = None) -> bool:
+    async def delete(self, key: str, *, expected_version: int | None = None, fence: Fence | None = None) -> bool:
         """See `statelog.Board.delete`."""
-        return await self._runner.run(self._board.delete, key, expected_version=expected_version)
+        return await self._runner.run(self._board.delete, key, expected_version=expected_version, fence=fence)
 
-    async def rollback(self, prefix: str, *, to: int) -> builtins.list[str]:
+    async def rollback(self, prefix: str, *, to: int, fence: Fence | None = None) -> builtins.list[str]:
         """See `statelog.Board.rollback`."""
-        return await self._runner.run(self._board.rollback, prefix, to=to)
+        return await self._runner.run(self._board.rollback, prefix, to=to, fence=fence)
 
     async def sweep(self) -> int:
         """See `statelog.Board.sweep`."""
         return await self._runner.run(self._board.sweep)
 
+    async def claim(
+        self,
+        pattern: str,
+        *,
+        lease_s: float = 60.0,
+        wait_s: float = 0.0,
+        max_attempts: int | None = None,
+        dead: str | None = None,
+    ) -> Claim | None:
+        """See `statelog.Board.claim`. A task that is cancelled gives back what it would have got."""
+        call = partial(self._board.claim, pattern, lease_s=lease_s, wait_s=wait_s, max_attempts=max_attempts, dead=dead)
+        claim = await self._got(call)
+        return None if claim is None else Claim(self._runner, claim)
+
+    @asynccontextmanager
+    async def lease(
+        self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True
+    ) -> AsyncIterator[Lease]:
+        """See `statelog.Board.lease`. A task that is cancelled gives back what it would have got."""
+        lease = await self._got(partial(self._board.lease, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew))
+        try:
+            yield lease
+        except BaseException as error:
+            await self._runner.run(lease.__exit__, type(error), error, None)
+            raise
+        await self._runner.run(lease.__exit__, None, None, None)
+
+    async def leases(self) -> builtins.list[LeaseInfo]:
+        """See `statelog.Board.leases`."""
+        return await self._runner.run(self._board.leases)
+
+    async def retain(
+        self,
+        pattern: str = "**",
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        as_policy: bool = False,
+    ) -> RetentionReport:
+        """See `statelog.Board.retain`."""
+        call = partial(self._board.retain, keep_last=keep_last, max_age=max_age, as_policy=as_policy)
+        return await self._runner.run(call, pattern)
+
+    async def claim_of(self, key: str, token: int) -> Claim:
+        """See `statelog.Board.claim_of`."""
+        return Claim(self._runner, await self._runner.run(self._board.claim_of, key, token))
+
+    async def watch(
+        self,
+        pattern: str = "**",
+        *,
+        after: str | int | None = None,
+        follow: bool = True,
+        timeout_s: float | None = None,
+        coalesce: bool = False,
+        renew: bool = False,
+        progress_s: float | None = None,
+    ) -> AsyncIterator[Event]:
+        """See `statelog.Board.watch`. It begins with the first event that is asked for."""
+        how: dict[str, Any] = {"after": after, "follow": follow, "timeout_s": timeout_s, "coalesce": coalesce}
+        call = partial(self._board.watch, pattern, renew=renew, progress_s=progress_s, **how)
+        watch = await self._runner.run(call)
+        try:
+            while (page := await self._runner.wait(watch.next_page, _SLICE_S)) is not None:
+                for event in page:
+                    yield event
+        finally:
+            watch.close()
+
     async def list(self, pattern: str = "**", *, limit: int | None = None, after: str = "") -> builtins.list[Entry]:
         """See `statelog.Board.list`."""
         return await self._runner.run(self._board.list, pattern, limit=limit, after=after)
+
+    async def _got(self, call: Callable[[], T]) -> T:
+        future = self._runner.submit_waiting(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_give_back)
+            raise
+
+
+def _give_back(future: Future[Any]) -> None:
+    with suppress(StatelogError):
+        if not future.cancelled() and future.exception() is None and (held := future.result()) is not None:
+            held.release()

@@ -45,8 +45,12 @@ class Runner:
 
     async def wait(self, function: Callable[..., T], /, *args: Any) -> T:
         """Return what a call returns that sleeps for long."""
+        return await asyncio.wrap_future(self.submit_waiting(function, *args))
+
+    def submit_waiting(self, function: Callable[..., T], /, *args: Any) -> Future[T]:
+        """Begin a call that sleeps for long."""
         self._check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._waiters, function, *args)
+        return self._waiters.submit(function, *args)
 
     def close(self, last: Callable[[], None]) -> Future[None]:
         """Let the threads end, with a last call that happens whoever waits for it; once, however often asked."""

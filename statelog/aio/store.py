@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from statelog.board.rules import Rules
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
@@ -96,9 +97,9 @@ class Store(Threads):
         """See `statelog.Store.threads`."""
         return stream(self._runner, self._store.threads)
 
-    def board(self, *, agent: str | None = None) -> Board:
+    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
         """See `statelog.Store.board`."""
-        return Board(self._runner, self._store.board(agent=agent))
+        return Board(self._runner, self._store.board(agent=agent, rules=rules))
 
     async def copy_thread(self, source: str, target: str) -> Thread:
         """See `statelog.Store.copy_thread`."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import statelog
     from statelog.store.branches import BranchInfo
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.fences import Fence
     from statelog.store.mount import Mount
     from statelog.store.targets import Target
     from statelog.store.views import MapView
@@ -99,10 +100,17 @@ class Thread(Written[S, W]):
         expected_version: int | None = None,
         id: str | None = None,
         durable: bool | None = None,
+        fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
         made: Checkpoint[S] = await self._call(
-            "commit", *writes, metadata=metadata, expected_version=expected_version, id=id, durable=durable
+            "commit",
+            *writes,
+            metadata=metadata,
+            expected_version=expected_version,
+            id=id,
+            durable=durable,
+            fence=fence,
         )
         return made
 
@@ -114,18 +122,26 @@ class Thread(Written[S, W]):
         expected_version: int | None = None,
         id: str | None = None,
         lazy: bool = False,
+        fence: Fence | None = None,
     ) -> T:
         """See `statelog.Thread.edit`; `change` is called on a thread of the pool."""
         result: T = await self._call(
-            "edit", change, metadata=metadata, expected_version=expected_version, id=id, lazy=lazy
+            "edit", change, metadata=metadata, expected_version=expected_version, id=id, lazy=lazy, fence=fence
         )
         return result
 
     async def rollback(
-        self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
+        self,
+        target: Target,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """See `statelog.Thread.rollback`."""
-        made: Checkpoint[S] = await self._call("rollback", target, metadata=metadata, expected_version=expected_version)
+        made: Checkpoint[S] = await self._call(
+            "rollback", target, metadata=metadata, expected_version=expected_version, fence=fence
+        )
         return made
 
     async def fork(
@@ -135,9 +151,10 @@ class Thread(Written[S, W]):
         at: Target | None = None,
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        fence: Fence | None = None,
     ) -> Thread[S, W]:
         """See `statelog.Thread.fork`."""
-        forked = await self._call("fork", name, at=at, update=update, metadata=metadata)
+        forked = await self._call("fork", name, at=at, update=update, metadata=metadata, fence=fence)
         return Thread(self._runner, lambda: forked, self.id, name)
 
     async def checkout(self, branch: str) -> Thread[S, W]:
@@ -175,25 +192,29 @@ class Thread(Written[S, W]):
 
     @overload
     def mount(
-        self: Thread[Untyped, Any], *, metadata: Mapping[str, Any] | None = None
+        self: Thread[Untyped, Any], *, metadata: Mapping[str, Any] | None = None, fence: Fence | None = None
     ) -> AbstractAsyncContextManager[Mount]: ...
     @overload
     def mount(  # type: ignore[overload-overlap] # the first that fits counts
-        self: Thread[D, Any], *, metadata: Mapping[str, Any] | None = None
+        self: Thread[D, Any], *, metadata: Mapping[str, Any] | None = None, fence: Fence | None = None
     ) -> AbstractAsyncContextManager[D]: ...
     @overload
-    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[Mount]: ...
-    def mount(self, *, metadata: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[Any]:
+    def mount(
+        self, *, metadata: Mapping[str, Any] | None = None, fence: Fence | None = None
+    ) -> AbstractAsyncContextManager[Mount]: ...
+    def mount(
+        self, *, metadata: Mapping[str, Any] | None = None, fence: Fence | None = None
+    ) -> AbstractAsyncContextManager[Any]:
         """Give the state, read whole before the block: it waits for no disk; see `statelog.Thread.mount`."""
-        return self._mounted(metadata)
+        return self._mounted(metadata, fence)
 
     @asynccontextmanager
-    async def _mounted(self, metadata: Mapping[str, Any] | None) -> AsyncIterator[Mount]:
+    async def _mounted(self, metadata: Mapping[str, Any] | None, fence: Fence | None) -> AsyncIterator[Mount]:
         thread = await self._runner.run(self._thread)
         state = await self._runner.run(_open_whole, thread)
         try:
             yield state
-            await self._runner.run(commit_mount, mountable(thread), state, metadata)
+            await self._runner.run(commit_mount, mountable(thread, fence), state, metadata)
         finally:
             state.end()
 

@@ -11,6 +11,7 @@ from statelog.aio.threads import Threads
 
 if TYPE_CHECKING:
     from statelog.aio.running import Runner
+    from statelog.board.rules import Rules
     from statelog.store.transaction import Transaction as SyncTransaction
 
 
@@ -25,9 +26,9 @@ class Transaction(Threads):
         make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
         return Thread(self._runner, make, id, branch)
 
-    def board(self, *, agent: str | None = None) -> Board:
+    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
         """See `statelog.store.transaction.Transaction.board`."""
-        return Board(self._runner, self._transaction.board(agent=agent))
+        return Board(self._runner, self._transaction.board(agent=agent, rules=rules))
 
     async def copy_thread(self, source: str, target: str) -> Thread:
         """See `statelog.store.transaction.Transaction.copy_thread`."""

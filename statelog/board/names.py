@@ -20,6 +20,7 @@ _WILD = re.compile(r"[*?\[\]\\]")
 class Pattern(NamedTuple):
     """A pattern of keys, ready to match."""
 
+    text: str
     prefix: str
     """What all keys that it fits begin with."""
     expression: re.Pattern[str]
@@ -51,6 +52,14 @@ def check_prefix(prefix: str) -> None:
     """Refuse what keys cannot begin with. An empty one is that of all keys. Raises UsageError, LimitError."""
     if prefix != "":
         check_key(prefix.removesuffix("/") if isinstance(prefix, str) and len(prefix) > 1 else prefix)
+
+
+def check_directory(argument: str, prefix: str) -> None:
+    """Refuse what entries cannot be moved below: it ends in a slash. Raises UsageError, LimitError."""
+    check_prefix(prefix)
+    if not prefix.endswith("/"):
+        message = f"{argument} {prefix!r} does not end in '/'"
+        raise UsageError(message, argument=argument, value=prefix)
 
 
 def _check_segments(what: str, text: str) -> None:
@@ -93,4 +102,6 @@ def compile_pattern(pattern: str) -> Pattern:
         literal = "".join({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign) for sign in segment)
         parts.append(literal if is_last else literal + "/")
     wild = _WILD.search(pattern)
-    return Pattern(pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL))
+    if segments[0] != RESERVED[:-1]:  # what is the library's own is found by who asks for it
+        parts.insert(0, f"(?!{RESERVED})")
+    return Pattern(pattern, pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from statelog.errors import ExpiredError
-from statelog.format import cbor, keys
+from statelog.format import board_keys, cbor, keys
 from statelog.format.record import FLAG_REDACTED
-from statelog.log.kinds.entries import BOARD_ID, EntryEvent, last_record
+from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_lease, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
 from statelog.tree import mapping
@@ -15,7 +16,7 @@ from statelog.tree.node import ROOT
 from statelog.tree.value import read_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from statelog.board.names import Pattern
     from statelog.log.view import View
@@ -33,13 +34,19 @@ class Found(NamedTuple):
     time_us: int
 
     @property
-    def created_us(self) -> int:
-        """When the entry came to be."""
-        return self.event.created_us or self.time_us
+    def claim(self) -> Claimed | None:
+        """Who has claimed it, None if nobody has."""
+        claim = self.event.claim
+        return None if claim is None else Claimed(claim[0] or self.lsn, *claim[1:])
+
+    @property
+    def attempts(self) -> int:
+        """How often it was claimed."""
+        return self.event.order[2] if self.event.order else 0
 
     def is_there(self, now_us: int) -> bool:
         """Whether it is an entry, at a time not before its record."""
-        return self.event.root_digest is not None and not 0 < self.event.expires_us <= now_us
+        return self.event.is_there and not 0 < self.event.expires_us <= now_us
 
 
 def board_of(view: View) -> int | None:
@@ -63,8 +70,8 @@ def read_entry(view: View, lsn: int) -> Found:
 
 def find(view: View, board: int, key: str, now_us: int) -> Found | None:
     """Return the entry of a key, None if there is none or it has expired."""
-    lsn, expires_us, is_there = last_record(view, board, key)
-    return read_entry(view, lsn) if is_there and not 0 < expires_us <= now_us else None
+    row, is_there = last_row(view, board, key)
+    return read_entry(view, row.lsn) if is_there and not 0 < row.expires_us <= now_us else None
 
 
 def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us: int | None = None) -> Found | None:
@@ -83,56 +90,69 @@ def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us
 
 def records(view: View, board: int, key: str) -> Iterator[Found]:
     """Yield the records of a key, the last one first."""
-    lsn = last_record(view, board, key)[0]
+    lsn = last_row(view, board, key)[0].lsn
     while lsn:
         found = read_entry(view, lsn)
         yield found
         lsn = found.event.before
 
 
+def records_kept(view: View, board: int, key: str) -> Iterator[Found]:
+    """Yield the records of a key, the last one first, as far as they were not let go."""
+    with suppress(ExpiredError):
+        yield from records(view, board, key)
+
+
 def scan(view: View, board: int, pattern: Pattern, after: str, now_us: int) -> Iterator[tuple[str, int]]:
     """Yield (key, last LSN) of the entries that a pattern fits, by key; of those behind `after`, if it is not empty."""
-    prefix = keys.encode_entry_key(board, pattern.prefix)
-    start = keys.encode_entry_key(board, after) + b"\0" if after else b""
-    skip = len(keys.encode_entry_key(board, ""))
+    prefix = board_keys.encode_entry_key(board, pattern.prefix)
+    start = board_keys.encode_entry_key(board, after) + b"\0" if after else b""
     for place, payload in view.transaction.scan_index(prefix, start=start):
-        lsn, expires_us = keys.decode_entry(payload)
-        key = place[skip:].decode()
-        if not 0 < expires_us <= now_us and pattern.fits(key):
-            yield key, lsn
+        row, key = board_keys.decode_row(payload), board_keys.decode_key(place)
+        if not 0 < row.expires_us <= now_us and pattern.fits(key):
+            yield key, row.lsn
 
 
-def scan_children(view: View, board: int, prefix: str, now_us: int) -> Iterator[str]:
-    """Yield what stands right below a prefix: keys, and with a `/` at the end, what others begin with."""
-    beginning = keys.encode_entry_key(board, prefix)
+def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callable[[str], bool]) -> Iterator[str]:
+    """Yield what stands right below a prefix, of keys that `may` lets through.
+
+    These are keys and, with a `/` at the end, what others begin with.
+    """
+    beginning = board_keys.encode_entry_key(board, prefix)
     skip, start = len(beginning) - len(prefix.encode()), b""
     while True:
         for place, payload in view.transaction.scan_index(beginning, start=start):
-            key, expires_us = place[skip:].decode(), keys.decode_entry(payload)[1]
-            if 0 < expires_us <= now_us:
+            key, expires_us = place[skip:].decode(), board_keys.decode_row(payload).expires_us
+            if 0 < expires_us <= now_us or not may(key):
                 continue
             name, slash, _rest = key.removeprefix(prefix).partition("/")
             yield f"{prefix}{name}{slash}"
             if slash:  # go on behind all that is below it
-                start = keys.encode_entry_key(board, f"{prefix}{name}/")[:-1] + b"0"
+                start = board_keys.encode_entry_key(board, f"{prefix}{name}/")[:-1] + b"0"
                 break
         else:
             return
 
 
-def changed_since(view: View, board: int, lsn: int) -> Iterator[str]:
-    """Yield the keys whose last record is above an LSN, the last one first."""
-    prefix = keys.encode_thread_prefix(b"c", board)
-    for place, payload in view.transaction.scan_index(prefix, reverse=True):
-        if keys.decode_event_lsn(place) <= lsn:
+def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
+    """Yield the LSNs of the board's records above an LSN, but for those let go, the last one first."""
+    for place, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), reverse=True):
+        found = keys.decode_event_lsn(place)
+        if found <= lsn:
             return
-        yield payload.decode()
+        yield found
+
+
+def changed_since(view: View, board: int, lsn: int) -> list[str]:
+    """Return the keys that have records above an LSN, the one written last first; not those of leases."""
+    changed = dict.fromkeys(read_entry(view, each).event.key for each in records_since(view, board, lsn))
+    return [key for key in changed if not is_lease(key)]
 
 
 def expired(view: View, board: int, now_us: int) -> Iterator[str]:
     """Yield the keys of entries that have expired, and of which no record says so, the earliest first."""
     prefix = keys.encode_thread_prefix(b"E", board)
-    stop = keys.encode_expiry_key(board, now_us + 1, 0)
+    stop = board_keys.encode_expiry_key(board, now_us + 1, 0)
     for place, payload in view.transaction.scan_index(prefix):
         if place >= stop:
             return

@@ -5,14 +5,15 @@ Which entries have expired is decided here, by the clock, and recorded: who read
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
+from statelog.board.calling import call_claimer, wake_bits
 from statelog.board.reading import (
     VALUE,
     Found,
-    board_of,
     changed_since,
     expired,
     find_at,
@@ -28,7 +29,7 @@ from statelog.errors import (
     ValueTypeError,
 )
 from statelog.log import operations
-from statelog.log.kinds.entries import BOARD_ID, Act, EntryEvent, last_record
+from statelog.log.kinds.entries import BOARD_ID, GOES, RANK, Act, Claimed, EntryEvent, is_lease, last_row
 from statelog.log.kinds.table import stage_event
 from statelog.log.names import channel_key
 from statelog.log.times import now_us
@@ -37,7 +38,7 @@ from statelog.tree.node import ROOT
 from statelog.tree.value import add_root
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from statelog.format.record import NodeRow
     from statelog.log.batch import Batch
@@ -52,6 +53,10 @@ SWEPT_MAX = 64
 NO_FACTS = b"\xa0"
 
 
+Place = tuple[bytes | None, int, int]
+"""Where a value is: digest, LSN and number of its root."""
+
+
 class Writer(NamedTuple):
     """Who writes, and when."""
 
@@ -61,22 +66,22 @@ class Writer(NamedTuple):
     now_us: int
 
 
-def begin(batch: Batch, agent: str | None) -> Writer:
-    """Begin to write; the first write of all makes the board."""
-    board = board_of(batch.view)
+def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> Writer:
+    """Begin to write to the board, or of leases; the first write of all makes it."""
+    board = batch.view.thread_lsn(owner)
     if board is None:
-        board = operations.create_thread(batch, BOARD_ID, {}, anew=True)
+        board = operations.create_thread(batch, owner, {}, anew=True)
     return Writer(batch, board, agent, now_us())
 
 
 def find(writer: Writer, key: str) -> Found | None:
     """Return the entry of a key. If it has expired that is recorded, and there is none."""
-    lsn, expires_us, is_there = last_record(writer.batch.view, writer.board, key)
+    row, is_there = last_row(writer.batch.view, writer.board, key)
     if not is_there:
         return None
-    found = read_entry(writer.batch.view, lsn)
-    if 0 < expires_us <= writer.now_us:
-        _take_away(writer, found, Act.EXPIRE)
+    found = read_entry(writer.batch.view, row.lsn)
+    if 0 < row.expires_us <= writer.now_us:
+        stage(writer, Act.EXPIRE, key, agent=None)
         return None
     return found
 
@@ -102,8 +107,16 @@ def check_absent(key: str, found: Found | None) -> None:
         raise AlreadyExistsError(message, key=key, version=found.lsn)
 
 
-def put(writer: Writer, key: str, write: Write, found: Found | None, expires_us: int) -> Found:
+def put(writer: Writer, key: str, write: Write, found: Found | None, kept: Kept) -> Found:
     """Stage the merging of a write with what an entry is; of nothing, if there is none."""
+    place, borrowed, rows = merge(writer, key, write, found)
+    return stage(writer, Act.SET, key, kept, place, borrowed, rows)
+
+
+def merge(
+    writer: Writer, key: str, write: Write, found: Found | None
+) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
+    """Return a root with the merging of a write and what an entry is, the nodes it borrows, and those it is made of."""
     batch, held = writer.batch, None if found is None else found.event
     borrowed: list[bytes] = []
     workspace = batch.workspace(writer.board, borrowed)
@@ -128,24 +141,29 @@ def put(writer: Writer, key: str, write: Write, found: Found | None, expires_us:
     if workspace.has_garbage:
         slot = workspace.collect(slot)
     place = (slot.data[1:], slot.lsn or batch.next_lsn(), slot.number)
-    return _stage(writer, Act.SET, key, place, found, expires_us, sorted(set(borrowed)), workspace.rows)
+    return place, sorted(set(borrowed)), workspace.rows
 
 
 def take(writer: Writer, found: Found) -> Found:
     """Stage the end of an entry."""
-    return _take_away(writer, found, Act.DELETE)
+    return stage(writer, Act.DELETE, found.event.key)
 
 
-def roll_back(writer: Writer, prefix: str, lsn: int) -> list[Found]:
-    """Stage that entries below a prefix are what they were at an LSN; return those that have changed."""
+def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None]) -> list[Found]:
+    """Stage that entries below a prefix are what they were at an LSN; return those that have changed.
+
+    Claims end, and none begins: what was claimed then may be claimed again.
+    """
     view, made = writer.batch.view, []
     for key in [key for key in changed_since(view, writer.board, lsn) if key.startswith(prefix)]:
         now, was = find(writer, key), find_at(view, writer.board, key, lsn=lsn)
         if was is None or not was.is_there(writer.now_us):
             if now is not None:
-                made.append(_take_away(writer, now, Act.ROLLBACK))
-        elif now is None or _place(now) != _place(was) or now.event.expires_us != was.event.expires_us:
-            made.append(_stage(writer, Act.ROLLBACK, key, _place(was), now, was.event.expires_us))
+                check(key)
+                made.append(stage(writer, Act.ROLLBACK, key))
+        elif now is None or _content(now) != _content(was):
+            check(key)
+            made.append(stage(writer, Act.ROLLBACK, key, kept_of(was)._replace(claim=None), place_of(was)))
     return made
 
 
@@ -158,27 +176,61 @@ def sweep(writer: Writer, count: int) -> int:
     return len(some)
 
 
-def _place(found: Found) -> tuple[bytes | None, int, int]:
+class Kept(NamedTuple):
+    """What an entry has besides its value."""
+
+    created_us: int = 0
+    """0: it begins with the record."""
+    expires_us: int = 0
+    rank: int = RANK
+    ready_us: int = 0
+    attempts: int = 0
+    claim: Claimed | None = None
+
+
+NOTHING = Kept()
+NO_PLACE: Place = (None, 0, 0)
+
+
+def kept_of(found: Found) -> Kept:
+    """Return what an entry has."""
+    rank, ready_us, attempts = found.event.order or (RANK, 0, 0)
+    return Kept(found.event.created_us, found.event.expires_us, rank, ready_us, attempts, found.claim)
+
+
+def place_of(found: Found) -> Place:
+    """Return where the value of an entry is."""
     return found.event.root_digest, found.event.root_lsn, found.event.root_node
 
 
-def _take_away(writer: Writer, found: Found, act: Act) -> Found:
-    return _stage(writer, act, found.event.key, (None, 0, 0), None, 0)
+def _content(found: Found) -> tuple[object, ...]:
+    return found.event.root_digest, kept_of(found)
 
 
-def _stage(
+def stage(
     writer: Writer,
     act: Act,
     key: str,
-    root: tuple[bytes | None, int, int],
-    found: Found | None,
-    expires_us: int,
-    borrowed: list[bytes] = [],  # noqa: B006 - never changed
+    kept: Kept = NOTHING,
+    place: Place = NO_PLACE,
+    borrowed: Sequence[bytes] = (),
     rows: Sequence[NodeRow] = (),
+    *,
+    agent: str | None = "",
+    facts: bytes = NO_FACTS,
 ) -> Found:
-    before = last_record(writer.batch.view, writer.board, key)[0]
-    created_us = 0 if found is None else found.created_us
-    agent = None if act is Act.EXPIRE else writer.agent
-    event = EntryEvent(writer.board, int(act), key, agent, before, created_us, expires_us, *root, NO_FACTS, borrowed)
-    lsn = stage_event(writer.batch, event, rows, writer.now_us)
+    """Stage a record of an entry, or of a lease. An empty agent is the writer's."""
+    batch, board = writer.batch, writer.board
+    before = last_row(batch.view, board, key)[0].lsn
+    stays = act not in GOES and (place[0] is not None or is_lease(key))
+    created_us = (kept.created_us or writer.now_us) if stays else 0
+    order = None if kept[2:5] == NOTHING[2:5] else list(kept[2:5])
+    claim = None if kept.claim is None else list(kept.claim)
+    agent = writer.agent if agent == "" else agent
+    head = (board, int(act), key, agent, before, created_us, kept.expires_us)
+    event = EntryEvent(*head, *place, order, claim, facts, list(borrowed))
+    lsn = stage_event(batch, event, rows, writer.now_us)
+    batch.wakes |= wake_bits(key)
+    if event.is_there and claim is None:
+        batch.calls += (partial(call_claimer, key),)
     return Found(event, lsn, writer.now_us)

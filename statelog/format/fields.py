@@ -152,12 +152,30 @@ def _policy(item: bytes) -> dict[str, Any]:
     return policy
 
 
+def _order(item: bytes) -> list[int]:
+    rank, ready_us, attempts = children(item, LIST, 3)
+    return [_BYTE(rank), TIME_US(ready_us), VERSION(attempts)]
+
+
+def _claim(item: bytes) -> list[Any]:
+    token, tag, deadline_us, until_us, lease_us = children(item, LIST, 5)
+    if tag[0] != 0x48:
+        raise WrongFieldError
+    return [LSN(token), tag[1:], LSN(deadline_us), TIME_US(until_us), LSN(lease_us)]
+
+
 def _pattern(item: bytes) -> object:
     return DIGEST(item) if item[0] >> 5 == BYTES else THREAD_ID(item)
 
 
 ACT = _number(15)
-ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX)
+_BYTE = _number(255)
+ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX + 1)
+"""Of an entry, or a slash and the name of a lease."""
+ORDER: Field = _order
+"""Of an entry that may be claimed: rank, when it may first be, how often it was."""
+CLAIM: Field = _claim
+"""LSN of the first record (0: this one), tag of the clock, deadlines by it and the wall clock, duration; in us."""
 TIME_US = _number(253_402_300_799_999_999)
 LSN = _number(_LSN_MAX)
 THREAD = _number(_LSN_MAX, 1)

@@ -18,7 +18,6 @@ _U32 = struct.Struct(">I")
 _BRANCH = struct.Struct(">cQI")
 _PAGE = struct.Struct(">cQII")
 _EVENT = struct.Struct(">cQQ")
-_EXPIRY = struct.Struct(">cQQQ")
 _PAIR = struct.Struct(">QQ")
 _PLACE = struct.Struct(">QIQ?")
 
@@ -79,37 +78,6 @@ def encode_tag_key(thread: int, name: str) -> bytes:
 def encode_tag_prefix(thread: int) -> bytes:
     """All tags of a thread."""
     return b"g" + _U64.pack(thread)
-
-
-def encode_entry_key(board: int, key: str) -> bytes:
-    """Key of an entry of the board that is there -> its last record, and when it expires."""
-    return b"k" + _U64.pack(board) + key.encode()
-
-
-def encode_gone_key(board: int, key: str) -> bytes:
-    """The same, of one that is not there any more."""
-    return b"K" + _U64.pack(board) + key.encode()
-
-
-def encode_entry(lsn: int, expires_us: int) -> bytes:
-    """An entry's last LSN, and when it expires, 0 for never."""
-    return _PAIR.pack(lsn, expires_us)
-
-
-def decode_entry(payload: bytes) -> tuple[int, int]:
-    """Inverse of `encode_entry`."""
-    lsn, expires_us = _PAIR.unpack(payload)
-    return lsn, expires_us
-
-
-def encode_change_key(board: int, lsn: int) -> bytes:
-    """The last record of an entry -> its key."""
-    return _EVENT.pack(b"c", board, lsn)
-
-
-def encode_expiry_key(board: int, expires_us: int, lsn: int) -> bytes:
-    """When an entry expires, and its last record -> its key."""
-    return _EXPIRY.pack(b"E", board, expires_us, lsn)
 
 
 POLICIES_KEY = b"p"

@@ -79,7 +79,7 @@ _enter: Callable[..., int] = lib.sl_wake_enter
 _leave: Callable[..., int] = lib.sl_wake_leave
 _sleep: Callable[..., int] = lib.sl_wake_sleep
 _is_first: Callable[..., int] = lib.sl_wake_is_first
-_set_position: Callable[..., int] = lib.sl_wake_set_position
+_describe: Callable[..., int] = lib.sl_wake_describe
 _positions: Callable[..., int] = lib.sl_wake_positions
 _next: Callable[..., int] = lib.sl_wake_next
 _call: Callable[..., int] = lib.sl_wake_call
@@ -141,7 +141,7 @@ class WakeSlots:
             subject: what it can be called for.
             stale_ms: how long a slot may not have been renewed.
             ticket: one to keep; 0 draws the next.
-            position: see `set_position`.
+            position: see `describe`.
         """
         place = new("sl_wake_place *")
         place.owner = secrets.randbits(_OWNER_BITS) or 1
@@ -171,9 +171,9 @@ class WakeSlots:
         """Tell whether nobody alive has a lower ticket and the same subject."""
         return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
 
-    def set_position(self, place: WakePlace, position: int) -> None:
-        """Write a position into the slot; 0 is none."""
-        _set_position(self._file, self._size, place._place, position)  # noqa: SLF001
+    def describe(self, place: WakePlace, *, mask: int, position: int) -> None:
+        """Write mask and position into the slot; 0 is none."""
+        _describe(self._file, self._size, place._place, mask, position)  # noqa: SLF001
 
     def lowest_position(self, *, within_ms: int) -> int | None:
         """Return the lowest position of the slots renewed within that time; None if none has one."""

@@ -9,6 +9,7 @@ nothing is written. Over a read transaction it serves as a rehearsal.
 
 from __future__ import annotations
 
+from operator import gt, lt
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.errors import CorruptionError
@@ -28,7 +29,7 @@ from statelog.log.chain import read_chained
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.prints import Prints
 from statelog.log.times import now_us
-from statelog.log.view import ThreadRow, View, ordered
+from statelog.log.view import ThreadRow, View
 from statelog.tree.node import Node, Workspace
 
 if TYPE_CHECKING:
@@ -229,14 +230,24 @@ class Batch:
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with a prefix, from a key on, ascending or descending."""
-        merged = dict(self._transaction.scan_index(prefix))
-        for key, payload in self.index.items():
-            if key.startswith(prefix):
-                if payload is None:
-                    merged.pop(key, None)
-                else:
-                    merged[key] = payload
-        yield from ordered(merged, start, reverse=reverse)
+        staged = {key: payload for key, payload in self.index.items() if key.startswith(prefix)}
+        stored = self._transaction.scan_index(prefix, start=start, reverse=reverse)
+        if not staged:
+            yield from stored
+            return
+        is_behind = gt if not reverse else lt
+        wanted = sorted((key for key in staged if not start or not is_behind(start, key)), reverse=reverse)
+        at, found = 0, next(stored, None)
+        while found is not None or at < len(wanted):
+            if found is None or (at < len(wanted) and not is_behind(wanted[at], found[0])):
+                key, at = wanted[at], at + 1
+                if found is not None and found[0] == key:
+                    found = next(stored, None)
+                if (payload := staged[key]) is not None:
+                    yield key, payload
+            else:
+                yield found
+                found = next(stored, None)
 
     def get_log(self, lsn: int) -> memoryview | None:
         """Return a record that is in the log already or, encoded for the purpose, a staged one."""

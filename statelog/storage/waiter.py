@@ -65,8 +65,22 @@ class Waiter:
     @position.setter
     def position(self, position: int) -> None:
         self._position = position
-        if self._slots is not None and self._place is not None:
-            self._slots.set_position(self._place, position)
+        self._describe()
+
+    @property
+    def mask(self) -> int:
+        """What it wants to know of."""
+        return self._mask
+
+    @mask.setter
+    def mask(self, mask: int) -> None:
+        self._mask = mask
+        self._describe()
+
+    def _describe(self) -> None:
+        slots, place = self._slots, self._place
+        if slots is not None and place is not None:
+            slots.describe(place, mask=self._mask, position=self._position)
 
     @property
     def has_slot(self) -> bool:

@@ -2,197 +2,113 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import islice
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import reading, writing
-from statelog.board.names import check_key, check_prefix, compile_pattern
-from statelog.errors import UsageError
-from statelog.log.kinds.entries import Act
-from statelog.log.names import check_name
-from statelog.log.times import now_us, to_datetime, to_time_us
+from statelog.board import claiming, reading, writing
+from statelog.board.claiming import Wanted
+from statelog.board.names import check_directory, check_key, check_prefix, compile_pattern
+from statelog.board.retention import Rule
+from statelog.board.rules import ALL
+from statelog.errors import StatelogError, UsageError
+from statelog.log.kinds.entries import RANK
+from statelog.store import claims
+from statelog.store.board_policies import retain_board, take_turn
+from statelog.store.board_reads import ReadBoard, check_moment
+from statelog.store.claims import check_seconds, to_us
+from statelog.store.fences import fence_check
+from statelog.store.retain import make_policy
+from statelog.store.session import StoreSession
+from statelog.store.watching import Watch
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable
+    from datetime import timedelta
 
     from statelog.board.reading import Found
-    from statelog.board.writing import Writer
+    from statelog.board.writing import Kept, Writer
     from statelog.log.batch import Batch
+    from statelog.log.care.vacuum import RetentionReport
     from statelog.log.step import Write
-    from statelog.log.view import View
     from statelog.reducers import Reducer
-    from statelog.store.session import Session
+    from statelog.store.claims import Claim, Lease, LeaseInfo
+    from statelog.store.entries import Entry
+    from statelog.store.fences import Fence
 
-_TTL_S_MAX = 1e9
-_COUNT_MAX = 1 << 40
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of the board, as one record of it says."""
-
-    key: str
-    value: Any
-    """None where `kind` says that it went."""
-    version: int
-    """LSN of the record: it grows with each write of the key, also where the entry went in between."""
-    created: datetime
-    """When the entry came to be."""
-    agent: str | None
-    """Who wrote it."""
-    time: datetime
-    """When."""
-    expires: datetime | None = None
-    kind: str = field(default="set", compare=False)
-    """`set`, `rollback`; in a history also `delete` and `expire`."""
-
-    def __repr__(self) -> str:
-        shown = repr(self.value)
-        return f"<Entry {self.key!r} {self.version} {shown if len(shown) <= 60 else shown[:57] + '...'}>"
+PRIORITY_MAX = 127
 
 
-class Board:
+class Board(ReadBoard):
     """Entries by key, of one handle: what `Store.board`, a transaction and a snapshot return.
 
     Every write is one commit. Versions are LSNs; 0 is that of an entry that is not there. An entry that has expired is
     not there, for any read. Values are what a channel takes, and are handed out as plain Python values.
+
+    What the rules of the handle do not allow raises AccessError; lists, watches and `children` leave it out.
     """
-
-    def __init__(self, session: Session, agent: str | None = None) -> None:
-        if agent is not None:
-            check_name("agent", agent)
-        self._session = session
-        self._agent = agent
-
-    def __repr__(self) -> str:
-        return f"<Board{'' if self._agent is None else f' of {self._agent!r}'}>"
-
-    # --- reading ----------------------------------------------------------------------
-
-    def get(self, key: str, *, at: int | datetime | None = None) -> Entry | None:
-        """Return the entry of a key, None if there is none.
-
-        Args:
-            key: 1 to 400 bytes, segments joined by `/`.
-            at: as it was behind the record of this LSN, or at this time.
-
-        Raises:
-            UsageError: `key` is no key, or `at` is no moment of the store.
-            ExpiredError: what it was then was let go.
-
-        """
-        check_key(key)
-        with self._session.read() as view:
-            board = reading.board_of(view)
-            if board is None:
-                return None
-            if at is None:
-                found = reading.find(view, board, key, now_us())
-            elif isinstance(at, datetime):
-                found = reading.find_at(view, board, key, time_us=to_time_us(at))
-            else:
-                found = reading.find_at(view, board, key, lsn=_check_moment(view, "at", at))
-        return None if found is None else self._entry(found)
-
-    def history(self, key: str, limit: int | None = None) -> builtins.list[Entry]:
-        """Return what was done to a key, the newest first, as far as it was not let go.
-
-        What says that the entry went is of `kind` `delete` or `expire`.
-
-        Raises:
-            UsageError: `key` is no key, or `limit` no number.
-
-        """
-        check_key(key)
-        _check_count("limit", limit)
-        with self._session.read() as view:
-            board = reading.board_of(view)
-            found = [] if board is None else list(islice(reading.records(view, board, key), limit))
-        return [self._entry(each) for each in found]
-
-    def list(self, pattern: str = "**", *, limit: int | None = None, after: str = "") -> builtins.list[Entry]:
-        """Return the entries that a pattern fits, in the order of their keys.
-
-        Args:
-            pattern: `*` and `?` stand for text within a segment, `**` for any number of segments.
-            limit: at most so many.
-            after: only entries behind this key: the last one of the page before.
-
-        Raises:
-            UsageError: one of the arguments is none.
-
-        """
-        compiled = compile_pattern(pattern)
-        _check_count("limit", limit)
-        if after != "":
-            check_key(after)
-        with self._session.read() as view:
-            board = reading.board_of(view)
-            if board is None:
-                return []
-            places = islice(reading.scan(view, board, compiled, after, now_us()), limit)
-            found = [reading.read_entry(view, lsn) for _key, lsn in places]
-        return [self._entry(each) for each in found]
-
-    def children(self, prefix: str = "") -> builtins.list[str]:
-        """Return what stands right below a prefix, sorted: keys; and with a `/` at its end, what others begin with.
-
-        `children("tasks/")` of entries `tasks/note` and `tasks/open/7` is `["tasks/note", "tasks/open/"]`.
-
-        Raises:
-            UsageError: `prefix` is not empty, and does not end in `/`, or is no beginning of a key.
-
-        """
-        check_prefix(prefix)
-        if prefix and not prefix.endswith("/"):
-            raise UsageError(f"prefix {prefix!r} does not end in '/'", argument="prefix", value=prefix)
-        with self._session.read() as view:
-            board = reading.board_of(view)
-            return [] if board is None else list(reading.scan_children(view, board, prefix, now_us()))
-
-    def _entry(self, found: Found) -> Entry:
-        event = found.event
-        return Entry(
-            event.key,
-            reading.read_value(self._session.workspace(), event),
-            found.lsn,
-            to_datetime(found.created_us),
-            event.agent,
-            to_datetime(found.time_us),
-            to_datetime(event.expires_us) if event.expires_us else None,
-            Act(event.act).name.lower(),
-        )
 
     # --- writing ----------------------------------------------------------------------
 
-    def set(self, key: str, value: Any, *, ttl_s: float | None = None) -> Entry:
-        """Set an entry, whatever it was.
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        delay_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> Entry:
+        """Set an entry, whatever it was. If it is claimed, it stays so.
 
         Args:
             key: as for `get`.
             value: what a channel of a thread takes.
             ttl_s: it expires so many seconds from now; never, if left out.
+            priority: entries of a higher one are claimed first; -127 to 127.
+            delay_s: it may be claimed so many seconds from now, and not before.
+            fence: a lease or a claim: if it has ended, nothing is written.
 
         Raises:
             UsageError: `key` is no key, or `ttl_s` not above zero.
             ValueTypeError, LimitError: the value cannot be stored.
+            LeaseLostError: `fence` has ended. Facts: key or name, token.
             StoreFullError: the quota or the disk is used up.
 
         In each case nothing was written.
 
         """
-        return self._put(key, reducers.replace, value, ttl_s, lambda _found: None)
+        how = _check_how(ttl_s, priority, delay_s)
+        return self._put(key, reducers.replace, value, how, lambda _found: None, fence)
 
-    def create(self, key: str, value: Any, *, ttl_s: float | None = None) -> Entry:
+    def create(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        delay_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> Entry:
         """Set an entry that is not there. Raises AlreadyExistsError, and as `set`."""
-        return self._put(key, reducers.replace, value, ttl_s, lambda found: writing.check_absent(key, found))
+        how = _check_how(ttl_s, priority, delay_s)
+        return self._put(key, reducers.replace, value, how, lambda found: writing.check_absent(key, found), fence)
 
-    def cas(self, key: str, value: Any, *, expected_version: int, ttl_s: float | None = None) -> Entry:
+    def cas(
+        self,
+        key: str,
+        value: Any,
+        *,
+        expected_version: int,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        delay_s: float | None = None,
+        fence: Fence | None = None,
+    ) -> Entry:
         """Set an entry if it is of this version, 0: not there.
 
         Raises:
@@ -202,9 +118,11 @@ class Board:
 
         """
         check = lambda found: writing.check_version(key, expected_version, found)  # noqa: E731 - of one line
-        return self._put(key, reducers.replace, value, ttl_s, check)
+        return self._put(key, reducers.replace, value, _check_how(ttl_s, priority, delay_s), check, fence)
 
-    def update(self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any) -> Entry:
+    def update(
+        self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any, *, fence: Fence | None = None
+    ) -> Entry:
         """Merge a value into an entry, in the commit: `update(key, reducers.add, 1)` needs no second try.
 
         An entry that is not there is merged with as an empty channel is, and begins. When it expires stays.
@@ -218,9 +136,9 @@ class Board:
         known = reducers.from_annotation(reducer)
         if known is None:
             raise UsageError(f"{reducer!r} is no reducer", argument="reducer", value=reducer)
-        return self._put(key, known, value, None, lambda _found: None, keeps_expiry=True)
+        return self._put(key, known, value, None, lambda _found: None, fence)
 
-    def delete(self, key: str, *, expected_version: int | None = None) -> bool:
+    def delete(self, key: str, *, expected_version: int | None = None, fence: Fence | None = None) -> bool:
         """Take an entry away; tell whether it was there.
 
         Raises:
@@ -229,6 +147,7 @@ class Board:
 
         """
         check_key(key)
+        self._rights.check("write", key)
 
         def work(writer: Writer) -> bool:
             found = writing.find(writer, key)
@@ -237,9 +156,9 @@ class Board:
                 writing.take(writer, found)
             return found is not None
 
-        return self._is_there() and bool(self._act(work))
+        return (self._is_there() or fence is not None) and bool(self._act(work, fence=fence))
 
-    def rollback(self, prefix: str, *, to: int) -> builtins.list[str]:
+    def rollback(self, prefix: str, *, to: int, fence: Fence | None = None) -> builtins.list[str]:
         """Have all entries below a prefix as they were behind the record of an LSN; return the keys that changed.
 
         It costs what the board has written since, not what is there. It is a write as others: a rollback to where the
@@ -248,6 +167,7 @@ class Board:
         Args:
             prefix: what the keys begin with; empty for all.
             to: the LSN.
+            fence: as for `set`.
 
         Raises:
             UsageError: one of the arguments is none.
@@ -256,12 +176,13 @@ class Board:
         """
         check_prefix(prefix)
         with self._session.read() as view:
-            lsn = _check_moment(view, "to", to)
+            lsn = check_moment(view, "to", to)
 
         def work(writer: Writer) -> builtins.list[str]:
-            return [found.event.key for found in writing.roll_back(writer, prefix, lsn)]
+            check = partial(self._rights.check, "write")
+            return [found.event.key for found in writing.roll_back(writer, prefix, lsn, check)]
 
-        changed: builtins.list[str] = self._act(work) if self._is_there() else []
+        changed: builtins.list[str] = self._act(work, fence=fence) if self._is_there() else []
         return changed
 
     def sweep(self) -> int:
@@ -282,51 +203,235 @@ class Board:
         key: str,
         reducer: Reducer,
         value: Any,
-        ttl_s: float | None,
+        how: tuple[int, Kept] | None,
         check: Callable[[Found | None], None],
-        *,
-        keeps_expiry: bool = False,
+        fence: Fence | None,
     ) -> Entry:
+        """Merge a value with an entry; `how` is None where all else stays as it is."""
         check_key(key)
-        _check_ttl(ttl_s)
+        self._rights.check("write", key)
         write: Write = reducer.prepare(reading.VALUE, value, path=key)
 
         def work(writer: Writer) -> Found:
             found = writing.find(writer, key)
             check(found)
-            expires_us = writer.now_us + round(ttl_s * 1_000_000) if ttl_s is not None else 0
-            if keeps_expiry and found is not None:
-                expires_us = found.event.expires_us
-            return writing.put(writer, key, write, found, expires_us)
+            kept = writing.NOTHING if found is None else writing.kept_of(found)
+            if how is not None:
+                kept = _anew(kept, how, writer.now_us)
+            return writing.put(writer, key, write, found, kept)
 
-        made: Found = self._act(work)
+        made: Found = self._act(work, fence=fence)
         return self._entry(made)
 
-    def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True) -> Any:
+    def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
+        check = fence_check(self._session, fence)
+
         def commit(batch: Batch) -> Any:
+            if check is not None:
+                check(batch.view)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
             if sweeps:
                 writing.sweep(writer, writing.EXPIRED_MAX)
             return result
 
-        return self._session.act(commit)
+        result = self._session.act(commit)
+        if isinstance(self._session, StoreSession):
+            with suppress(StatelogError):  # it is done, whatever becomes of this
+                take_turn(self._session)
+        return result
+
+    def retain(
+        self,
+        pattern: str = "**",
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        as_policy: bool = False,
+    ) -> RetentionReport:
+        """Let go of what entries were. What they are stays.
+
+        A record goes when neither rule keeps it: of each key its last `keep_last` ones, and those younger than
+        `max_age`. With `max_age` that a key was deleted is let go, too. What a watcher of another process has yet to
+        see stays, also for a minute after that process was killed. The file gets no smaller; see `Store.compact`.
+
+        Args:
+            pattern: of keys; see `list`.
+            keep_last: so many of the last records of each key.
+            max_age: a timedelta or seconds.
+            as_policy: apply it again and again as entries are written. Of several policies that fit a key the one with
+                the longest pattern counts. Without a rule the pattern's policy ends.
+
+        Raises:
+            UsageError: one of the arguments is none, or no rule is given.
+            AccessError: the handle has rules: this is not for agents.
+
+        """
+        session = claims.of_store(self._session, "retain")
+        compiled = compile_pattern(pattern)
+        policy = make_policy(keep_last, max_age, keep_tags=True, as_policy=as_policy)
+        if self._rights is not ALL:
+            self._rights.check("retain", pattern)
+        if policy is None and not as_policy:
+            raise UsageError("retain needs keep_last= or max_age=", argument="keep_last", value=None)
+        keep_last, max_age_s = (None, None) if policy is None else (policy.keep_last, policy.max_age_s)
+        rule = Rule(compiled, keep_last, max_age_s)
+        return retain_board(session, rule, as_policy=as_policy)
+
+    # --- watching -------------------------------------------------------------------------
+
+    def watch(
+        self,
+        pattern: str = "**",
+        *,
+        after: str | int | None = None,
+        follow: bool = True,
+        timeout_s: float | None = None,
+        coalesce: bool = False,
+        renew: bool = False,
+        progress_s: float | None = None,
+    ) -> Watch:
+        """Return an iterator of what happens to the entries that a pattern fits.
+
+        Events come in the order of the log, each once, none left out, also if the process was killed in between: keep
+        `event.cursor`, and go on behind it. What is handed out is on the disk.
+
+        Args:
+            pattern: see `list`.
+            after: the cursor, or the LSN, behind which to begin. Left out: at what comes from now on (without
+                `follow`: at the first event that is kept).
+            follow: wait for more at the end, instead of stopping.
+            timeout_s: with `follow`: stop after so long without an event.
+            coalesce: of the events that are there at one time only the last of each key.
+            renew: also claims that were renewed.
+            progress_s: an event of kind `progress` after so long without another: its cursor is where the watch is.
+
+        Raises:
+            CursorError: `after` is of another history. Facts: cursor.
+            CursorExpiredError: some of what is behind it was let go. Facts: cursor, oldest.
+            UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
+
+        """
+        session = claims.of_store(self._session, "watch")
+        self._rights.check_any("watch", pattern)
+        for argument, seconds in (("timeout_s", timeout_s), ("progress_s", progress_s)):
+            if seconds is not None:
+                check_seconds(argument, seconds, is_zero_allowed=argument == "timeout_s")
+        return Watch(
+            session,
+            pattern,
+            partial(self._rights.may, "watch"),
+            after=after,
+            follow=follow,
+            timeout_s=timeout_s,
+            coalesce=coalesce,
+            renew=renew,
+            progress_s=progress_s,
+        )
+
+    # --- claims and leases ----------------------------------------------------------------
+
+    def claim(
+        self,
+        pattern: str,
+        *,
+        lease_s: float = 60.0,
+        wait_s: float = 0.0,
+        max_attempts: int | None = None,
+        dead: str | None = None,
+    ) -> Claim | None:
+        """Claim an entry: of the highest priority, and of these the oldest. It has one claimer at a time.
+
+        The claim lasts `lease_s` seconds, on the disk before it is returned. Then another may claim the entry, unless
+        `renew` came first; a process that dies needs no other to clean up behind it.
+
+        Args:
+            pattern: of the keys; see `list`.
+            lease_s: how long the claim lasts.
+            wait_s: wait so long for an entry; those who have waited longest are woken first.
+            max_attempts: an entry that was claimed so often is not claimed again.
+            dead: prefix of keys: such an entry is moved there.
+
+        Returns:
+            The claim; None if there was no entry all the time.
+
+        Raises:
+            UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
+
+        """
+        compiled = compile_pattern(pattern)
+        self._rights.check_any("claim", pattern)
+        check_seconds("lease_s", lease_s)
+        check_seconds("wait_s", wait_s, is_zero_allowed=True)
+        if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
+            message = f"max_attempts is an int above 0, not {max_attempts!r}"
+            raise UsageError(message, argument="max_attempts", value=max_attempts)
+        if dead is not None:
+            check_directory("dead", dead)
+        wanted = Wanted(compiled, partial(self._rights.may, "claim"), max_attempts, dead)
+        return claims.claim_entry(self._session, self._agent, self._rights, wanted, lease_s, wait_s)
+
+    def claim_of(self, key: str, token: int) -> Claim:
+        """Return a claim that is held again, by its token: as in another process.
+
+        Raises:
+            LeaseLostError: it has ended. Facts: key, token.
+
+        """
+        check_key(key)
+        self._rights.check("claim", key)
+        return claims.claim_again(self._session, self._agent, self._rights, key, token)
+
+    def lease(self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True) -> Lease:
+        """Take a name for oneself: `with board.lease("thread/42") as lease: ...`; the end of the block gives it back.
+
+        The lease lasts `ttl_s` seconds, on the disk before it is returned, and is renewed until the block ends. Where
+        its holder was stopped for longer, and another has taken it, what has it as `fence` is refused. So pass it
+        along with what must not happen twice: a lease says who works, and its fence what counts.
+
+        Args:
+            name: as a key; no entry of it need be there.
+            ttl_s: how long others wait for a holder that was killed.
+            wait_s: wait so long for the lease, behind those who came before.
+            auto_renew: False for work that may hang: then `renew` it.
+
+        Raises:
+            LeaseHeldError: another has it all the time. Facts: name, holder, expires.
+            UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
+
+        """
+        check_key(name)
+        self._rights.check("lease", name)
+        check_seconds("ttl_s", ttl_s)
+        check_seconds("wait_s", wait_s, is_zero_allowed=True)
+        return claims.take_lease(self._session, self._agent, name, ttl_s, wait_s, is_renewed=auto_renew)
+
+    def leases(self) -> builtins.list[LeaseInfo]:
+        """Return the leases that were taken and not given back, by name; also those whose time is up."""
+        with self._session.read() as view:
+            found = claiming.leases(view)
+            return [claims.lease_info(each) for each in found if self._rights.may("lease", each.event.key[1:])]
 
 
-def _check_count(argument: str, count: int | None) -> None:
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _COUNT_MAX):
-        raise UsageError(f"{argument} is a number from 0, not {count!r}", argument=argument, value=count)
+def _anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
+    """Return what an entry has that is set anew. Its claim stays, and how often it was claimed with it."""
+    delay_us, new = how
+    return new._replace(
+        created_us=kept.created_us,
+        expires_us=now_us + new.expires_us if new.expires_us else 0,
+        ready_us=now_us + delay_us if delay_us else 0,
+        attempts=kept.attempts if kept.claim is not None else 0,
+        claim=kept.claim,
+    )
 
 
-def _check_ttl(ttl_s: float | None) -> None:
-    is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool) and math.isfinite(ttl_s)
-    if ttl_s is not None and not (is_number and 0 < ttl_s <= _TTL_S_MAX):
-        raise UsageError(f"ttl_s is a number of seconds above 0, not {ttl_s!r}", argument="ttl_s", value=ttl_s)
-
-
-def _check_moment(view: View, argument: str, lsn: object) -> int:
-    last = view.transaction.last_lsn()
-    if isinstance(lsn, bool) or not isinstance(lsn, int) or not 0 <= lsn <= last:
-        message = f"{argument} is an LSN of this store, 0 to {last}, not {lsn!r}"
-        raise UsageError(message, argument=argument, value=lsn)
-    return lsn
+def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, Kept]:
+    """Return the delay in microseconds, and what else an entry is set with: how long it lasts, and its rank."""
+    if ttl_s is not None:
+        check_seconds("ttl_s", ttl_s)
+    if delay_s is not None:
+        check_seconds("delay_s", delay_s, is_zero_allowed=True)
+    if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        message = f"priority is an int from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"
+        raise UsageError(message, argument="priority", value=priority)
+    return to_us(delay_s or 0), writing.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import UsageError
 from statelog.log.care import copying
-from statelog.log.kinds.entries import BOARD_ID
+from statelog.log.kinds.entries import OWN_IDS
 from statelog.store.thread import Thread
 from statelog.store.writes import check_thread_id
 
@@ -19,8 +19,9 @@ def copy_thread(session: Session, source: str, target: str) -> Thread:
     """Copy a thread; see `Store.copy_thread`."""
     check_thread_id(source)
     check_thread_id(target)
-    if BOARD_ID in (source, target):
-        message = f"thread {BOARD_ID!r} has the records of the board, and there is one board in a store"
-        raise UsageError(message, argument="thread id", value=BOARD_ID)
+    for each in OWN_IDS:
+        if each in (source, target):
+            message = f"thread {each!r} has records of the board, and there is one board in a store"
+            raise UsageError(message, argument="thread id", value=each)
     session.act(partial(copying.copy_thread, source_id=source, target_id=target))
     return Thread(session, target)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from statelog.errors import SchemaError, ThreadNotFoundError, UsageError
 from statelog.log import operations as writer
 from statelog.log.events import MAIN
-from statelog.log.kinds.entries import BOARD_ID
+from statelog.log.kinds.entries import OWN_IDS
 from statelog.schema import Schema, reconcile
 from statelog.store.arguments import check_flag
 from statelog.store.branches import no_branch
@@ -27,7 +27,7 @@ class Located:
     ) -> None:
         check_thread_id(thread_id)
         check_flag("reborn", reborn)
-        if thread_id == BOARD_ID:
+        if thread_id in OWN_IDS:
             message = f"thread {thread_id!r} has the records of the board: use store.board()"
             raise UsageError(message, argument="thread id", value=thread_id)
         self._session = session

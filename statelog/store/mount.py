@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from statelog.log.step import Write
     from statelog.schema import Schema
     from statelog.store.checkpoint import Checkpoint
+    from statelog.store.fences import Fence
     from statelog.store.session import Session
 
 
@@ -112,12 +113,12 @@ class Mountable:
 
 
 class _Holder(Protocol):
-    def _mountable(self) -> Mountable: ...
+    def _mountable(self, fence: Fence | None = None) -> Mountable: ...
 
 
-def mountable(thread: _Holder) -> Mountable:
+def mountable(thread: _Holder, fence: Fence | None = None) -> Mountable:
     """Return what mounts use of a thread that a user holds."""
-    return thread._mountable()  # noqa: SLF001 - the one way in
+    return thread._mountable(fence)  # noqa: SLF001 - the one way in
 
 
 _NO_SLOT = Slot(b"\xf6")

@@ -16,7 +16,7 @@ from statelog.log.care.loans import lenders_of
 from statelog.log.care.retention import erase_records, retain_thread
 from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released
 from statelog.log.index import TO_BE_ERASED, redacted_records
-from statelog.log.kinds.entries import BOARD_ID
+from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.names import check_name
 from statelog.store.arguments import check_flag
 from statelog.store.writes import check_thread_id
@@ -80,7 +80,7 @@ def retain_threads(
     if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
         _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
     with engine.read() as view:
-        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id != BOARD_ID]
+        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id not in OWN_IDS]
         has_policies = bool(view.policies())
     if policy is None and not as_policy:
         rows = [row for row in rows if row.policy]

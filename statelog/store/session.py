@@ -30,6 +30,9 @@ T = TypeVar("T")
 class Session(Protocol):
     """Reads and writes, at once (a store) or at the end (a transaction)."""
 
+    owner: Engine
+    """Of the store."""
+
     is_final: bool
     """Whether what a write makes stays as it is: in a transaction LSNs are provisional."""
 
@@ -74,7 +77,7 @@ class StoreSession:
     is_final = True
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.engine = self.owner = engine
         self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
 
     def read(self) -> AbstractContextManager[View]:

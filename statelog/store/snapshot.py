@@ -15,6 +15,7 @@ from statelog.tree.node import Node, Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from statelog.board.rules import Rules
     from statelog.log.batch import Batch, Head
     from statelog.log.engine import Engine
     from statelog.log.view import View
@@ -28,7 +29,7 @@ class SnapshotSession:
     is_final = is_flushed_at_commit = True
 
     def __init__(self, engine: Engine, view: View) -> None:
-        self._engine = engine
+        self._engine = self.owner = engine
         self._view: View | None = view
         self._read_node = engine.reader_in(view.transaction)
 
@@ -94,9 +95,9 @@ class Snapshot(Threads):
             raise _for_reading()
         return Thread(self._session, id, schema, branch)
 
-    def board(self) -> Board:
+    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
         """Return the board as it is at this moment; see `Store.board`."""
-        return Board(self._session)
+        return Board(self._session, agent, rules)
 
     @property
     def last_lsn(self) -> int:

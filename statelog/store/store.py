@@ -9,7 +9,7 @@ from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
 from statelog.log.care import compact as compaction
 from statelog.log.care import rebuild, verify
 from statelog.log.care.replay import open_engine
-from statelog.log.kinds.entries import BOARD_ID
+from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.reader import LogRecord, read_log
 from statelog.log.times import to_datetime
 from statelog.portable import streams
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from statelog.board.rules import Rules
     from statelog.log.care.compact import CompactionReport
     from statelog.log.care.vacuum import RetentionReport
     from statelog.log.care.verify import VerifyReport
@@ -122,7 +123,7 @@ class Store(Threads):
     def threads(self) -> Iterator[ThreadInfo]:
         """Yield all threads in order of creation, but for the one that has the records of the board."""
         with self._session.read() as view:
-            rows = [row for row in view.threads() if row.id != BOARD_ID]
+            rows = [row for row in view.threads() if row.id not in OWN_IDS]
         for at in range(0, len(rows), _THREADS_PAGE):
             with self._session.read() as view:
                 page = [_thread_info(view, row) for row in rows[at : at + _THREADS_PAGE]]
@@ -161,14 +162,15 @@ class Store(Threads):
 
     # --- the board ----------------------------------------------------------------
 
-    def board(self, *, agent: str | None = None) -> Board:
+    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
         """Return the board: entries by key that all who have the file open share. There is one in a store.
 
         Args:
             agent: the name under which this handle writes. It stands in the log and in each entry.
+            rules: what agents may do; this handle may do what they allow `agent`, and nothing else.
 
         """
-        return Board(self._session, agent)
+        return Board(self._session, agent, rules)
 
     # --- the log --------------------------------------------------------------------
 

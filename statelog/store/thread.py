@@ -17,6 +17,7 @@ from statelog.log.names import check_name
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.branches import BranchInfo, leaves_beside, list_branches
 from statelog.store.checkpoint import Checkpoint
+from statelog.store.fences import fenced
 from statelog.store.history import iterate_history
 from statelog.store.located import Located
 from statelog.store.mount import Mountable, Mounted, edit
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.step import Write
     from statelog.log.view import View
+    from statelog.store.fences import Fence
     from statelog.store.mount import Mount
     from statelog.store.session import Outcome
     from statelog.tree.node import Workspace
@@ -112,6 +114,7 @@ class Thread(Located, Written[S, W]):
         expected_version: int | None = None,
         id: str | None = None,
         durable: bool | None = None,
+        fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """Merge writes into the head's channels and make that the new head.
 
@@ -123,8 +126,10 @@ class Thread(Located, Written[S, W]):
             id: the checkpoint's id; one of the store's making if left out.
             durable: True: return when it is on the disk. False: leave its flush to the next commit, or to time, as
                 with `interval`. Left out: as `durability=` of the store says.
+            fence: a lease or a claim of the board: if it has ended, nothing is written.
 
         Raises:
+            LeaseLostError: `fence` has ended.
             ConflictError: the head is another than `expected_version`.
             AlreadyExistsError: `id` is taken in this thread.
             ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
@@ -146,6 +151,7 @@ class Thread(Located, Written[S, W]):
             expected_version=expected_version,
             checkpoint_id=id,
             is_flushed=durable is not False,
+            fence=fence,
         )
         if durable and not self._session.is_flushed_at_commit:
             self._session.flush()
@@ -159,12 +165,13 @@ class Thread(Located, Written[S, W]):
         expected_version: int | None = None,
         checkpoint_id: str | None = None,
         is_flushed: bool = True,
+        fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """Commit writes that are prepared already, or are made in the commit from the head."""
         metadata_item = NO_METADATA if metadata is None else encode_metadata(metadata)
         written = b"" if callable(prepared) else written_item(prepared)
         work = partial(self._commit_in, prepared, metadata_item, written, expected_version, checkpoint_id)
-        return self._checkpoint_made(self._session.write(work, is_flushed=is_flushed))
+        return self._checkpoint_made(self._session.write(fenced(self._session, work, fence), is_flushed=is_flushed))
 
     def _commit_in(
         self,
@@ -202,7 +209,7 @@ class Thread(Located, Written[S, W]):
             pass
         return Checkpoint(self._session, self._id, outcome, self._schema.readings)
 
-    def _mountable(self) -> Mountable:
+    def _mountable(self, fence: Fence | None = None) -> Mountable:
         """Return what mounts use of this thread."""
         return Mountable(
             id=self._id,
@@ -210,11 +217,16 @@ class Thread(Located, Written[S, W]):
             read_head=lambda: self.head,
             read_version=lambda: self.version,
             read_schema=lambda: self._schema,
-            commit_writes=self._commit_writes,
+            commit_writes=self._commit_writes if fence is None else partial(self._commit_writes, fence=fence),
         )
 
     def rollback(
-        self, target: Target, *, metadata: Mapping[str, Any] | None = None, expected_version: int | None = None
+        self,
+        target: Target,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        fence: Fence | None = None,
     ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
 
@@ -225,6 +237,7 @@ class Thread(Located, Written[S, W]):
             target: as for `at`.
             metadata: kept with the new checkpoint.
             expected_version: as for `commit`.
+            fence: as for `commit`.
 
         Raises:
             CheckpointNotFoundError, ExpiredError: there is no such checkpoint, or not any more.
@@ -246,7 +259,7 @@ class Thread(Located, Written[S, W]):
                 expected_version=expected_version,
             )
 
-        return self._checkpoint_made(self._session.write(work))
+        return self._checkpoint_made(self._session.write(fenced(self._session, work, fence)))
 
     def fork(
         self,
@@ -255,6 +268,7 @@ class Thread(Located, Written[S, W]):
         at: Target | None = None,
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        fence: Fence | None = None,
     ) -> Thread[S, W]:
         """Begin a branch that shares everything up to a version, and return it.
 
@@ -263,6 +277,7 @@ class Thread(Located, Written[S, W]):
             at: where it leaves this branch; the head if left out.
             update: a first commit on the new branch, in the same transaction.
             metadata: of that commit.
+            fence: as for `commit`.
 
         Raises:
             AlreadyExistsError: the thread has a branch of that name.
@@ -292,7 +307,7 @@ class Thread(Located, Written[S, W]):
                     checkpoint_id=None,
                 )
 
-        self._session.act(work)
+        self._session.act(fenced(self._session, work, fence))
         return self.checkout(name)
 
     def _fork_base(self, batch: Batch, thread: int, branch: int, at: Target | None) -> tuple[int, int]:
@@ -403,17 +418,31 @@ class Thread(Located, Written[S, W]):
 
     @overload
     def mount(
-        self: Thread[Untyped, Any], *, metadata: Mapping[str, Any] | None = None, lazy: bool = False
+        self: Thread[Untyped, Any],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        lazy: bool = False,
+        fence: Fence | None = None,
     ) -> AbstractContextManager[Mount]: ...
     @overload
     def mount(
-        self: Thread[D, Any], *, metadata: Mapping[str, Any] | None = None, lazy: bool = False
+        self: Thread[D, Any],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        lazy: bool = False,
+        fence: Fence | None = None,
     ) -> AbstractContextManager[D]: ...
     @overload
     def mount(
-        self: Thread[Fields, Any], *, metadata: Mapping[str, Any] | None = None, lazy: bool = False
+        self: Thread[Fields, Any],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        lazy: bool = False,
+        fence: Fence | None = None,
     ) -> AbstractContextManager[Mount]: ...
-    def mount(self, *, metadata: Mapping[str, Any] | None = None, lazy: bool = False) -> AbstractContextManager[Any]:
+    def mount(
+        self, *, metadata: Mapping[str, Any] | None = None, lazy: bool = False, fence: Fence | None = None
+    ) -> AbstractContextManager[Any]:
         """Return a context manager whose value is the state as a dict to change in place.
 
         On a clean exit the changes become one checkpoint (none if nothing changed), on an
@@ -424,9 +453,10 @@ class Thread(Located, Written[S, W]):
             metadata: as for `commit`.
             lazy: for values of many megabytes of which little is looked at. Lists and dicts that are large come as
                 `MutableSequence` and `MutableMapping`, which read what is asked for, and not as `list` and `dict`.
+            fence: as for `commit`; it counts at the end of the block.
 
         """
-        return Mounted(self._mountable(), metadata, is_lazy=lazy)
+        return Mounted(self._mountable(fence), metadata, is_lazy=lazy)
 
     def edit(
         self,
@@ -436,6 +466,7 @@ class Thread(Located, Written[S, W]):
         expected_version: int | None = None,
         id: str | None = None,
         lazy: bool = False,
+        fence: Fence | None = None,
     ) -> T:
         """Let `change` work on the state as in a mount, inside the commit: what it reads is what it changes.
 
@@ -451,6 +482,7 @@ class Thread(Located, Written[S, W]):
             expected_version: as for `commit`.
             id: as for `commit`.
             lazy: as for `mount`.
+            fence: as for `commit`.
 
         Returns what `change` returned; in a transaction, what it returned when it ran there. If it changed nothing,
         there is no checkpoint (but in a transaction).
@@ -461,5 +493,5 @@ class Thread(Located, Written[S, W]):
 
         """
         return edit(
-            self._mountable(), change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy
+            self._mountable(fence), change, metadata, expected_version=expected_version, checkpoint_id=id, is_lazy=lazy
         )

@@ -28,6 +28,7 @@ from statelog.tree.node import Workspace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from statelog.board.rules import Rules
     from statelog.log.engine import Engine
     from statelog.log.transaction import Transaction as ReadableTransaction
     from statelog.log.view import View
@@ -235,13 +236,13 @@ class Transaction(Threads):
         self._session.check_open()
         return Thread(self._session, id, schema, branch, reborn=reborn)
 
-    def board(self, *, agent: str | None = None) -> Board:
+    def board(self, *, agent: str | None = None, rules: Rules | None = None) -> Board:
         """Return the board: what is done to it happens at the end, with all else. Versions are provisional until then.
 
         See `Store.board`.
         """
         self._session.check_open()
-        return Board(self._session, agent)
+        return Board(self._session, agent, rules)
 
     def copy_thread(self, source: str, target: str) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""

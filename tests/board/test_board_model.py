@@ -11,9 +11,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import statelog
 from statelog import reducers
+from statelog.board import writing
 from statelog.errors import AlreadyExistsError, ConflictError
 from statelog.log import times
-from statelog.store import board as boards
+from statelog.store import board_reads
 
 KEYS = st.sampled_from(["a", "a/b", "a/b/c", "a!", "a0", "tasks/1", "tasks/2", "tasks/é", "z" * 400])
 VALUES = st.one_of(
@@ -45,7 +46,7 @@ class Boards(RuleBasedStateMachine):
     def begin(self):
         self.clock = Clock()
         self.patch = pytest.MonkeyPatch()
-        for module in (times, boards, boards.writing):
+        for module in (times, board_reads, writing):
             self.patch.setattr(module, "now_us", self.clock)
         self.directory = tempfile.TemporaryDirectory()
         self.path = Path(self.directory.name) / "a.state"

@@ -112,6 +112,7 @@ def make(path, name):
                 tx.thread("small", schema=SCHEMA).commit({"total": 1})
             board.set("large", "now small")
             board.rollback("tasks/", to=before)
+            claim_some(board)
         if name == "begun_anew":
             for life in range(2, 4):
                 store.delete_thread("small")
@@ -124,6 +125,22 @@ def make(path, name):
             store.delete_thread("small")
             store.retain(keep_last=50, threads="large", as_policy=True)
             thread.commit({"total": 1})
+
+
+def claim_some(board):
+    """Claim entries, hold leases, and let some of a history go."""
+    board.set("queue/1", "one", priority=3, delay_s=0)
+    board.set("queue/2", "two", delay_s=1e9)
+    board.claim("queue/*", lease_s=1e9).complete("done", to="ready/")
+    board.set("queue/3", "three")
+    board.claim("queue/*", lease_s=1e9).renew()
+    board.set("queue/4", "four")
+    board.claim("queue/4").fail("an error", retry_in_s=1e9)
+    board.lease("given back", auto_renew=False).release()
+    board.lease("held", ttl_s=1e9, auto_renew=False)
+    for number in range(5):
+        board.set("short", f"text {number} " * 100)
+    board.retain("short", keep_last=2, as_policy=True)
 
 
 def describe(store):

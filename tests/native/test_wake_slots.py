@@ -136,7 +136,7 @@ def test_the_lowest_position_is_of_those_renewed_lately(slots, file):
     places = [enter(slots) for _ in range(3)]
     assert slots.lowest_position(within_ms=STALE_MS) is None
     for place, position in zip(places, (5, 3, 0), strict=True):
-        slots.set_position(place, position)
+        slots.describe(place, mask=0, position=position)
     assert slots.lowest_position(within_ms=STALE_MS) == 3
     age(file, places[1], 5 * STALE_MS)
     assert slots.lowest_position(within_ms=STALE_MS) == 5
@@ -213,5 +213,5 @@ def test_any_bytes_are_survived(slots, file, seed):
         for place in places:
             doze(slots, place, 0.0001)
             slots.is_first(place, stale_ms=STALE_MS)
-            slots.set_position(place, 1)
+            slots.describe(place, mask=0, position=1)
             slots.leave(place)

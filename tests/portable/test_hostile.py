@@ -142,7 +142,7 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
     ("record", "match"),
     [
         ((11, b"\x80", (), 0), "unknown type 11"),
-        ((10, b"\x80", (), 0), "0 fields instead of 12"),
+        ((10, b"\x80", (), 0), "0 fields instead of 14"),
         ((9, cbor.encode([1, 1, []]), (), 0), "thread 1 lends to thread 1"),
         ((9, cbor.encode([1, 2, []]), (), 0), "thread 2 lends to thread 1"),
         ((9, cbor.encode([0, 1, []]), (), 0), "thread 1 lends to thread 0"),

@@ -64,7 +64,7 @@ def check(_view, event, lsn, _recent):
         refuse(lsn, "it follows what comes later")
 
 
-def noted(view, owner):
+def noted(view, owner, _after):
     return [keys.decode_lsn(payload) for _key, payload in view.transaction.scan_index(note_key(owner, ""))]
 
 

@@ -163,9 +163,8 @@ class Collector:
         for lsn in keeps.pins - seen.pins:
             if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
                 yield from _roots(view, lsn)
-        for lsn in others_of(view, self._thread):
-            if lsn > seen.lsn:
-                yield from _roots(view, lsn)
+        for lsn in others_of(view, self._thread, seen.lsn):
+            yield from _roots(view, lsn)
 
     def _care(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work`, which catches up, in a transaction, and go on from what was marked in it once it is committed."""
@@ -295,7 +294,7 @@ def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collectio
     report.add(_expire_all(engine, thread, policy, pinned))
     if _run_sweepers(engine, thread, at_once=True) and policy.only is None:
         report.add(_expire_all(engine, thread, policy, pinned))
-    _collector, swept = _sweep_thread(engine, thread)
+    _collector, swept = sweep_thread(engine, thread)
     report.add(swept)
     return report
 
@@ -340,14 +339,15 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
         collector.start()
     is_done = collector.expire()
     if is_done and is_due:
-        collector, _report = _sweep_thread(engine, thread)
+        collector, _report = sweep_thread(engine, thread)
         collector.policy = policy
     engine.collectors[thread] = collector
     _forget_longest_unused(engine.collectors)
     _run_sweepers(engine, thread, at_once=False)
 
 
-def _sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
+def sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
+    """Mark what is kept of a thread, and vacuum what was redacted before."""
     report = redact_released(engine, thread)
     collector = Collector(engine, thread, EVERYTHING)
     collector.start()

@@ -44,7 +44,7 @@ def _apply(index: IndexWriter, event: CheckpointEvent, _lsn: int) -> None:
     apply_checkpoint(index, event)
 
 
-def _records(view: View, owner: int) -> Iterator[int]:
+def _records(view: View, owner: int, _after: int) -> Iterator[int]:
     for row in view.branches(owner):
         yield from (entry.lsn for _version, entry in view.entries(owner, row.number))
 

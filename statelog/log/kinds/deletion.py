@@ -23,7 +23,7 @@ _EVENTS = b"e"
 
 def records_of(view: View, owner: int, kinds: Mapping[int, Kind[Any]]) -> list[int]:
     """Return the LSNs of an owner's records that the index refers to."""
-    lsns = {lsn for kind in kinds.values() for lsn in kind.records(view, owner)}
+    lsns = {lsn for kind in kinds.values() for lsn in kind.records(view, owner, 0)}
     scan = view.transaction.scan_index(keys.encode_thread_prefix(_EVENTS, owner))
     lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
     return sorted(lsns)

@@ -1,24 +1,28 @@
-"""What is said of an entry of the board: it is set, or is there no more."""
+"""What is said of an entry of the board: it is set, claimed, or there no more; and of a lease."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.format import keys
+from statelog.format import board_keys, cbor, keys
+from statelog.format.board_keys import NO_TAG, EntryRow
 from statelog.format.fields import (
     ACT,
+    CLAIM,
     DIGESTS,
     ENTRY_KEY,
     METADATA,
     NAME,
+    ORDER,
     RECORD_LSN,
     ROOT,
     THREAD,
     TIME_US,
     optional,
 )
-from statelog.format.record import TYPE_ENTRY
+from statelog.format.record import FLAG_REDACTED, TYPE_ENTRY
+from statelog.log.index import release_records
 from statelog.log.kinds.kind import Kind, Recent, refuse
 
 if TYPE_CHECKING:
@@ -30,6 +34,15 @@ if TYPE_CHECKING:
 BOARD_ID = "statelog:board"
 """Id of the thread that has the board's records."""
 
+LEASES_ID = "statelog:leases"
+"""Id of the one that has those of leases: they are let go as they are used up, and nobody watches them."""
+
+OWN_IDS = (BOARD_ID, LEASES_ID)
+"""Threads that users have no other way to."""
+
+RANK = 128
+"""Of priority 0; one of priority p is of rank 128 - p."""
+
 
 class Act(IntEnum):
     """What was done to an entry."""
@@ -39,12 +52,40 @@ class Act(IntEnum):
     EXPIRE = 2
     ROLLBACK = 3
     """It is what it was at an earlier moment, or is not there, as then."""
+    CLAIM = 4
+    RENEW = 5
+    RELEASE = 6
+    """A claim was given back; without an agent: its time was up."""
+    COMPLETE = 7
+    """The entry goes; its root is the result."""
+    FAIL = 8
+    """A claim was given back, for an error."""
+    DEAD = 9
+    """It was claimed too often, and goes; it is set anew where such entries are put."""
+
+
+GOES = (Act.DELETE, Act.EXPIRE, Act.COMPLETE, Act.DEAD)
+"""After these acts there is no entry."""
+
+
+class Claimed(NamedTuple):
+    """A claim of an entry, or a lease."""
+
+    token: int
+    """LSN of its first record; 0 in that record."""
+    tag: bytes
+    """Of the clock that the deadline is of: boot and time namespace."""
+    deadline_us: int
+    until_us: int
+    """The deadline by the wall clock, for processes of another boot or time namespace."""
+    lease_us: int
 
 
 class EntryEvent(NamedTuple):
-    """An entry is set, or goes: then it has no root.
+    """An entry is set, claimed, or goes. A key that begins with a slash is the name of a lease.
 
-    `facts` is an encoded dict, for what an act is to say besides; none of these says anything.
+    `order` is [rank, when it may first be claimed, how often it was], None for [128, 0, 0]; `claim` as `Claimed`;
+    `facts` an encoded dict, for what an act is to say besides: `error`.
     """
 
     thread: int
@@ -54,87 +95,149 @@ class EntryEvent(NamedTuple):
     before: int
     """The record before of the same key, 0 for none: also of an entry that went since."""
     created_us: int
-    """When it came to be, 0: with this record."""
+    """When it came to be."""
     expires_us: int
     """0 for never."""
     root_digest: bytes | None
     root_lsn: int
     root_node: int
+    order: list[int] | None
+    claim: list[Any] | None
     facts: bytes
     borrowed: list[bytes]
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is an entry behind it."""
+        return self.root_digest is not None and self.act not in GOES
 
-def last_record(view: View, board: int, key: str) -> tuple[int, int, bool]:
-    """Return (last LSN, when it expires, whether it is there) of an entry; (0, 0, False) if there never was one."""
-    payload = view.transaction.get_index(keys.encode_entry_key(board, key))
+
+NO_ROW = EntryRow(0)
+
+
+def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
+    """Return the row of a key, and whether the entry is there; a row of zeros if there never was one."""
+    payload = view.transaction.get_index(board_keys.encode_entry_key(board, key))
     if payload is not None:
-        return *keys.decode_entry(payload), True
-    payload = view.transaction.get_index(keys.encode_gone_key(board, key))
-    return (0, 0, False) if payload is None else (*keys.decode_entry(payload), False)
+        return board_keys.decode_row(payload), True
+    payload = view.transaction.get_index(board_keys.encode_gone_key(board, key))
+    return (NO_ROW if payload is None else board_keys.decode_row(payload)), False
+
+
+def is_lease(key: str) -> bool:
+    """Whether a key is the name of a lease."""
+    return key.startswith("/")
 
 
 def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
     board, key = event.thread, event.key
+    before, is_there = last_row(index.view, board, key)
+    stays = event.is_there
+    rank, ready_us, _attempts = event.order or (RANK, 0, 0)
+    claim = None if event.claim is None else Claimed(*event.claim)
+    tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
+    row = EntryRow(lsn, event.expires_us, ready_us or event.created_us, rank, tag, deadline_us)
+    is_queued = stays and claim is None
+    if before.lsn:
+        _take_out(index, event, before, is_there=is_there, row=row if is_queued else None)
+    if is_lease(key):  # of each lease the last record counts, and none once it is released
+        ends = event.act == Act.RELEASE
+        if before.lsn:
+            index.delete_index(keys.encode_thread_event_key(board, before.lsn))
+        release_records(index, board, [each for each in (before.lsn, lsn if ends else 0) if each])
+        if ends:
+            index.delete_index(board_keys.encode_gone_key(board, key))
+            return
+    place = (board_keys.encode_entry_key if stays else board_keys.encode_gone_key)(board, key)
+    index.put_index(place, board_keys.encode_row(row))
     index.put_index(keys.encode_thread_event_key(board, lsn), b"")
-    before, expires_us, is_there = last_record(index.view, board, key)
-    if before:
-        index.delete_index(keys.encode_change_key(board, before))
-        if expires_us:
-            index.delete_index(keys.encode_expiry_key(board, expires_us, before))
-    stays = event.root_digest is not None
-    if before and is_there is not stays:
-        index.delete_index((keys.encode_entry_key if is_there else keys.encode_gone_key)(board, key))
-    place = (keys.encode_entry_key if stays else keys.encode_gone_key)(board, key)
-    index.put_index(place, keys.encode_entry(lsn, event.expires_us))
-    index.put_index(keys.encode_change_key(board, lsn), key.encode())
+    if is_queued and not (is_there and before.tag == NO_TAG and before[2:4] == row[2:4]):
+        place = board_keys.encode_queue_key(board, key, row.rank, row.order_us)
+        index.put_index(place, b"\1" if ready_us else b"")
     if event.expires_us:
-        index.put_index(keys.encode_expiry_key(board, event.expires_us, lsn), key.encode())
+        index.put_index(board_keys.encode_expiry_key(board, event.expires_us, lsn), key.encode())
+    if claim is not None:
+        index.put_index(board_keys.encode_deadline_key(board, tag, deadline_us, lsn), key.encode())
+
+
+def _take_out(index: IndexWriter, event: EntryEvent, before: EntryRow, *, is_there: bool, row: EntryRow | None) -> None:
+    """Take out what the record before has entered; but for what stays as it is."""
+    board, key = event.thread, event.key
+    if before.expires_us:
+        index.delete_index(board_keys.encode_expiry_key(board, before.expires_us, before.lsn))
+    if before.tag != NO_TAG:
+        index.delete_index(board_keys.encode_deadline_key(board, before.tag, before.deadline_us, before.lsn))
+    elif is_there and (row is None or row[2:4] != before[2:4]):
+        index.delete_index(board_keys.encode_queue_key(board, key, before.rank, before.order_us))
+    if is_there is not event.is_there:
+        index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
 
 
 def _describe(_view: View, event: EntryEvent) -> dict[str, Any]:
     agent = {} if event.agent is None else {"agent": event.agent}
-    return {"act": Act(event.act).name.lower(), "key": event.key, **agent, "before": event.before or None}
+    act = Act(event.act).name.lower()
+    if is_lease(event.key):
+        return {"act": "lease" if event.act == Act.CLAIM else act, "lease": event.key[1:], **agent}
+    token = {} if event.claim is None else {"token": event.claim[0] or None}
+    return {"act": act, "key": event.key, **agent, "before": event.before or None, **token, **cbor.decode(event.facts)}
 
 
 def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
-    before, _expires_us, is_there = last_record(view, event.thread, event.key)
-    if view.thread(event.thread).id != BOARD_ID:
+    before, is_there = last_row(view, event.thread, event.key)
+    if view.thread(event.thread).id != (LEASES_ID if is_lease(event.key) else BOARD_ID):
         refuse(lsn, f"an entry {event.key!r} of a thread that is no board")
-    if event.before != before:
-        refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before}")
-    goes = event.act in (Act.DELETE, Act.EXPIRE)
-    if event.act not in list(Act) or (event.act != Act.ROLLBACK and goes is not (event.root_digest is None)):
+    if event.before != before.lsn and not _was_let_go(view, event.before):
+        refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before.lsn}")
+    if event.act not in list(Act):
+        refuse(lsn, f"nothing is done to entry {event.key!r}")
+    is_held = before.tag != NO_TAG
+    if (event.act in (Act.CLAIM, Act.RENEW)) > (event.claim is not None) or (event.act == Act.RENEW and not is_held):
+        refuse(lsn, f"{event.key!r} is claimed, and nobody has the claim")
+    if is_lease(event.key):
+        if event.act not in (Act.CLAIM, Act.RENEW, Act.RELEASE) or event.root_digest is not None:
+            refuse(lsn, f"lease {event.key[1:]!r} is treated as an entry")
+        return
+    goes = event.act in GOES or (event.act == Act.ROLLBACK and event.root_digest is None)
+    if event.act not in GOES and event.act != Act.ROLLBACK and event.root_digest is None:
         refuse(lsn, f"entry {event.key!r} is neither set nor taken away")
-    if event.root_digest is None and (not is_there or event.expires_us or event.created_us):
+    if goes and (not is_there or event.expires_us or event.claim is not None):
         refuse(lsn, f"entry {event.key!r} goes, and was not there, or is said to stay")
 
 
+def _was_let_go(view: View, lsn: int) -> bool:
+    return lsn > 0 and bool(view.record(lsn).flags & FLAG_REDACTED)
+
+
 def is_board(view: View, thread: int) -> bool:
-    """Whether a thread is the board's; one that was deleted may have been."""
+    """Whether a thread has records of the board, or of leases; one that was deleted may have had them."""
     row = view.find_thread(thread) if thread else None
-    return thread != 0 and (row is None or row.id == BOARD_ID)
+    return thread != 0 and (row is None or row.id in OWN_IDS)
 
 
-def records_of(view: View, board: int) -> Iterator[int]:
-    """Yield the LSNs of a board's records."""
+def records_of(view: View, board: int, after: int = 0) -> Iterator[int]:
+    """Yield the LSNs above one of a board's records."""
     if is_board(view, board):
-        for key, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board)):
-            lsn = keys.decode_event_lsn(key)
-            if view.record(lsn).type == TYPE_ENTRY:
-                yield lsn
+        start = keys.encode_thread_event_key(board, after + 1)
+        for key, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), start=start):
+            yield keys.decode_event_lsn(key)
 
 
 ENTRY_KIND = Kind(
     type=TYPE_ENTRY,
     name="entry",
     event=EntryEvent,
-    bodies=((THREAD, ACT, ENTRY_KEY, optional(NAME), RECORD_LSN, TIME_US, TIME_US, *ROOT, METADATA, DIGESTS),),
+    bodies=(
+        (
+            *(THREAD, ACT, ENTRY_KEY, optional(NAME), RECORD_LSN, TIME_US, TIME_US, *ROOT),
+            *(optional(ORDER), optional(CLAIM), METADATA, DIGESTS),
+        ),
+    ),
     apply=_apply,
     describe=_describe,
     check=_check,
     records=records_of,
     is_owner=is_board,
-    prefixes=(b"k", b"K", b"c", b"E"),
+    prefixes=(b"k", b"K", b"E", b"q", b"Q"),
     root_field=7,
-    borrowed_field=11,
+    borrowed_field=13,
 )

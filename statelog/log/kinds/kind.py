@@ -42,7 +42,7 @@ def _any_owner(_view: View, _owner: int) -> bool:
     return True
 
 
-def _no_records(_view: View, _owner: int) -> Iterable[int]:
+def _no_records(_view: View, _owner: int, _after: int = 0) -> Iterable[int]:
     return ()
 
 
@@ -77,8 +77,9 @@ class Kind(Generic[E]):
     check: Callable[[View, E, int, Recent], None] = _is_possible
     """Refuse (see `refuse`) what cannot be behind what is in the view. The event is a stranger's, but well-formed, and
     its owner is there."""
-    records: Callable[[View, int], Iterable[int]] = _no_records
-    """Return LSNs of an owner's records that the index refers to; but for those under key `e`."""
+    records: Callable[[View, int, int], Iterable[int]] = _no_records
+    """Return LSNs of an owner's records that the index refers to; but for those under key `e`, and at least those above
+    an LSN."""
     is_owner: Callable[[View, int], bool] = _any_owner
     """Whether an owner may have records of it."""
     prefixes: tuple[bytes, ...] = ()

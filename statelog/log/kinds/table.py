@@ -115,14 +115,14 @@ def records_of(view: View, owner: int) -> list[int]:
     return deletion.records_of(view, owner, KINDS)
 
 
-def others_of(view: View, owner: int) -> list[int]:
-    """Return the LSNs of an owner's records that have roots and are not redacted, but for versions; ascending."""
+def others_of(view: View, owner: int, after: int = 0) -> list[int]:
+    """Return the LSNs, above one, of an owner's records that have roots, are no versions and not redacted; in order."""
     with_roots = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
     kinds = [kind for kind in with_roots if kind.is_owner(view, owner)]
     if not kinds:
         return []
-    released = [lsn for lsn, state in redacted_records(view, owner).items() if state == TO_BE_ERASED]
-    found = {lsn for kind in kinds for lsn in kind.records(view, owner)}
+    released = [lsn for lsn, state in redacted_records(view, owner).items() if state == TO_BE_ERASED and lsn > after]
+    found = {lsn for kind in kinds for lsn in kind.records(view, owner, after) if lsn > after}
     return sorted(found.union(lsn for lsn in released if view.record(lsn).type in {kind.type for kind in kinds}))
 
 

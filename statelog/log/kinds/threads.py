@@ -32,7 +32,7 @@ def _check_beginning(view: View, event: ThreadEvent, lsn: int, _recent: Recent) 
         refuse(lsn, f"thread {event.thread_id!r} begins again")
 
 
-def _own_record(view: View, owner: int) -> Iterator[int]:
+def _own_record(view: View, owner: int, _after: int) -> Iterator[int]:
     if view.is_alive(owner):
         yield owner
 

@@ -1,0 +1,286 @@
+"""Claims of entries, and leases: who has one, until when, and whose turn is next.
+
+A claim is won in a commit, so there is one winner. Its token is the LSN of its record. What is done with it is refused
+from the record on that says that it has ended, and by nothing else: no clock takes away what nobody else has taken.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from statelog.board import writing
+from statelog.board.calling import call_holder
+from statelog.board.reading import Found, read_entry
+from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
+from statelog.errors import LeaseLostError
+from statelog.format import board_keys, cbor, keys
+from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from statelog.board.clocks import Clock
+    from statelog.board.names import Pattern
+    from statelog.format.board_keys import Queued
+    from statelog.format.record import NodeRow
+    from statelog.log.step import Write
+    from statelog.log.view import View
+
+_FORGOTTEN_US = 86_400_000_000
+"""A lease that nobody has taken for so long after its time was up is recorded to have ended, as another is taken."""
+
+_FORGOTTEN_MAX = 8
+
+_DEAD_MAX = 16
+"""So many entries that were claimed too often are moved away in one commit."""
+
+
+class Wanted(NamedTuple):
+    """Which entries somebody would claim."""
+
+    pattern: Pattern
+    may: Callable[[str], bool]
+    """Whether the rules allow a key."""
+    attempts_max: int | None
+    dead: str | None
+    """Where entries go that were claimed so often; None: they stay where they are, and nobody claims them."""
+
+
+class Choice(NamedTuple):
+    """What there is to claim."""
+
+    found: Found | None
+    """The entry whose turn it is."""
+    lapsed: list[Found]
+    """Claims whose time is up, of entries that are wanted."""
+    wait_us: int | None
+    """After how long there may be more, without anybody's doing."""
+
+
+# --- whose turn is next ------------------------------------------------------------------
+
+
+def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
+    """Look what there is to claim: of the highest priority, then the oldest."""
+    now_us = clock.wall_us()
+    waits: list[int] = []
+    lapsed: list[Found] = []
+    for key, left_us in deadlines(view, board, clock):
+        if left_us > 0:
+            waits.append(left_us)
+        elif wanted.pattern.fits(key) and wanted.may(key):
+            lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
+    best: tuple[int, int, str] | None = None
+    for directory in _directories(view, board, wanted.pattern):
+        found = _first_in(view, board, directory, wanted, now_us, waits)
+        if found is not None and (best is None or (found.rank, found.order_us, found.key) < best):
+            best = found.rank, found.order_us, found.key
+    entry = None if best is None else read_entry(view, last_row(view, board, best[2])[0].lsn)
+    return Choice(entry, lapsed, min(waits, default=None))
+
+
+def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]:
+    """Yield (key, microseconds to go) of claims and leases: of this clock those that are over, and the next one.
+
+    Of others' clocks all.
+    """
+    prefix, start = keys.encode_thread_prefix(b"Q", board), b""
+    own, boot_us = clock.tag, clock.boot_us()
+    while True:
+        for place, payload in view.transaction.scan_index(prefix, start=start):
+            tag, deadline_us = board_keys.decode_deadline(place)
+            key = payload.decode()
+            if tag == own:
+                yield key, deadline_us - boot_us
+                if deadline_us > boot_us:
+                    start = prefix + own + b"\xff" * 17  # the first of the next clock
+                    break
+            else:
+                claim = read_entry(view, last_row(view, board, key)[0].lsn).claim
+                assert claim is not None
+                yield key, clock.left_us(claim)
+        else:
+            return
+
+
+def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
+    """Yield the directories that keys may lie in that a pattern fits."""
+    above, _slash, name = pattern.text.rpartition("/")
+    if name != "**" and "*" not in above and "?" not in above:
+        yield above
+        return
+    top = pattern.prefix.rpartition("/")[0]
+    yield top
+    below = board_keys.encode_directory(board, f"{top}/" if top else "")[:-1]
+    start = b"" if top else below + b"\1"
+    while True:
+        place = next((place for place, _payload in view.transaction.scan_index(below, start=start)), None)
+        if place is None:
+            return
+        directory = board_keys.decode_queue_key(place).directory
+        if directory != top:
+            yield directory
+        start = board_keys.encode_directory(board, directory)[:-1] + b"\1"
+
+
+def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
+    """Return the entry of a directory whose turn it is; note after how long others may be claimed."""
+    prefix, start = board_keys.encode_directory(board, directory), b""
+    while True:
+        for place, is_delayed in view.transaction.scan_index(prefix, start=start):
+            queued = board_keys.decode_queue_key(place)
+            if not wanted.pattern.fits(queued.key) or not wanted.may(queued.key):
+                continue
+            if is_delayed and queued.order_us > now_us:  # so are all behind it, of this rank
+                waits.append(queued.order_us - now_us)
+                if queued.rank == 255:
+                    return None
+                start = board_keys.encode_rank(board, directory, queued.rank + 1)
+                break
+            row = last_row(view, board, queued.key)[0]
+            if 0 < row.expires_us <= now_us:
+                continue
+            is_spent = wanted.attempts_max is not None and wanted.dead is None
+            if is_spent and read_entry(view, row.lsn).attempts >= (wanted.attempts_max or 0):
+                continue
+            return queued
+        else:
+            return None
+
+
+# --- claims --------------------------------------------------------------------------------
+
+
+def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found | None:
+    """Stage the claim of the entry whose turn it is; None if there is none.
+
+    Claims whose time is up are recorded to have ended. What was claimed too often is moved away.
+    """
+    view, board = writer.batch.view, writer.board
+    for each in choose(view, board, wanted, clock).lapsed:
+        end(writer, each, Act.RELEASE, agent=None)
+    for _ in range(_DEAD_MAX):
+        found = choose(view, board, wanted, clock).found
+        if found is None:
+            return None
+        if wanted.attempts_max is None or wanted.dead is None or found.attempts < wanted.attempts_max:
+            kept = kept_of(found)._replace(claim=_begin(lease_us, clock), attempts=found.attempts + 1)
+            return stage(writer, Act.CLAIM, found.event.key, kept, place_of(found))
+        bury(writer, found, wanted.dead, writing.NO_FACTS)
+    return None
+
+
+def held(writer: Writer, key: str, token: int) -> Found:
+    """Return the entry, or the lease, that a token is of. Raises LeaseLostError."""
+    return check_held(writer.batch.view, key, token)
+
+
+def check_held(view: View, key: str, token: int) -> Found:
+    """Return the entry, or the lease, that a token is of.
+
+    Raises:
+        LeaseLostError: it was taken by another, has expired, or went. Facts: key or name, token.
+
+    """
+    board = view.thread_lsn(LEASES_ID if is_lease(key) else BOARD_ID)
+    row = NO_ROW if board is None else last_row(view, board, key)[0]
+    found = read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None
+    if found is None or found.claim is None or found.claim.token != token:
+        what = {"name": key[1:]} if is_lease(key) else {"key": key}
+        name = f"lease {key[1:]!r}" if is_lease(key) else f"claim of {key!r}"
+        message = f"the {name} of token {token} has ended: it was taken by another, or its entry changed hands or went"
+        raise LeaseLostError(message, **what, token=token)
+    return found
+
+
+def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
+    """Stage that a claim, or a lease, begins its time anew."""
+    assert found.claim is not None
+    claim = _begin(lease_us, clock)._replace(token=found.claim.token)
+    return stage(writer, Act.RENEW, found.event.key, kept_of(found)._replace(claim=claim), place_of(found))
+
+
+def end(
+    writer: Writer, found: Found, act: Act, *, ready_us: int = 0, facts: bytes = b"", agent: str | None = ""
+) -> Found:
+    """Stage that a claim is given back: the entry may be claimed again, now or from a time on."""
+    kept = kept_of(found)._replace(claim=None)
+    kept = kept._replace(ready_us=ready_us or kept.ready_us)
+    return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, facts=facts or writing.NO_FACTS)
+
+
+def complete(writer: Writer, found: Found, write: Write | None, target: str | None) -> Found:
+    """Stage that the work is done: the entry goes, and its result is set where it is to be."""
+    key = found.event.key
+    place = place_of(found)
+    borrowed: Sequence[bytes] = ()
+    rows: Sequence[NodeRow] = ()
+    if write is not None:
+        place, borrowed, rows = writing.merge(writer, key, write, found)
+    made = stage(writer, Act.COMPLETE, key, writing.NOTHING, place, borrowed, rows)
+    if target is not None:
+        writing.find(writer, target)
+        stage(writer, Act.SET, target, writing.NOTHING, place)
+    return made
+
+
+def bury(writer: Writer, found: Found, dead: str, facts: bytes) -> Found:
+    """Stage that an entry goes to where those are put that nobody is to claim any more."""
+    key = found.event.key
+    target = moved_to(key, dead)
+    made = stage(writer, Act.DEAD, key, facts=facts)
+    writing.find(writer, target)
+    kept = Kept(attempts=found.attempts)
+    stage(writer, Act.SET, target, kept, place_of(found), facts=facts)
+    return made
+
+
+def moved_to(key: str, prefix: str) -> str:
+    """Return the key that an entry gets below another prefix."""
+    return prefix + key.rpartition("/")[2]
+
+
+def error_facts(error: str) -> bytes:
+    """Return what an act says besides, of an error."""
+    return cbor.encode({"error": error})
+
+
+def _begin(lease_us: int, clock: Clock) -> Claimed:
+    return Claimed(0, clock.tag, clock.boot_us() + lease_us, clock.wall_us() + lease_us, lease_us)
+
+
+# --- leases -----------------------------------------------------------------------------------
+
+
+def holder(view: View, name: str) -> Found | None:
+    """Return the last record of a lease that was not released."""
+    board = view.thread_lsn(LEASES_ID)
+    row = NO_ROW if board is None else last_row(view, board, f"/{name}")[0]
+    return read_entry(view, row.lsn) if row.lsn else None
+
+
+def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | None:
+    """Stage that a lease is taken; None if somebody has it."""
+    found = holder(writer.batch.view, name)
+    if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
+        return None
+    for key, left_us in list(islice(deadlines(writer.batch.view, writer.board, clock), _FORGOTTEN_MAX)):
+        if left_us < -_FORGOTTEN_US and key != f"/{name}":
+            stage(writer, Act.RELEASE, key, agent=None)
+    return stage(writer, Act.CLAIM, f"/{name}", Kept(claim=_begin(ttl_us, clock)))
+
+
+def release(writer: Writer, found: Found) -> Found:
+    """Stage that a lease is given back."""
+    name = found.event.key[1:]
+    writer.batch.calls += (lambda wake: call_holder(name, wake),)
+    return stage(writer, Act.RELEASE, found.event.key)
+
+
+def leases(view: View) -> Iterator[Found]:
+    """Yield the leases that were not released, by name."""
+    board = view.thread_lsn(LEASES_ID)
+    if board is not None:
+        for _place, payload in view.transaction.scan_index(board_keys.encode_gone_key(board, "/")):
+            yield read_entry(view, board_keys.decode_row(payload).lsn)

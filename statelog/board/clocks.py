@@ -1,0 +1,70 @@
+"""The clocks that deadlines are of, and which of them a process can read.
+
+A deadline is of CLOCK_BOOTTIME, which counts while the machine sleeps and is set by nobody. It means something within
+one boot and one time namespace, of which the tag is a digest. To all others the wall clock says when it is over, but no
+later than a whole lease after they saw it first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statelog.format.board_keys import TAG_SIZE_BYTES
+from statelog.log.times import now_us
+
+if TYPE_CHECKING:
+    from statelog.log.kinds.entries import Claimed
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE = Path("/proc/self/ns/time")
+_SEEN_MAX = 4096
+
+
+class Clock:
+    """What a process knows of the time. Tests have their own."""
+
+    def __init__(self) -> None:
+        self._first_seen: dict[int, int] = {}
+
+    @property
+    def tag(self) -> bytes:
+        """Which boot and time namespace `boot_us` is of."""
+        return _tag()
+
+    def boot_us(self) -> int:
+        """Return the time since this machine was started, in microseconds."""
+        return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
+
+    def wall_us(self) -> int:
+        """Return the time of day."""
+        return now_us()
+
+    def left_us(self, claim: Claimed) -> int:
+        """Return how long a claim has yet to go; 0 or less if its time is up."""
+        if claim.tag == self.tag:
+            return claim.deadline_us - self.boot_us()
+        first_us = self._first_seen.get(claim.token)
+        if first_us is None:
+            if len(self._first_seen) >= _SEEN_MAX:
+                self._first_seen.clear()
+            first_us = self._first_seen[claim.token] = self.boot_us()
+        return min(claim.until_us - self.wall_us(), first_us + claim.lease_us - self.boot_us())
+
+
+@cache
+def _tag() -> bytes:
+    try:
+        boot = _BOOT_ID.read_bytes()
+        namespace = str(_TIME_NAMESPACE.readlink()) if _TIME_NAMESPACE.is_symlink() else ""
+    except OSError:  # no Linux: of this process alone
+        boot, namespace = os.urandom(16), ""
+    digest = hashlib.blake2b(boot + namespace.encode(), digest_size=TAG_SIZE_BYTES).digest()
+    return digest if any(digest) else b"\1" * TAG_SIZE_BYTES
+
+
+CLOCK = Clock()

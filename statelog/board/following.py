@@ -1,0 +1,138 @@
+"""Events of the board, read from the log in its order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from statelog.board.reading import Found
+from statelog.errors import CursorError, CursorExpiredError
+from statelog.format import board_keys, keys
+from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, decode_record
+from statelog.log.kinds.table import decode_event
+from statelog.log.reader import read_with_digest
+
+if TYPE_CHECKING:
+    from statelog.log.kinds.entries import EntryEvent
+    from statelog.log.view import View
+
+_DIGEST_CHARACTERS = 32
+
+
+class Happened(NamedTuple):
+    """A record of the board as an event."""
+
+    found: Found
+    cursor: str
+    commit: int
+    """LSN of the last record of the commit that it belongs to: events of one commit have the same."""
+
+
+def read_events(view: View, board: int, after: int, until: int, count: int) -> tuple[list[Happened], int]:
+    """Return the events above an LSN, some at a time, whole commits of them; and up to where they have been read.
+
+    Raises:
+        CursorExpiredError: one of them was let go. Facts: cursor, oldest.
+
+    """
+    events: list[Happened] = []
+    prefix = keys.encode_thread_prefix(b"e", board)
+    commit = 0
+    for place, _payload in view.transaction.scan_index(prefix, start=keys.encode_thread_event_key(board, after + 1)):
+        lsn = keys.decode_event_lsn(place)
+        if lsn > until:
+            break
+        if lsn > commit:
+            if len(events) >= count:
+                return events, events[-1].commit
+            commit = _commit_of(view, lsn, until)
+        events.append(_read_event(view, lsn, commit))
+    return events, until
+
+
+def _read_event(view: View, lsn: int, commit: int) -> Happened:
+    record, digest = read_with_digest(view, lsn)
+    if record.flags & FLAG_REDACTED:
+        raise expired(lsn)
+    event = cast("EntryEvent", decode_event(record))
+    return Happened(Found(event, lsn, record.time_us), encode_cursor(lsn, digest), commit)
+
+
+def _commit_of(view: View, lsn: int, until: int) -> int:
+    while lsn < until and view.record(lsn).flags & FLAG_CONTINUES:
+        lsn += 1
+    return lsn
+
+
+def before(view: View, happened: Happened) -> Found | None:
+    """Return what an entry was before an event; None if it was not there, or was let go."""
+    lsn = happened.found.event.before
+    if not lsn:
+        return None
+    record = view.record(lsn)
+    if record.flags & FLAG_REDACTED:
+        return None
+    event = cast("EntryEvent", decode_event(record))
+    return Found(event, lsn, record.time_us) if event.is_there else None
+
+
+def next_expiry_us(view: View, board: int) -> int | None:
+    """Return when the next entry expires of which no record says so yet."""
+    prefix = keys.encode_thread_prefix(b"E", board)
+    place = next((place for place, _payload in view.transaction.scan_index(prefix)), None)
+    return None if place is None else board_keys.decode_expiry_us(place)
+
+
+# --- cursors -----------------------------------------------------------------------------
+
+
+def encode_cursor(lsn: int, digest: bytes) -> str:
+    """Return a place in the log: an LSN, and the chain digest there."""
+    return f"{lsn}-{digest.hex()[:_DIGEST_CHARACTERS]}"
+
+
+def cursor_at(view: View, lsn: int) -> str:
+    """Return the cursor of a place."""
+    return encode_cursor(lsn, read_with_digest(view, lsn)[1] if lsn else b"\0" * 20)
+
+
+def check_cursor(view: View, cursor: object) -> int:
+    """Return the LSN of a cursor, or an LSN as it stands.
+
+    Raises:
+        CursorError: it is none, of another store, or of a history that a loss of power took back. Facts: cursor.
+
+    """
+    last = view.transaction.last_lsn()
+    if isinstance(cursor, int) and not isinstance(cursor, bool):
+        if not 0 <= cursor <= last:
+            message = f"there is no record {cursor}: the log goes up to {last}"
+            raise CursorError(message, cursor=cursor)
+        return cursor
+    number = cursor.partition("-")[0] if isinstance(cursor, str) else ""
+    if not (number.isascii() and number.isdigit()):
+        message = f"{cursor!r} is no cursor: take `event.cursor`, or an LSN"
+        raise CursorError(message, cursor=cursor)
+    lsn = int(number)
+    if lsn > last or cursor_at(view, lsn) != cursor:
+        message = f"cursor {cursor!r} is of another history: of another store, or of records that a power cut took back"
+        raise CursorError(message, cursor=cursor)
+    return lsn
+
+
+def check_kept(view: View, board: int, after: int, until: int) -> None:
+    """Refuse to go on from where events were let go since. Raises CursorExpiredError."""
+    lost = 0
+    for lsn in range(max(after, board) + 1, until + 1):
+        data = view.transaction.get_log(lsn)
+        assert data is not None
+        record = decode_record(data, lsn)
+        if record.flags & FLAG_REDACTED and record.redacted().thread == board:
+            lost = lsn
+    if lost:
+        raise expired(lost)
+
+
+def expired(lsn: int) -> CursorExpiredError:
+    """Return the error for events that were let go."""
+    message = f"events up to record {lsn} were let go: list what is there, and watch on from {lsn}"
+    return CursorExpiredError(message, cursor=None, oldest=lsn)

@@ -1,0 +1,133 @@
+"""Let go of what entries were: of their history, and of those that are there no more.
+
+A record goes in two steps. It is redacted, and leaves the index, in one transaction; its nodes go when all that is kept
+is marked. Records of an entry that is gone go in the order of the log, the last one at the end: so a rebuild never
+finds an earlier one without those behind it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.board.reading import Found, read_entry, records_kept
+from statelog.format import board_keys, keys
+from statelog.log.care.retention import sweep_thread
+from statelog.log.care.vacuum import EveryNode, RetentionReport, Rewritable, rewrite, write_in_portions
+from statelog.log.index import TO_BE_ERASED, redacted_records
+from statelog.log.kinds.entries import last_row, records_of
+from statelog.log.times import now_us
+from statelog.log.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from statelog.board.names import Pattern
+    from statelog.log.engine import Engine
+    from statelog.storage.commit.transaction import WriteTransaction
+
+LOOKED_AT = 512
+"""Records that a policy looks at in one turn, from where the turn before ended; and as many of the newest."""
+
+HELD_MIN = 512
+"""A policy takes nodes when so many redacted records hold some, or a quarter of what it keeps."""
+
+
+class Rule(NamedTuple):
+    """What to keep of the entries that a pattern fits: a record goes when it is neither of the last, nor young."""
+
+    pattern: Pattern
+    keep_last: int | None
+    max_age_s: float | None
+
+    def lets_go(self, view: View, board: int, found: Found, time_us: int) -> bool:
+        """Whether a record may go: it is not what the entry is."""
+        key = found.event.key
+        row, is_there = last_row(view, board, key)
+        if found.lsn == row.lsn and (is_there or self.max_age_s is None):
+            return False
+        if self.max_age_s is not None and found.time_us > time_us - self.max_age_s * 1e6:
+            return False
+        if self.keep_last is None or found.lsn == row.lsn:
+            return True
+        return all(each.lsn != found.lsn for each in islice(records_kept(view, board, key), self.keep_last))
+
+
+def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int], until: int) -> list[int]:
+    """Return those of some records, up to an LSN, that the rules let go; each is under the first rule that fits."""
+    time_us, chosen = now_us(), []
+    with engine.read() as view:
+        for lsn in lsns:
+            found = read_entry(view, lsn) if lsn <= until else None
+            rule = found and next((rule for rule in rules if rule.pattern.fits(found.event.key)), None)
+            if found and rule and rule.lets_go(view, board, found, time_us):
+                chosen.append(lsn)
+    return sorted(chosen)
+
+
+def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
+    """Redact records that were chosen. What has become the last of its entry since, stays."""
+
+    def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
+        view, going = View(transaction), []
+        for each in some:
+            place = keys.encode_thread_event_key(board, each.lsn)
+            if transaction.get_index(place) is None:
+                continue
+            key = read_entry(view, each.lsn).event.key
+            row, is_there = last_row(view, board, key)
+            if row.lsn == each.lsn:
+                if is_there or _has_others(view, board, key, row.lsn):
+                    continue
+                transaction.delete_index(board_keys.encode_gone_key(board, key))
+            transaction.delete_index(place)
+            going.append(each)
+        report = rewrite(transaction, going, EveryNode())
+        report.expired_versions = len(going)
+        return report
+
+    report = RetentionReport()
+    for _count, step in write_in_portions(engine, [Rewritable(lsn, board) for lsn in lsns], write):
+        report.add(step)
+    return report
+
+
+def _has_others(view: View, board: int, key: str, last: int) -> bool:
+    others = (each.lsn for each in records_kept(view, board, key) if each.lsn != last)
+    return any(view.transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None for lsn in others)
+
+
+def retain(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> RetentionReport:
+    """Let go at once of what rules do not keep, and of what nothing leads to any more."""
+    with engine.read() as view:
+        lsns = list(records_of(view, board))
+    report = let_go(engine, board, choose(engine, board, rules, lsns, until))
+    report.add(sweep_thread(engine, board)[1])
+    return report
+
+
+class Turns:
+    """Lets go of some, now and then, while others write."""
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._kept = 0
+
+    def take(self, engine: Engine, board: int, rules: Sequence[Rule], until: int) -> None:
+        """Look at some records, those behind the ones looked at before, and at the newest."""
+        with engine.read() as view:
+            prefix = keys.encode_thread_prefix(b"e", board)
+            lsns = list(islice(records_of(view, board, self._at), LOOKED_AT))
+            newest = islice(view.transaction.scan_index(prefix, reverse=True), LOOKED_AT)
+            some = {*lsns, *(keys.decode_event_lsn(place) for place, _payload in newest)}
+            held = sum(state != TO_BE_ERASED for state in redacted_records(view, board).values())
+        self._at = lsns[-1] if len(lsns) == LOOKED_AT else 0
+        let_go(engine, board, choose(engine, board, rules, sorted(some), until))
+        if held >= max(HELD_MIN, self._kept // 4):
+            collector, _report = sweep_thread(engine, board)
+            self._kept = collector.marked
+
+
+def rule_fields(rule: Rule) -> dict[str, Any]:
+    """Return what a policy's entry says."""
+    return {"pattern": rule.pattern.text, "keep_last": rule.keep_last, "max_age_s": rule.max_age_s}

@@ -1,0 +1,129 @@
+"""What agents may do on a board.
+
+It guards against mistakes. It does not guard against hostile code in the process, which has the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from statelog.board.names import compile_pattern
+from statelog.errors import AccessError, UsageError
+
+if TYPE_CHECKING:
+    from statelog.board.names import Pattern
+
+VERBS = ("read", "write", "claim", "lease", "watch")
+
+_LOGGED_S = 1.0
+"""So often a denial of an agent is logged."""
+
+_AGENTS_MAX = 1024
+
+_log = logging.getLogger("statelog.board")
+
+
+class Rights:
+    """What one agent may do."""
+
+    def __init__(self, agent: str | None, patterns: Mapping[str, tuple[Pattern, ...]]) -> None:
+        self.agent = agent
+        self._patterns = patterns
+
+    def may(self, verb: str, key: str) -> bool:
+        """Whether a key (or the name of a lease) is allowed."""
+        return any(pattern.fits(key) for pattern in self._patterns.get(verb, ()))
+
+    def check(self, verb: str, key: str) -> None:
+        """Refuse what is not allowed. Raises AccessError."""
+        if not self.may(verb, key):
+            raise self._denied(verb, f"{key!r}", key)
+
+    def check_any(self, verb: str, pattern: str) -> None:
+        """Refuse who may do it to no key at all. Raises AccessError."""
+        if not self._patterns.get(verb):
+            raise self._denied(verb, f"anything of {pattern!r}", pattern)
+
+    def _denied(self, verb: str, what: str, key: str) -> AccessError:
+        message = f"agent {self.agent!r} may not {verb} {what}: no {verb!r} rule of its fits"
+        now_s = time.monotonic()
+        if now_s - _logged_s.get(self.agent, -_LOGGED_S) >= _LOGGED_S:
+            if len(_logged_s) >= _AGENTS_MAX:
+                _logged_s.clear()
+            _logged_s[self.agent] = now_s
+            _log.warning("%s", message)
+        return AccessError(message, rule=verb, key=key, agent=self.agent)
+
+
+_logged_s: dict[str | None, float] = {}
+
+
+class AllRights(Rights):
+    """What a board without rules allows: everything."""
+
+    def __init__(self) -> None:
+        super().__init__(None, {})
+
+    def may(self, verb: str, key: str) -> bool:  # noqa: ARG002 - everything
+        """As declared."""
+        return True
+
+    def check(self, verb: str, key: str) -> None:
+        """As declared."""
+
+    def check_any(self, verb: str, pattern: str) -> None:
+        """As declared."""
+
+
+ALL = AllRights()
+
+
+class Rules:
+    """Which keys each agent may read, write, claim, lease and watch. What no rule names is denied.
+
+    ```python
+    rules = Rules({"researcher": {"read": ["research/**"], "write": ["research/a1/**"]}})
+    board = store.board(agent="researcher", rules=rules)
+    ```
+
+    Rules belong to the handle that was made with them; nothing widens them later. They guard against mistakes of agents
+    that go through the handle. They do not guard against hostile code in the process: that has the file.
+
+    Args:
+        rules: by agent and verb the patterns of keys; of leases, of their names.
+
+    Raises:
+        UsageError: a verb is none, or a pattern. Facts: argument, value.
+
+    """
+
+    def __init__(self, rules: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        self._rights: dict[str, Rights] = {}
+        for agent, verbs in _mapping(rules, "rules").items():
+            patterns = {}
+            for verb, some in _mapping(verbs, f"rules of {agent!r}").items():
+                if verb not in VERBS:
+                    message = f"rules of {agent!r}: {verb!r} is none of {', '.join(VERBS)}"
+                    raise UsageError(message, argument="rules", value=verb)
+                if isinstance(some, str) or not isinstance(some, Sequence):
+                    message = f"rules of {agent!r}: {verb!r} takes a list of patterns, not {some!r}"
+                    raise UsageError(message, argument="rules", value=some)
+                patterns[verb] = tuple(map(compile_pattern, some))
+            self._rights[agent] = Rights(agent, patterns)
+
+    def __repr__(self) -> str:
+        return f"<Rules of {', '.join(map(repr, self._rights)) or 'nobody'}>"
+
+    def of(self, agent: str | None) -> Rights:
+        """Return what an agent may do; one that has no rules, nothing."""
+        return self._rights.get(agent or "", Rights(agent, {}))
+
+
+def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        message = f"{what} are a dict, not {type(value).__name__}"
+        raise UsageError(message, argument="rules", value=value)
+    return value

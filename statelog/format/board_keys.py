@@ -1,0 +1,114 @@
+"""Keys and payloads of the board's rows in the index table. FORMAT.md section 6."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+TAG_SIZE_BYTES = 8
+NO_TAG = bytes(TAG_SIZE_BYTES)
+
+_U64 = struct.Struct(">Q")
+_EXPIRY = struct.Struct(">cQQQ")
+_DEADLINE = struct.Struct(">cQ8sQQ")
+_ROW = struct.Struct(">QQQB")
+_CLAIMED_ROW = struct.Struct(">QQQB8sQ")
+_ORDER = struct.Struct(">BQ")
+_SKIPPED = 1 + _U64.size
+
+
+class EntryRow(NamedTuple):
+    """What the index says of an entry, or of a lease."""
+
+    lsn: int
+    """Of its last record."""
+    expires_us: int = 0
+    """0 for never."""
+    order_us: int = 0
+    """When it came to be, or may first be claimed."""
+    rank: int = 0
+    """255 less its priority: the lowest is claimed first."""
+    tag: bytes = NO_TAG
+    """Of the clock of the deadline; zeros where nobody has claimed it."""
+    deadline_us: int = 0
+    """When the claim ends, by that clock."""
+
+
+def encode_row(row: EntryRow) -> bytes:
+    """Return a row as payload."""
+    return _ROW.pack(*row[:4]) if row.tag == NO_TAG else _CLAIMED_ROW.pack(*row)
+
+
+def decode_row(payload: bytes) -> EntryRow:
+    """Inverse of `encode_row`."""
+    return EntryRow(*(_ROW if len(payload) == _ROW.size else _CLAIMED_ROW).unpack(payload))
+
+
+def encode_entry_key(board: int, key: str) -> bytes:
+    """Key of an entry that is there -> its row."""
+    return b"k" + _U64.pack(board) + key.encode()
+
+
+def encode_gone_key(board: int, key: str) -> bytes:
+    """Key of an entry that is not there any more, or name of a lease -> its row."""
+    return b"K" + _U64.pack(board) + key.encode()
+
+
+def decode_key(place: bytes) -> str:
+    """Return the key of an entry in a `k` or `K` key."""
+    return place[_SKIPPED:].decode()
+
+
+def encode_expiry_key(board: int, expires_us: int, lsn: int) -> bytes:
+    """When an entry expires, and its last record -> its key."""
+    return _EXPIRY.pack(b"E", board, expires_us, lsn)
+
+
+def decode_expiry_us(place: bytes) -> int:
+    """Return when the entry of an `E` key expires."""
+    return int(_EXPIRY.unpack(place)[2])
+
+
+def encode_deadline_key(board: int, tag: bytes, deadline_us: int, lsn: int) -> bytes:
+    """Clock and deadline of a claim or a lease, and its last record -> its key."""
+    return _DEADLINE.pack(b"Q", board, tag, deadline_us, lsn)
+
+
+def decode_deadline(place: bytes) -> tuple[bytes, int]:
+    """Return clock and deadline of a `Q` key."""
+    _prefix, _board, tag, deadline_us, _lsn = _DEADLINE.unpack(place)
+    return tag, deadline_us
+
+
+def encode_directory(board: int, directory: str) -> bytes:
+    """Return what the `q` keys of all entries right below a directory begin with; NUL is in no key."""
+    return b"q" + _U64.pack(board) + directory.encode() + b"\0"
+
+
+def encode_queue_key(board: int, key: str, rank: int, order_us: int) -> bytes:
+    """An entry that may be claimed: directory, rank, time, last segment."""
+    directory, _slash, name = key.rpartition("/")
+    return encode_directory(board, directory) + _ORDER.pack(rank, order_us) + name.encode()
+
+
+class Queued(NamedTuple):
+    """What a `q` key says."""
+
+    directory: str
+    rank: int
+    order_us: int
+    key: str
+
+
+def decode_queue_key(place: bytes) -> Queued:
+    """Inverse of `encode_queue_key`."""
+    end = place.index(b"\0", _SKIPPED)
+    directory, at = place[_SKIPPED:end].decode(), end + 1
+    rank, order_us = _ORDER.unpack_from(place, at)
+    name = place[at + _ORDER.size :].decode()
+    return Queued(directory, rank, order_us, f"{directory}/{name}" if directory else name)
+
+
+def encode_rank(board: int, directory: str, rank: int) -> bytes:
+    """Return the first place of a rank in a directory."""
+    return encode_directory(board, directory) + bytes((rank,))

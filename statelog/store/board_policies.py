@@ -1,0 +1,103 @@
+"""Retention of the board as users ask for it, at once and as a policy."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from statelog import reducers
+from statelog.board import reading, writing
+from statelog.board.names import RESERVED, compile_pattern
+from statelog.board.retention import Rule, Turns, retain, rule_fields
+from statelog.log.care.vacuum import RetentionReport
+from statelog.log.times import now_us
+
+if TYPE_CHECKING:
+    from statelog.board.writing import Writer
+    from statelog.log.engine import Engine
+    from statelog.log.view import View
+    from statelog.store.session import StoreSession
+
+_POLICIES = f"{RESERVED}board/retain/"
+"""Policies are entries of the board below this, by digest of their patterns."""
+
+_TURN_WRITES = 64
+"""Policies are applied at about every so manieth write."""
+
+_WATCHED_S = 60.0
+"""What a watcher has yet to see stays so long after it was last there: a process that was killed may come back."""
+
+_NEVER = 1 << 62
+
+_TURNS: WeakKeyDictionary[Engine, Turns] = WeakKeyDictionary()
+
+
+def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> RetentionReport:
+    """See `Board.retain`."""
+    engine = session.engine
+    engine.environment.check_writable()
+    if as_policy:
+        _store(session, rule)
+    with session.read() as view:
+        board = reading.board_of(view)
+    if board is None or (rule.keep_last is None and rule.max_age_s is None):
+        return RetentionReport()
+    return retain(engine, board, [rule], _seen_by_all(engine))
+
+
+def _store(session: StoreSession, rule: Rule) -> None:
+    """Make a rule a policy; one without numbers ends it."""
+    key = _POLICIES + hashlib.blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
+    fields = rule_fields(rule)
+    write: Any = reducers.replace.prepare(reading.VALUE, fields, path=key)
+    is_none = rule.keep_last is None and rule.max_age_s is None
+    with session.read() as view:
+        board = reading.board_of(view)
+        found = None if board is None else reading.find(view, board, key, now_us())
+    if (found is None) if is_none else (found is not None and _fields(session, found) == fields):
+        return  # programs set policies at every start
+
+    def work(writer: Writer) -> None:
+        there = writing.find(writer, key)
+        if not is_none:
+            writing.put(writer, key, write, there, writing.NOTHING)
+        elif there is not None:
+            writing.take(writer, there)
+
+    session.act(lambda batch: work(writing.begin(batch, None)))
+
+
+def take_turn(session: StoreSession) -> None:
+    """Apply the policies now and then: after some writes, whichever process makes them."""
+    if random.randrange(_TURN_WRITES):  # noqa: S311 - no secret
+        return
+    with session.read() as view:
+        board = reading.board_of(view)
+        rules = [] if board is None else _rules(session, view, board)
+    if rules and board is not None:
+        turns = _TURNS.setdefault(session.engine, Turns())
+        turns.take(session.engine, board, rules, _seen_by_all(session.engine))
+
+
+def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
+    """Return the policies, that of the longest pattern first."""
+    pattern = compile_pattern(f"{_POLICIES}*")
+    entries = [reading.read_entry(view, lsn) for _key, lsn in reading.scan(view, board, pattern, "", now_us())]
+    rules = [
+        Rule(compile_pattern(fields["pattern"]), fields["keep_last"], fields["max_age_s"])
+        for fields in (_fields(session, found) for found in entries)
+    ]
+    return sorted(rules, key=lambda rule: -len(rule.pattern.text))
+
+
+def _fields(session: StoreSession, found: reading.Found) -> dict[str, Any]:
+    fields: dict[str, Any] = reading.read_value(session.workspace(), found.event)
+    return fields
+
+
+def _seen_by_all(engine: Engine) -> int:
+    """Return up to where all watchers have seen the log."""
+    positions = engine.environment.wake.positions(within_s=_WATCHED_S)
+    return _NEVER if positions is None else positions - 1

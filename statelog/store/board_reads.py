@@ -1,0 +1,149 @@
+"""What is read of the board."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from statelog.board import reading
+from statelog.board.names import check_key, check_prefix, compile_pattern
+from statelog.board.rules import ALL, Rules
+from statelog.errors import UsageError
+from statelog.log.names import check_name
+from statelog.log.times import now_us, to_time_us
+from statelog.store.entries import Entry, entry_of
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterable
+
+    from statelog.board.reading import Found
+    from statelog.log.view import View
+    from statelog.store.session import Session
+
+_COUNT_MAX = 1 << 40
+
+
+class ReadBoard:
+    """What a handle of the board reads."""
+
+    def __init__(self, session: Session, agent: str | None = None, rules: Rules | None = None) -> None:
+        if agent is not None:
+            check_name("agent", agent)
+        if rules is not None and not isinstance(rules, Rules):
+            message = f"rules are statelog.Rules, not {type(rules).__name__}"
+            raise UsageError(message, argument="rules", value=rules)
+        self._session = session
+        self._agent = agent
+        self._rights = ALL if rules is None else rules.of(agent)
+
+    def __repr__(self) -> str:
+        return f"<Board{'' if self._agent is None else f' of {self._agent!r}'}>"
+
+    def get(self, key: str, *, at: int | datetime | None = None) -> Entry | None:
+        """Return the entry of a key, None if there is none.
+
+        Args:
+            key: 1 to 400 bytes, segments joined by `/`.
+            at: as it was behind the record of this LSN, or at this time.
+
+        Raises:
+            UsageError: `key` is no key, or `at` is no moment of the store.
+            ExpiredError: what it was then was let go.
+
+        """
+        check_key(key)
+        self._rights.check("read", key)
+        with self._session.read() as view:
+            board = reading.board_of(view)
+            if board is None:
+                return None
+            if at is None:
+                found = reading.find(view, board, key, now_us())
+            elif isinstance(at, datetime):
+                found = reading.find_at(view, board, key, time_us=to_time_us(at))
+            else:
+                found = reading.find_at(view, board, key, lsn=check_moment(view, "at", at))
+        return None if found is None else self._entry(found)
+
+    def history(self, key: str, limit: int | None = None) -> builtins.list[Entry]:
+        """Return what was done to a key, the newest first, as far as it was not let go.
+
+        What says that the entry went is of `kind` `delete` or `expire`.
+
+        Raises:
+            UsageError: `key` is no key, or `limit` no number.
+
+        """
+        check_key(key)
+        _check_count("limit", limit)
+        self._rights.check("read", key)
+        with self._session.read() as view:
+            board = reading.board_of(view)
+            found = [] if board is None else list(islice(reading.records_kept(view, board, key), limit))
+        return [self._entry(each) for each in found]
+
+    def list(self, pattern: str = "**", *, limit: int | None = None, after: str = "") -> builtins.list[Entry]:
+        """Return the entries that a pattern fits, in the order of their keys.
+
+        Args:
+            pattern: `*` and `?` stand for text within a segment, `**` for any number of segments.
+            limit: at most so many.
+            after: only entries behind this key: the last one of the page before.
+
+        Raises:
+            UsageError: one of the arguments is none.
+
+        """
+        compiled = compile_pattern(pattern)
+        _check_count("limit", limit)
+        if after != "":
+            check_key(after)
+        self._rights.check_any("read", pattern)
+        with self._session.read() as view:
+            board = reading.board_of(view)
+            if board is None:
+                return []
+            places: Iterable[tuple[str, int]] = reading.scan(view, board, compiled, after, now_us())
+            if self._rights is not ALL:
+                places = (place for place in places if self._rights.may("read", place[0]))
+            places = islice(places, limit)
+            found = [reading.read_entry(view, lsn) for _key, lsn in places]
+        return [self._entry(each) for each in found]
+
+    def children(self, prefix: str = "") -> builtins.list[str]:
+        """Return what stands right below a prefix, sorted: keys; and with a `/` at its end, what others begin with.
+
+        `children("tasks/")` of entries `tasks/note` and `tasks/open/7` is `["tasks/note", "tasks/open/"]`.
+
+        Raises:
+            UsageError: `prefix` is not empty, and does not end in `/`, or is no beginning of a key.
+
+        """
+        check_prefix(prefix)
+        if prefix and not prefix.endswith("/"):
+            raise UsageError(f"prefix {prefix!r} does not end in '/'", argument="prefix", value=prefix)
+        self._rights.check_any("read", f"{prefix}**")
+        may = partial(self._rights.may, "read")
+        with self._session.read() as view:
+            board = reading.board_of(view)
+            return [] if board is None else list(reading.scan_children(view, board, prefix, now_us(), may))
+
+    def _entry(self, found: Found) -> Entry:
+        return entry_of(self._session, found)
+
+
+def _check_count(argument: str, count: int | None) -> None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _COUNT_MAX):
+        raise UsageError(f"{argument} is a number from 0, not {count!r}", argument=argument, value=count)
+
+
+def check_moment(view: View, argument: str, lsn: object) -> int:
+    """Refuse what is no LSN of a store. Raises UsageError."""
+    last = view.transaction.last_lsn()
+    if isinstance(lsn, bool) or not isinstance(lsn, int) or not 0 <= lsn <= last:
+        message = f"{argument} is an LSN of this store, 0 to {last}, not {lsn!r}"
+        raise UsageError(message, argument=argument, value=lsn)
+    return lsn

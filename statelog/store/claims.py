@@ -1,0 +1,356 @@
+"""Claims and leases as users hold them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from statelog import reducers
+from statelog.board import claiming, reading, writing
+from statelog.board.calling import CLAIMER, HOLDER
+from statelog.board.claiming import Wanted
+from statelog.board.clocks import CLOCK
+from statelog.board.names import check_directory, compile_pattern
+from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError
+from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
+from statelog.log.times import to_datetime
+from statelog.store.fences import Fence
+from statelog.store.session import StoreSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from types import TracebackType
+    from typing import Self
+
+    from statelog.board.reading import Found
+    from statelog.board.rules import Rights
+    from statelog.board.writing import Writer
+    from statelog.log.batch import Batch
+    from statelog.storage.waiter import Waiter
+    from statelog.store.session import Session
+
+T = TypeVar("T")
+
+_SECONDS_MAX: Final = 1e9
+_LOOK_S: Final = 0.25
+"""Who waits looks so often, also if nobody wakes them: one who was woken may have died."""
+
+_RENEWALS: Final = 3
+"""A lease is renewed so often within its time."""
+
+_UNSET: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """A lease, as all see it."""
+
+    name: str
+    token: int
+    holder: str | None
+    acquired: datetime
+    expires: datetime
+    is_over: bool
+    """Whether its time is up: the next one who asks gets it."""
+
+
+class Claim(Fence):
+    """An entry that this handle has claimed, until it is completed, has failed, was released, or its time is up.
+
+    What is done with it is one commit, and refused from the moment on that the log says that the claim has ended.
+
+    Attributes:
+        key: of the entry.
+        value: of the entry when it was claimed.
+        attempt: which claim of this entry it is, from 1.
+        token: see `Fence`.
+
+    """
+
+    def __init__(self, session: StoreSession, agent: str | None, rights: Rights, wanted: Wanted, found: Found) -> None:
+        assert found.claim is not None
+        super().__init__(session, found.event.key, found.claim.token)
+        self.key = found.event.key
+        self.value = reading.read_value(session.workspace(), found.event)
+        self.attempt = found.attempts
+        self._agent, self._rights, self._wanted = agent, rights, wanted
+        self._lease_us = found.claim.lease_us
+        self._ended: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Claim of {self.key!r}, token {self.token}{f', {self._ended}' if self._ended else ''}>"
+
+    def renew(self, lease_s: float | None = None) -> None:
+        """Let the claim begin its time anew; of another length, if `lease_s` says so. It is on the disk then.
+
+        Raises:
+            LeaseLostError: it has ended. Facts: key, token.
+            UsageError: it was completed, has failed, or was released, by this object.
+
+        """
+        if lease_s is not None:
+            check_seconds("lease_s", lease_s)
+            self._lease_us = to_us(lease_s)
+        self._act(lambda writer, found: claiming.renew(writer, found, self._lease_us, CLOCK))
+        self._session.flush()
+
+    def complete(self, result: Any = _UNSET, *, to: str | None = None) -> None:
+        """Say that the work is done: the entry goes.
+
+        Args:
+            result: what the history of the entry keeps, and `to` gets; the entry's value, if left out.
+            to: prefix of keys: the result is set below it, under the last segment of the entry's key.
+
+        Raises:
+            LeaseLostError, UsageError: as for `renew`; `to` is no prefix that ends in a slash.
+            ValueTypeError, LimitError: the result cannot be stored; the claim goes on.
+
+        """
+        target = None
+        if to is not None:
+            check_directory("to", to)
+            target = claiming.moved_to(self.key, to)
+            self._rights.check("write", target)
+        write = None if result is _UNSET else reducers.replace.prepare(reading.VALUE, result, path=self.key)
+        self._act(lambda writer, found: claiming.complete(writer, found, write, target), ends="completed")
+
+    def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
+        """Give the entry back, with the error that history keeps. After `max_attempts` it moves to `dead`.
+
+        Args:
+            error: what went wrong.
+            retry_in_s: it may be claimed again so many seconds from now.
+
+        Raises:
+            LeaseLostError, UsageError: as for `renew`.
+
+        """
+        check_seconds("retry_in_s", retry_in_s, is_zero_allowed=True)
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        facts = claiming.error_facts(text[:_ERROR_MAX])
+        most, dead = self._wanted.attempts_max, self._wanted.dead
+
+        def work(writer: Writer, found: Found) -> Found:
+            if dead is not None and most is not None and found.attempts >= most:
+                return claiming.bury(writer, found, dead, facts)
+            ready_us = writer.now_us + to_us(retry_in_s) if retry_in_s else 0
+            return claiming.end(writer, found, Act.FAIL, ready_us=ready_us, facts=facts)
+
+        self._act(work, ends="failed")
+
+    def release(self) -> None:
+        """Give the entry back as it was, for others to claim. Raises as `renew`."""
+        self._act(lambda writer, found: claiming.end(writer, found, Act.RELEASE), ends="released")
+
+    def _act(self, work: Callable[[Writer, Found], Any], *, ends: str | None = None) -> None:
+        if self._ended is not None:
+            message = f"the claim of {self.key!r} was {self._ended}"
+            raise UsageError(message, key=self.key, token=self.token)
+
+        def commit(batch: Batch) -> None:
+            writer = writing.begin(batch, self._agent)
+            work(writer, claiming.held(writer, self.key, self.token))
+
+        self._session.act(commit)
+        self._ended = ends
+
+
+_ERROR_MAX: Final = 4096
+
+
+class Lease(Fence):
+    """A name that this handle has, as a context manager: its end gives it back.
+
+    Attributes:
+        name: of the lease.
+        token: see `Fence`.
+
+    """
+
+    def __init__(self, session: StoreSession, agent: str | None, name: str, ttl_s: float, found: Found) -> None:
+        assert found.claim is not None
+        super().__init__(session, found.event.key, found.claim.token)
+        self.name = name
+        self._agent = agent
+        self._ttl_s = ttl_s
+        self._has_ended = threading.Event()
+        self._is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name!r}, token {self.token}>"
+
+    def renew(self) -> None:
+        """Let the lease begin its time anew. It is on the disk then.
+
+        Raises:
+            LeaseLostError: another has taken it. Facts: name, token.
+            UsageError: it was released.
+
+        """
+        self._check()
+        self._act(lambda writer, found: claiming.renew(writer, found, to_us(self._ttl_s), CLOCK))
+        self._session.flush()
+
+    def release(self) -> None:
+        """Give it back, so that the one who has waited longest gets it. Raises as `renew`."""
+        self._check()
+        self._has_ended.set()
+        self._act(claiming.release)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        """Give it back. Raises LeaseLostError if another has taken it meanwhile, and the block raises nothing."""
+        if self._has_ended.is_set():
+            return
+        with contextlib.suppress(*(() if kind is None else (StatelogError,))):
+            self.release()
+
+    def _check(self) -> None:
+        if self._has_ended.is_set():
+            message = f"the lease {self.name!r} was released"
+            raise UsageError(message, name=self.name, token=self.token)
+
+    def _act(self, work: Callable[[Writer, Found], Any]) -> None:
+        def commit(batch: Batch) -> None:
+            writer = writing.begin(batch, self._agent, LEASES_ID)
+            work(writer, claiming.held(writer, self._place, self.token))
+
+        self._session.act(commit)
+
+    def _start_renewing(self) -> None:
+        """Renew it from now on, in a thread, until it is released or lost."""
+        threading.Thread(target=self._renew_on, name=f"statelog lease {self.name}", daemon=True).start()
+
+    def _renew_on(self) -> None:
+        while not self._has_ended.wait(self._ttl_s / _RENEWALS):
+            try:
+                self._act(lambda writer, found: claiming.renew(writer, found, to_us(self._ttl_s), CLOCK))
+                self._session.flush()
+            except LeaseLostError:
+                return
+            except StatelogError:  # a full disk, a closed store: tried again, for as long as there is time
+                if self._session.engine.is_closed:
+                    return
+
+
+def claim_entry(
+    session: Session, agent: str | None, rights: Rights, wanted: Wanted, lease_s: float, wait_s: float
+) -> Claim | None:
+    """See `Board.claim`."""
+    session = of_store(session, "claim")
+
+    def look() -> tuple[Found | None, int | None]:
+        with session.read() as view:
+            board = reading.board_of(view)
+            if board is None:
+                return None, None
+            choice = claiming.choose(view, board, wanted, CLOCK)
+        if choice.found is None and not choice.lapsed:
+            return None, choice.wait_us
+        return _commit(session, agent, lambda writer: claiming.claim(writer, wanted, to_us(lease_s), CLOCK)), 0
+
+    found, _wait_us = look()
+    if found is None and wait_s > 0:
+        with session.engine.environment.wake.enter(0, CLAIMER + wanted.pattern.text.encode()) as waiter:
+            found = _wait(waiter, look, wait_s)
+    if found is None:
+        return None
+    session.flush()
+    return Claim(session, agent, rights, wanted, found)
+
+
+def claim_again(session: Session, agent: str | None, rights: Rights, key: str, token: int) -> Claim:
+    """See `Board.claim_of`."""
+    session = of_store(session, "claim")
+    with session.read() as view:
+        found = claiming.check_held(view, key, token)
+    wanted = Wanted(compile_pattern(key), partial(rights.may, "claim"), None, None)
+    return Claim(session, agent, rights, wanted, found)
+
+
+def take_lease(
+    session: Session, agent: str | None, name: str, ttl_s: float, wait_s: float, *, is_renewed: bool
+) -> Lease:
+    """See `Board.lease`."""
+    session = of_store(session, "lease")
+    with session.engine.environment.wake.enter(0, HOLDER + name.encode()) as waiter:
+
+        def look() -> tuple[Found | None, int | None]:
+            with session.read() as view:
+                held = claiming.holder(view, name)
+            left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
+            if left_us > 0 or not waiter.is_first():
+                return None, max(left_us, 0) or None
+            acquire = partial(claiming.acquire, name=name, ttl_us=to_us(ttl_s), clock=CLOCK)
+            return _commit(session, agent, acquire, LEASES_ID), None
+
+        found = _wait(waiter, look, wait_s)
+    if found is None:
+        with session.read() as view:
+            held = claiming.holder(view, name)
+        info = None if held is None else lease_info(held)
+        holder = "somebody" if info is None or info.holder is None else repr(info.holder)
+        message = f"the lease {name!r} is held by {holder}" if info else f"others wait for the lease {name!r}"
+        facts = {"holder": info and info.holder, "expires": info and info.expires}
+        raise LeaseHeldError(message, name=name, **facts)
+    session.flush()
+    lease = Lease(session, agent, name, ttl_s, found)
+    if is_renewed:
+        lease._start_renewing()  # noqa: SLF001 - of this file
+    return lease
+
+
+def lease_info(found: Found) -> LeaseInfo:
+    """Return a lease as all see it."""
+    claim, event = found.claim, found.event
+    assert claim is not None
+    acquired, expires = to_datetime(event.created_us), to_datetime(claim.until_us)
+    return LeaseInfo(event.key[1:], claim.token, event.agent, acquired, expires, CLOCK.left_us(claim) <= 0)
+
+
+def _wait(waiter: Waiter, look: Callable[[], tuple[T | None, int | None]], wait_s: float) -> T | None:
+    """Look until there is something, or the time is up: when woken, when it may be time, and now and then."""
+    deadline_s = monotonic() + wait_s
+    while True:
+        found, wait_us = look()
+        left_s = deadline_s - monotonic()
+        if found is not None or left_s <= 0:
+            return found
+        soon_s = _LOOK_S if wait_us is None else min(wait_us / 1e6 + 0.0005, _LOOK_S)
+        waiter.wait(min(left_s, soon_s))
+
+
+def _commit(session: StoreSession, agent: str | None, work: Callable[[Writer], T], owner: str = BOARD_ID) -> T:
+    return session.act(lambda batch: work(writing.begin(batch, agent, owner)))
+
+
+def of_store(session: Session, what: str) -> StoreSession:
+    """Return the session of a store; refuse that of a transaction or a snapshot. Raises UsageError."""
+    if not isinstance(session, StoreSession):
+        message = f"a {what} is not part of a transaction or a snapshot: use store.board()"
+        raise UsageError(message)
+    return session
+
+
+def to_us(seconds: float) -> int:
+    """Return a time in microseconds."""
+    return round(seconds * 1_000_000)
+
+
+def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = False) -> None:
+    """Refuse what is no time. Raises UsageError."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    if not is_number or not (0 < seconds <= _SECONDS_MAX or (is_zero_allowed and seconds == 0)):  # type: ignore[operator]
+        least = "from 0" if is_zero_allowed else "above 0"
+        message = f"{argument} is a number of seconds {least}, not {seconds!r}"
+        raise UsageError(message, argument=argument, value=seconds)

@@ -1,0 +1,227 @@
+"""One reader of the board's events for all watchers of a process.
+
+Whichever of the watchers waits first sleeps on the store's words, reads what has happened, and hands it to all whose
+patterns fit; then it passes that on to another who waits. So a process with many watchers is woken once, and reads each
+record once, and has no thread of its own for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from threading import Condition, Lock
+from time import monotonic
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from statelog.board import reading, writing
+from statelog.board.calling import watch_bits
+from statelog.board.following import next_expiry_us, read_events
+from statelog.board.trie import Trie
+from statelog.errors import StatelogError
+from statelog.log.times import now_us
+
+if TYPE_CHECKING:
+    from statelog.board.following import Happened
+    from statelog.log.engine import Engine
+    from statelog.storage.waiter import Waiter
+
+PAGE_EVENTS = 256
+QUEUE_MAX = 1024
+"""A watcher that is so far behind reads for itself, from where it was."""
+
+_SLICE_S = 1.0
+"""The longest sleep, after which one looks whether the store is closed."""
+
+
+class Subscription:
+    """What a dispatcher has for one watcher."""
+
+    def __init__(self, pattern: str, at: int) -> None:
+        self.pattern = pattern
+        self.queue: deque[Happened] = deque()
+        """What was read and is not yet in the watcher's hands, up to `read_to`."""
+        self.at = self.taken = self.read_to = at
+        """LSNs: what the watcher is done with, what is in its hands, and what was read for it."""
+        self._trie: Trie[str] = Trie()
+        self._trie.add(pattern, pattern)
+
+    def fits(self, key: str) -> bool:
+        """Whether it is of a key."""
+        return bool(self._trie.find(key))
+
+    def take(self) -> list[Happened]:
+        """Return what is there, and put it into the watcher's hands."""
+        events = []
+        while self.queue:
+            events.append(self.queue.popleft())
+        self.taken = events[-1].found.lsn if events else self.read_to
+        return events
+
+    def start_again(self) -> None:
+        """Have what the watcher has not got read again."""
+        self.queue.clear()
+        self.read_to = self.taken
+
+
+class Dispatcher:
+    """See above. One for each open store of a process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changed = Condition()
+        self._subscriptions: set[Subscription] = set()
+        self._trie: Trie[Subscription] = Trie()
+        self._at = 0
+        """LSN up to which it has read; watchers that have not read so far are behind, and read for themselves."""
+        self._mask = 0
+        self._waiter: Waiter | None = None
+        self._has_leader = False
+        self._reading = Lock()
+        """Held by who reads on."""
+
+    def join(self, subscription: Subscription) -> None:
+        """Take a watcher in."""
+        with self._changed:
+            if not self._subscriptions:
+                self._at = subscription.read_to
+            self._subscriptions.add(subscription)
+            self._trie.add(subscription.pattern, subscription)
+            self._mask |= watch_bits(subscription.pattern)
+            self._entered().mask = self._mask
+            self._note_position()
+
+    def leave(self, subscription: Subscription) -> None:
+        """Let a watcher go; harmless when repeated."""
+        with self._changed:
+            if subscription not in self._subscriptions:
+                return
+            self._subscriptions.discard(subscription)
+            self._trie.remove(subscription.pattern, subscription)
+            if not self._subscriptions:
+                self._mask = 0
+                if not self._has_leader:
+                    self._let_go()
+            self._changed.notify_all()
+
+    def is_behind(self, subscription: Subscription) -> bool:
+        """Whether a watcher is to read for itself."""
+        return subscription.read_to < self._at
+
+    def read_on(self, subscription: Subscription, until: int | None = None) -> None:
+        """Read for a watcher that is behind: as far as the others are, or up to an LSN.
+
+        Raises:
+            CursorExpiredError: what it has yet to see was let go.
+
+        """
+        until = self._at if until is None else until
+        with self._engine.read() as view:
+            board = reading.board_of(view)
+            events: list[Happened] = []
+            if board is not None:
+                events, until = read_events(view, board, subscription.read_to, until, PAGE_EVENTS)
+        with self._changed:
+            subscription.queue.extend(event for event in events if subscription.fits(event.found.event.key))
+            subscription.read_to = until
+
+    def wait(self, subscription: Subscription, timeout_s: float) -> None:
+        """Wait until a watcher has something, or the time is up. Raises what reading the log raises."""
+        deadline_s = monotonic() + timeout_s
+        with self._changed:
+            while not subscription.queue and not self.is_behind(subscription):
+                left_s = deadline_s - monotonic()
+                if left_s <= 0:
+                    return
+                if self._has_leader:
+                    self._changed.wait(min(left_s, _SLICE_S))
+                    continue
+                self._has_leader = True
+                try:
+                    self._changed.release()
+                    try:
+                        self._lead(min(left_s, _SLICE_S))
+                    finally:
+                        self._changed.acquire()
+                finally:
+                    self._has_leader = False
+                    if not self._subscriptions:
+                        self._let_go()
+                    self._changed.notify_all()
+
+    def _lead(self, timeout_s: float) -> None:
+        waiter = self._entered()
+        due_s = self._sweep_when_due()
+        if self.pump():  # what came before the entry
+            return
+        with self._changed:
+            self._note_position()
+        waiter.wait(timeout_s if due_s is None else min(timeout_s, max(due_s, 0.0)))
+        self._sweep_when_due()
+        self.pump()
+
+    def _entered(self) -> Waiter:
+        if self._waiter is None:
+            self._waiter = self._engine.environment.wake.enter(self._mask).__enter__()
+        return self._waiter
+
+    def _let_go(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.__exit__(None, None, None)
+
+    def pump(self) -> bool:
+        """Hand out what has happened; tell whether there is anything new in the log."""
+        with self._reading:
+            flushed, after = self._engine.environment.flushed_lsn(), self._at
+            if flushed <= after:
+                return False
+            events: list[Happened] = []
+            with self._engine.read() as view:
+                board = reading.board_of(view)
+                if board is not None:
+                    events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
+            self._hand_out(events, after, flushed)
+            return True
+
+    def _hand_out(self, events: list[Happened], after: int, flushed: int) -> None:
+        with self._changed:
+            for event in events:
+                for each in self._trie.find(event.found.event.key):
+                    if after <= each.read_to < event.found.lsn:
+                        each.queue.append(event)
+            for each in self._subscriptions:
+                if after <= each.read_to:
+                    each.read_to = max(each.read_to, flushed)
+                if len(each.queue) > QUEUE_MAX:
+                    each.start_again()
+            self._at = flushed
+            self._changed.notify_all()
+
+    def _note_position(self) -> None:
+        """Tell retention what some watcher has yet to see. The caller holds `_changed`."""
+        if self._waiter is not None and self._subscriptions:
+            self._waiter.position = min(each.at for each in self._subscriptions) + 1
+
+    def _sweep_when_due(self) -> float | None:
+        """Record what has expired; return in how many seconds the next entry does."""
+        with self._engine.read() as view:
+            board = reading.board_of(view)
+            next_us = None if board is None else next_expiry_us(view, board)
+        if next_us is None or self._engine.environment.read_only:
+            return None
+        left_s = (next_us - now_us()) / 1e6
+        if left_s > 0:
+            return left_s
+        with contextlib.suppress(StatelogError):  # a full disk: reads know by themselves what has expired
+            self._engine.commit(lambda batch: writing.sweep(writing.begin(batch, None), writing.SWEPT_MAX))
+            return 0.0
+        return _SLICE_S
+
+
+_DISPATCHERS: WeakKeyDictionary[Engine, Dispatcher] = WeakKeyDictionary()
+
+
+def dispatcher_of(engine: Engine) -> Dispatcher:
+    """Return the dispatcher of an open store."""
+    return _DISPATCHERS.setdefault(engine, Dispatcher(engine))

@@ -1,0 +1,68 @@
+"""What a write may be bound to: a claim or a lease, without which it does not happen."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from statelog.board.claiming import check_held
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.batch import Batch
+    from statelog.log.view import View
+    from statelog.store.session import Session, StoreSession
+
+T = TypeVar("T")
+
+
+class Fence:
+    """A claim or a lease: what proves that one may write.
+
+    Attributes:
+        token: LSN of its first record. Of two holders of the same entry or name the later one has the greater one.
+
+    """
+
+    def __init__(self, session: StoreSession, place: str, token: int) -> None:
+        self._session = session
+        self._place = place
+        """Key, or a slash and the name of a lease."""
+        self.token = token
+
+
+def fence_check(session: Session, fence: Fence | None) -> Callable[[View], None] | None:
+    """Return what refuses, in the commit, what is fenced by what has ended.
+
+    Raises:
+        UsageError: it is no fence, or one of another store. Facts: argument, value.
+
+    """
+    if fence is None:
+        return None
+    if not isinstance(fence, Fence):
+        message = f"fence is a claim or a lease, not {type(fence).__name__}"
+        raise UsageError(message, argument="fence", value=fence)
+    if session.owner.environment is not fence._session.owner.environment:  # noqa: SLF001 - of this file
+        message = f"fence is of another store, {fence._session.owner.environment.path}"  # noqa: SLF001
+        raise UsageError(message, argument="fence", value=fence)
+    return partial(_check, fence._place, fence.token)  # noqa: SLF001
+
+
+def _check(place: str, token: int, view: View) -> None:
+    check_held(view, place, token)
+
+
+def fenced(session: Session, work: Callable[[Batch], T], fence: Fence | None) -> Callable[[Batch], T]:
+    """Return work that is refused, in the commit, if its fence has ended."""
+    check = fence_check(session, fence)
+    if check is None:
+        return work
+
+    def checked(batch: Batch) -> T:
+        check(batch.view)
+        return work(batch)
+
+    return checked

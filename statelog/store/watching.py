@@ -1,0 +1,202 @@
+"""Watches: what happens to entries of the board, as it happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from statelog.board import reading
+from statelog.board.following import before, check_cursor, check_kept, cursor_at
+from statelog.board.names import compile_pattern
+from statelog.log.kinds.entries import GOES, Act
+from statelog.log.times import to_datetime
+from statelog.store.dispatching import Subscription, dispatcher_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+    from types import TracebackType
+    from typing import Self
+
+    from statelog.board.following import Happened
+    from statelog.store.session import StoreSession
+
+_CHECKED_RECORDS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What has happened to an entry."""
+
+    kind: str
+    """`set`, `delete`, `expire`, `claim`, `renew`, `release`, `complete`, `fail`, `dead`, `rollback`; or `progress`."""
+    key: str | None
+    """None of `progress`."""
+    old: Any
+    """The value before; None if there was no entry, or what it was was let go."""
+    new: Any
+    """The value now; None if there is no entry. Of `complete` the result."""
+    version: int
+    """LSN of its record."""
+    cursor: str
+    """`watch(after=cursor)` goes on behind it."""
+    agent: str | None
+    """Who did it."""
+    time: datetime | None
+    more: bool = False
+    """Whether the next event of this watch is of the same commit."""
+
+
+class Watch:
+    """Events of the entries that a pattern fits, in the order of the log: an iterator, and a context manager.
+
+    Each event comes once, and none is left out, deletes and expiries included; what is handed out is on the disk.
+    It has no transaction open while the caller works. One thread at a time may use it.
+    """
+
+    def __init__(
+        self,
+        session: StoreSession,
+        pattern: str,
+        may: Callable[[str], bool],
+        *,
+        after: object,
+        follow: bool,
+        timeout_s: float | None,
+        coalesce: bool,
+        renew: bool,
+        progress_s: float | None,
+    ) -> None:
+        compile_pattern(pattern)
+        self._session, self._may = session, may
+        self._timeout_s, self._progress_s = timeout_s, progress_s
+        self._coalesces, self._renews, self._follows = coalesce, renew, follow
+        self._page: list[Event] = []
+        with session.read() as view:
+            self._until = last = view.transaction.last_lsn()
+            at = (last if follow else 0) if after is None else check_cursor(view, after)
+            board = reading.board_of(view)
+        for start in range(at, last if board is not None and after is not None else at, _CHECKED_RECORDS):
+            with session.read() as view:
+                check_kept(view, board or 0, start, min(start + _CHECKED_RECORDS, last))
+        self._subscription = Subscription(pattern, at)
+        self._dispatcher = dispatcher_of(session.engine)
+        if follow:
+            self._dispatcher.join(self._subscription)
+        else:
+            self._until = min(last, session.engine.environment.flushed_lsn())
+        self._heard_s = monotonic()
+        self._given = 0
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        """Return the next event; wait for it, if the watch follows. Raises CursorExpiredError, ClosedError."""
+        while not self._page:
+            page = self.next_page(None)
+            if page is None:
+                self.close()
+                raise StopIteration
+            self._page = page[::-1]
+        event = self._page.pop()
+        self._subscription.at, self._given = max(self._given, self._subscription.at), event.version
+        return event
+
+    def next_page(self, timeout_s: float | None) -> list[Event] | None:
+        """Return the events that are there; wait for some, at most so long. None: there will be no more."""
+        subscription = self._subscription
+        subscription.at = max(subscription.at, subscription.taken)
+        if not self._follows:
+            return self._read_page()
+        slice_s = monotonic() + timeout_s if timeout_s is not None else None
+        while True:
+            events = self._events(subscription.take())
+            now_s = monotonic()
+            if events:
+                self._heard_s = now_s
+                return events
+            if self._dispatcher.is_behind(subscription):
+                self._dispatcher.read_on(subscription)
+                continue
+            if self._dispatcher.pump():
+                continue
+            waits = [self._heard_s + each - now_s for each in (self._timeout_s, self._progress_s) if each is not None]
+            if min(waits, default=1.0) <= 0 and not subscription.queue:
+                return self._silence(now_s)
+            if slice_s is not None:
+                waits.append(slice_s - now_s)
+                if slice_s <= now_s:
+                    return []
+            self._dispatcher.wait(subscription, min(waits, default=3600.0))
+
+    def _silence(self, now_s: float) -> list[Event] | None:
+        """Return what there is to say when nothing has happened for long: where the watch is, or that it ends."""
+        if self._timeout_s is not None and now_s >= self._heard_s + self._timeout_s:
+            return None
+        self._heard_s = now_s
+        at = self._subscription.taken
+        with self._session.read() as view:
+            return [Event("progress", None, None, None, at, cursor_at(view, at), None, None)]
+
+    def _read_page(self) -> list[Event] | None:
+        subscription = self._subscription
+        while subscription.read_to < self._until:
+            self._dispatcher.read_on(subscription, self._until)
+            if events := self._events(subscription.take()):
+                return events
+        return None
+
+    def _events(self, happened: list[Happened]) -> list[Event]:
+        wanted = [each for each in happened if self._is_wanted(each)]
+        first: dict[str, Happened] = {}
+        if self._coalesces:
+            for each in wanted:
+                first.setdefault(each.found.event.key, each)
+            last = {each.found.event.key: each for each in wanted}
+            wanted = [each for each in wanted if last[each.found.event.key] is each]
+        events = []
+        for at, each in enumerate(wanted):
+            more = at + 1 < len(wanted) and wanted[at + 1].commit == each.commit
+            events.append(self._event(each, first.get(each.found.event.key, each), more=more))
+        return events
+
+    def _is_wanted(self, happened: Happened) -> bool:
+        event = happened.found.event
+        return (event.act != Act.RENEW or self._renews) and self._may(event.key)
+
+    def _event(self, happened: Happened, first: Happened, *, more: bool) -> Event:
+        found, event = happened.found, happened.found.event
+        with self._session.read() as view:
+            old = before(view, first)
+        workspace = self._session.workspace()
+        goes = event.act in GOES and event.act != Act.COMPLETE
+        return Event(
+            Act(event.act).name.lower(),
+            event.key,
+            None if old is None else reading.read_value(workspace, old.event),
+            None if goes else reading.read_value(workspace, event),
+            found.lsn,
+            happened.cursor,
+            event.agent,
+            to_datetime(found.time_us),
+            more,
+        )
+
+    def close(self) -> None:
+        """End the watch; harmless when repeated."""
+        self._dispatcher.leave(self._subscription)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        """Leave the dispatcher, which else would go on for a watch that nobody has."""
+        if hasattr(self, "_dispatcher"):
+            self.close()

@@ -1,0 +1,147 @@
+"""Retention of the board: what goes is gone from the file, and what is there stays."""
+
+import time
+
+import pytest
+
+import statelog
+from statelog.errors import ExpiredError, UsageError
+
+SECRET = "the secret text " * 400
+
+
+def versions(board, key):
+    return [entry.value for entry in board.history(key)]
+
+
+def check(store):
+    assert store.verify().problems == []
+    before = [(entry.key, entry.value, entry.version) for entry in store.board().list()]
+    store.rebuild_index()
+    assert [(entry.key, entry.value, entry.version) for entry in store.board().list()] == before
+    assert store.verify().problems == []
+
+
+def test_the_last_records_of_each_key_stay(store):
+    board = store.board()
+    for number in range(10):
+        board.set("t/a", number)
+        board.set("t/b", number)
+        board.set("other", number)
+    report = board.retain("t/*", keep_last=3)
+    assert report.expired_versions == 14
+    assert versions(board, "t/a") == versions(board, "t/b") == [9, 8, 7]
+    assert len(versions(board, "other")) == 10
+    check(store)
+
+
+def test_what_is_young_stays(store):
+    board = store.board()
+    board.set("t", 1)
+    board.set("t", 2)
+    assert board.retain("t", max_age=60).expired_versions == 0
+    time.sleep(0.01)
+    board.retain("t", max_age=0.005)
+    assert versions(board, "t") == [2]
+    check(store)
+
+
+def test_a_deleted_key_goes_as_a_whole_with_its_age(store):
+    board = store.board()
+    board.set("t", 1)
+    board.set("t", 2)
+    board.delete("t")
+    board.set("stays", 1)
+    board.retain("**", keep_last=1)
+    assert [entry.kind for entry in board.history("t")] == ["delete"]
+    board.retain("**", max_age=0)
+    assert board.history("t") == []
+    assert board.set("t", 3).version > 0
+    check(store)
+
+
+def test_text_that_was_let_go_is_not_in_a_compacted_file(store):
+    board = store.board()
+    board.set("t", SECRET)
+    board.set("t", "public")
+    board.set("u", {"deep": [SECRET]})
+    board.delete("u")
+    assert SECRET.encode() in store.path.read_bytes()
+    board.retain("**", keep_last=1)
+    store.compact()
+    check(store)
+    assert SECRET.encode() not in store.path.read_bytes()
+
+
+def test_values_that_others_share_stay(store):
+    board = store.board()
+    value = {"text": SECRET, "list": list(range(3000))}
+    board.set("tasks/1", value)
+    board.claim("tasks/*").complete(to="done/")
+    mark = board.set("x", [SECRET] * 3).version
+    board.set("x", 1)
+    board.rollback("x", to=mark)
+    board.retain("**", keep_last=1)
+    board.retain("**", max_age=0)
+    store.compact()
+    assert board.get("done/1").value == value
+    assert board.get("x").value == [SECRET] * 3
+    check(store)
+
+
+def test_claims_outlive_their_records(store):
+    board = store.board()
+    board.set("t", 1)
+    claim = board.claim("t")
+    claim.renew()
+    board.retain("**", keep_last=1)
+    claim.complete(2, to="done/")
+    assert board.get("done/t").value == 2
+    check(store)
+
+
+def test_what_was_let_go_is_said_to_be(store):
+    board = store.board()
+    first = board.set("t", 1).version
+    board.set("t", 2)
+    board.retain("t", keep_last=1)
+    with pytest.raises(ExpiredError):
+        board.get("t", at=first)
+    with pytest.raises(ExpiredError):
+        board.rollback("", to=first)
+    assert board.get("t").value == 2
+
+
+def test_a_policy_bounds_history_while_others_write(store):
+    board = store.board()
+    board.retain("t/*", keep_last=2, as_policy=True)
+    for number in range(3000):
+        board.set(f"t/{number % 3}", f"{number} {SECRET}")
+    assert all(len(versions(board, f"t/{each}")) < 700 for each in range(3))
+    assert board.list("**", limit=9)[0].key == "t/0"
+    check(store)
+    board.retain("t/*", as_policy=True)
+    before = len(versions(board, "t/0"))
+    for number in range(300):
+        board.set("t/0", number)
+    assert len(versions(board, "t/0")) == before + 300
+
+
+def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
+    board = store.board()
+    for number in range(5):
+        board.set("t", number)
+    board.retain("t", keep_last=2)
+    with (tmp_path / "a.export").open("wb") as target:
+        store.export(target)
+    with statelog.open(tmp_path / "b.state") as other:
+        with (tmp_path / "a.export").open("rb") as source:
+            other.import_(source)
+        assert versions(other.board(), "t") == [4, 3]
+        check(other)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"keep_last": 0}, {"max_age": -1}, {"keep_last": 1, "pattern": "a//"}])
+def test_what_is_no_rule_is_refused(store, arguments):
+    with pytest.raises(UsageError):
+        store.board().retain(**arguments)

@@ -1,0 +1,275 @@
+"""Watches, by the promises of etcd's: ordered, unique, reliable, atomic, resumable, bookmarkable."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import statelog
+from statelog.errors import CursorError, CursorExpiredError, UsageError
+
+
+def seen(watch):
+    return [(event.kind, event.key, event.old, event.new) for event in watch]
+
+
+def test_events_are_ordered_and_unique(store):
+    board = store.board(agent="a")
+    with board.watch("t/*", timeout_s=0) as watch:
+        for number in range(700):
+            board.set(f"t/{number % 7}", number)
+            board.set("other", number)
+        events = list(watch)
+    assert [event.new for event in events] == list(range(700))
+    assert [event.version for event in events] == sorted({event.version for event in events})
+    assert {event.agent for event in events} == {"a"}
+
+
+def test_every_kind_of_event_says_what_was_and_what_is(store):
+    board = store.board()
+    watch = board.watch("t/**", timeout_s=0)
+    board.set("t/1", 1)
+    board.update("t/1", statelog.reducers.add, 1)
+    claim = board.claim("t/*", max_attempts=2, dead="dead/")
+    claim.renew()
+    claim.release()
+    board.claim("t/*", max_attempts=2, dead="dead/").fail("x")
+    board.set("t/2", "a")
+    board.claim("t/*").complete("r", to="done/")
+    mark = store.last_lsn
+    board.set("t/3", "c")
+    board.delete("t/3")
+    board.rollback("t/", to=mark + 1)
+    board.set("t/4", "d", ttl_s=0.001)
+    time.sleep(0.01)
+    board.sweep()
+    assert seen(watch) == [
+        ("set", "t/1", None, 1),
+        ("set", "t/1", 1, 2),
+        ("claim", "t/1", 2, 2),
+        ("release", "t/1", 2, 2),
+        ("claim", "t/1", 2, 2),
+        ("dead", "t/1", 2, None),
+        ("set", "t/2", None, "a"),
+        ("claim", "t/2", "a", "a"),
+        ("complete", "t/2", "a", "r"),
+        ("set", "t/3", None, "c"),
+        ("delete", "t/3", "c", None),
+        ("rollback", "t/3", None, "c"),
+        ("set", "t/4", None, "d"),
+        ("expire", "t/4", "d", None),
+    ]
+
+
+def test_renewals_come_on_request(store):
+    board = store.board()
+    board.set("t", 1)
+    watch = board.watch("t", timeout_s=0, renew=True)
+    board.claim("t").renew()
+    assert [event.kind for event in watch] == ["claim", "renew"]
+
+
+def test_what_one_commit_did_says_that_it_goes_on(store):
+    watch = store.board().watch("t/*", timeout_s=0)
+    with store.transaction() as tx:
+        for number in range(300):
+            tx.board().set(f"t/{number}", number)
+            tx.board().set("other", number)
+    store.board().set("t/x", 1)
+    events = list(watch)
+    assert [event.more for event in events] == [True] * 299 + [False, False]
+
+
+def test_a_watch_goes_on_behind_a_cursor(store):
+    board = store.board()
+    for number in range(20):
+        board.set("t", number)
+    first = board.watch("t", after=0, follow=False)
+    cursor = [next(first) for _ in range(5)][-1].cursor
+    assert [event.new for event in board.watch("t", after=cursor, follow=False)] == list(range(5, 20))
+    assert [event.new for event in board.watch("t", after=cursor, timeout_s=0)] == list(range(5, 20))
+
+
+def test_without_a_cursor_a_watch_begins_now_and_a_list_of_events_with_the_first(store):
+    board = store.board()
+    board.set("t", 1)
+    watch = board.watch(timeout_s=0)
+    board.set("t", 2)
+    assert [event.new for event in watch] == [2]
+    assert [event.new for event in board.watch(follow=False)] == [1, 2]
+
+
+def test_a_silent_watch_says_where_it_is(store):
+    board = store.board()
+    watch = board.watch("t/*", progress_s=0.05)
+    board.set("other", 1)
+    event = next(watch)
+    assert (event.kind, event.key, event.version) == ("progress", None, store.last_lsn)
+    board.set("t/1", 1)
+    again = board.watch("t/*", after=event.cursor, follow=False)
+    assert seen(again) == [("set", "t/1", None, 1)]
+
+
+def test_coalesced_only_the_last_event_of_a_key_is_left(store):
+    board = store.board()
+    board.set("t/a", 0)
+    watch = board.watch("t/*", timeout_s=0, coalesce=True)
+    for number in range(1, 10):
+        board.set("t/a", number)
+        board.set("t/b", number)
+    assert seen(watch) == [("set", "t/a", 0, 9), ("set", "t/b", None, 9)]
+
+
+def test_a_watch_wakes_when_something_happens(store):
+    board = store.board()
+    watch = board.watch("t/*", timeout_s=5)
+    threading.Timer(0.1, board.set, ("t/1", 1)).start()
+    assert next(watch).new == 1
+
+
+def test_a_watch_records_an_expiry_when_it_is_due(store):
+    board = store.board()
+    board.set("t", 1, ttl_s=0.2)
+    assert [event.kind for event in board.watch("t", timeout_s=0.6)] == ["expire"]
+
+
+def test_many_watchers_of_one_process_each_get_what_fits(store):
+    board = store.board()
+    got = {}
+
+    def follow(name, pattern):
+        got[name] = [event.new for event in board.watch(pattern, after=0, timeout_s=0.5)]
+
+    threads = [threading.Thread(target=follow, args=(each, f"k/{each}")) for each in range(20)]
+    threads.append(threading.Thread(target=follow, args=("all", "**")))
+    for thread in threads:
+        thread.start()
+    for number in range(400):
+        board.set(f"k/{number % 20}", number)
+    for thread in threads:
+        thread.join()
+    assert got.pop("all") == list(range(400))
+    assert got == {each: list(range(each, 400, 20)) for each in range(20)}
+
+
+def test_a_watcher_that_falls_behind_misses_nothing(store):
+    board = store.board()
+    slow = board.watch("slow/*", after=0, timeout_s=0)
+    fast = board.watch("**", timeout_s=0)
+    with store.transaction() as tx:
+        for number in range(10):
+            tx.board().set(f"slow/{number}", number)
+    count = 0
+    for _ in range(6):
+        with store.transaction() as tx:
+            for number in range(600):
+                tx.board().set(f"slow/{number}", number)
+        count += sum(1 for _event in fast)
+        fast = board.watch("**", timeout_s=0)
+    assert len(list(slow)) == 10 + 6 * 600
+
+
+def test_cursors_of_another_history_are_refused(store, tmp_path):
+    board = store.board()
+    board.set("t", 1)
+    cursor = next(board.watch(follow=False)).cursor
+    with statelog.open(tmp_path / "other.state") as other:
+        other.board().set("t", "different")
+        for wrong in (cursor, "7", "x", "99-00", 99, True, -1, 1.5):
+            with pytest.raises(CursorError) as caught:
+                other.board().watch(after=wrong)
+            assert caught.value.cursor == wrong
+
+
+def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where_to_go_on(store):
+    board = store.board()
+    watch = board.watch(follow=False)
+    for number in range(10):
+        board.set("t", number)
+    cursor = next(board.watch(after=0, follow=False)).cursor
+    watch.close()
+    board.retain("**", keep_last=2)
+    with pytest.raises(CursorExpiredError) as caught:
+        board.watch(after=cursor)
+    assert [event.new for event in board.watch(after=caught.value.oldest, follow=False)] == [8, 9]
+
+
+def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
+    board = store.board()
+    watch = board.watch("t", timeout_s=0.2)
+    board.set("t", -1)
+    assert next(watch).new == -1
+    for number in range(300):
+        board.set("t", number)
+    board.retain("**", keep_last=1)
+    store.compact()
+    assert [event.new for event in watch] == list(range(300))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"pattern": "a//b"}, {"pattern": "["}, {"timeout_s": -1}, {"progress_s": 0}, {"timeout_s": "1"}]
+)
+def test_what_is_no_watch_is_refused(store, arguments):
+    with pytest.raises(UsageError):
+        store.board().watch(**arguments)
+
+
+def test_a_watch_ends_with_its_store(tmp_path):
+    store = statelog.open(tmp_path / "a.state")
+    store.board().set("t", 1)
+    watch = store.board().watch()
+    threading.Timer(0.1, store.close).start()
+    with pytest.raises(statelog.errors.ClosedError):
+        next(watch)
+
+
+def test_a_reader_watches_what_a_writer_does(tmp_path):
+    with statelog.open(tmp_path / "a.state") as store:
+        store.board().set("t", 0)
+        script = (
+            "import statelog, sys\n"
+            "with statelog.open(sys.argv[1], read_only=True) as store:\n"
+            "    watch = store.board().watch('t', timeout_s=20)\n"
+            "    print('ready', flush=True)\n"
+            "    print(next(watch).new, flush=True)\n"
+        )
+        command = [sys.executable, "-c", script, str(tmp_path / "a.state")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+            assert reader.stdout.readline() == "ready\n"
+            store.board().set("t", 1)
+            assert reader.stdout.readline() == "1\n"
+
+
+def test_a_watch_on_the_loop(tmp_path):
+    from statelog import aio
+
+    async def run():
+        async with aio.open(tmp_path / "a.state") as store:
+            board = store.board(agent="a")
+            got = []
+
+            async def follow():
+                async for event in board.watch("t/*", after=0):
+                    got.append(event.new)
+                    if len(got) == 3:
+                        return
+
+            task = asyncio.create_task(follow())
+            for number in range(3):
+                await board.set(f"t/{number}", number)
+            await asyncio.wait_for(task, 10)
+            claim = await board.claim("t/*", wait_s=1)
+            async with board.lease("x") as lease:
+                await board.set("t/9", 9, fence=lease)
+            await store.thread("t").commit({"n": 1}, fence=claim.fence)
+            await claim.complete("done", to="done/")
+            waiting = asyncio.create_task(board.claim("none", wait_s=30))
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            assert (await board.get("done/0")).value == "done"
+            return got
+
+    assert asyncio.run(run()) == [0, 1, 2]
