@@ -150,14 +150,12 @@ class Dispatcher:
                     self._changed.notify_all()
 
     def _lead(self, timeout_s: float) -> None:
-        waiter = self._entered()
-        due_s = self._sweep_when_due()
-        if self.pump():  # what came before the entry
+        if self.pump():
             return
+        waiter, due_s = self._entered(), self._sweep_when_due()
         with self._changed:
             self._note_position()
-        waiter.wait(timeout_s if due_s is None else min(timeout_s, max(due_s, 0.0)))
-        self._sweep_when_due()
+        waiter.wait(timeout_s if due_s is None else min(timeout_s, due_s))
         self.pump()
 
     def _entered(self) -> Waiter:
