@@ -6,6 +6,7 @@ Workloads that only a developer of statelog needs are in `benchmarks/`.
 """
 
 from statelog.bench.runner import REPEATS_DEFAULT, SCALE_DEFAULT, run
+from statelog.bench.workload import KEYS_DEFAULT
 from statelog.bench.workloads import WORKLOADS
 
-__all__ = ["REPEATS_DEFAULT", "SCALE_DEFAULT", "WORKLOADS", "run"]
+__all__ = ["KEYS_DEFAULT", "REPEATS_DEFAULT", "SCALE_DEFAULT", "WORKLOADS", "run"]

@@ -25,7 +25,7 @@ _THREADS = 16
 _COMMITS_PER_THREAD = 50
 
 
-def _run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
+def run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
     """Run every operation `commits` times, each in a thread of its own, all beginning together."""
     shares = [Samples() for _ in operations]
     barrier = threading.Barrier(len(operations) + 1)
@@ -103,10 +103,10 @@ def measure_sixteen(bench: Bench, *, target: float) -> Result:
     commits = bench.size(_COMMITS_PER_THREAD, at_least=5)
     with _sixteen(bench) as sides:
         for operations in sides.values():
-            _run_at_once(operations, 1)
+            run_at_once(operations, 1)
         for _ in range(bench.repeats):
             for name, operations in sides.items():
-                rounds.setdefault(name, []).append(_run_at_once(operations, commits))
+                rounds.setdefault(name, []).append(run_at_once(operations, commits))
     sides_found = tuple(joined(name, taken) for name, taken in rounds.items())
     ours, theirs = sides_found
     return Result(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
 import statelog
 from statelog.bench import sqlite_peer
+from statelog.bench.children import ask, started
 from statelog.bench.committers import joined
 from statelog.bench.committing import MESSAGE_BYTES, Job
 from statelog.bench.measure import Samples, percentile
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from statelog.bench.children import Child
     from statelog.storage.options import Durability
 
 _COUNTS = (1, 2, 4, 8)
@@ -89,7 +88,7 @@ def _measure(bench: Bench) -> Result:
     notes = [
         f"each process appends messages with {MESSAGE_BYTES} bytes of text to a thread of its own; read the ratios"
     ]
-    with _started(max(_COUNTS)) as processes:
+    with started("statelog.bench.committing", max(_COUNTS)) as processes:
         for durability, pause_s, count in product(_DURABILITIES, (0.0, _PAUSE_S), _COUNTS):
             case = _Case(count, durability, pause_s)
             ours, theirs = _compare(bench, case, processes[:count])
@@ -139,45 +138,7 @@ def _told(case: _Case, rate: float, ours: _Found, theirs: _Found) -> str:
 # --- the processes --------------------------------------------------------------
 
 
-@contextmanager
-def _started(count: int) -> Iterator[list[_Process]]:
-    """Start processes that take one job after the other: each case is measured with the first of them."""
-    processes: list[_Process] = []
-    try:
-        processes.extend(_Process(number) for number in range(count))
-        yield processes
-    finally:
-        for process in processes:
-            process.end()
-
-
-class _Process:
-    """One of the processes that commit, as `statelog.bench.committing` has it."""
-
-    def __init__(self, number: int) -> None:
-        command = [sys.executable, "-m", "statelog.bench.committing", str(number)]
-        self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def say(self, line: str) -> None:
-        """Give it a line."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> str:
-        """Take a line from it."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def end(self) -> None:
-        """Kill it, if it still runs."""
-        with self._process as process:
-            process.kill()
-
-
-def _compare(bench: Bench, case: _Case, processes: Sequence[_Process]) -> tuple[_Found, _Found]:
+def _compare(bench: Bench, case: _Case, processes: Sequence[Child]) -> tuple[_Found, _Found]:
     """Return what statelog and SQLite did; they take turns, each time with a new file."""
     found = {False: _Found(), True: _Found()}
     duration_s = max(_DURATION_S * min(bench.scale, 1.0), _DURATION_S_MIN)
@@ -200,20 +161,20 @@ def _beyond_mb(path: Path) -> float:
     return (found.file_size_bytes - found.pages_used * found.page_size_bytes) / 1e6
 
 
-def _measure_opening(bench: Bench, processes: Sequence[_Process]) -> Result:
+def _measure_opening(bench: Bench, processes: Sequence[Child]) -> Result:
     """Measure the opening of a store that others write to."""
     path = bench.directory / "agent.state"
     _make(path, is_peer=False)
     alone, beside = Samples(), Samples()
     alone.take(lambda: statelog.open(path).close(), _OPENINGS)
     job = Job(str(path), "commit", is_peer=False, duration_s=max(_DURATION_S * bench.scale, 0.1), pause_s=0.0)
-    _ask(processes, json.dumps(asdict(job)))
+    ask(processes, json.dumps(asdict(job)))
     for process in processes:
         process.say("go")
     beside.take(lambda: statelog.open(path).close(), _OPENINGS)
     for process in processes:
         process.hear()
-    _ask(processes, "close")
+    ask(processes, "close")
     sides = alone.side("opening a store, alone"), beside.side("opening a store, two others write to it")
     ratio = sides[1].p50_us / sides[0].p50_us
     return Result(
@@ -230,20 +191,14 @@ def _make(path: Path, *, is_peer: bool) -> None:
         statelog.open(path).close()
 
 
-def _run(job: Job, processes: Sequence[_Process]) -> list[Samples]:
+def _run(job: Job, processes: Sequence[Child]) -> list[Samples]:
     """Have processes do a job at the same time; return the times of each."""
-    there = _ask(processes, json.dumps(asdict(job)))
+    there = ask(processes, json.dumps(asdict(job)))
     assert set(there) == {"there\n"}, there
-    taken = [Samples(**json.loads(line)) for line in _ask(processes, "go")]
-    closed = _ask(processes, "close")
+    taken = [Samples(**json.loads(line)) for line in ask(processes, "go")]
+    closed = ask(processes, "close")
     assert set(closed) == {"closed\n"}, closed
     return taken
-
-
-def _ask(processes: Sequence[_Process], line: str) -> list[str]:
-    for process in processes:
-        process.say(line)
-    return [process.hear() for process in processes]
 
 
 PROCESSES = Workload(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from statelog.bench.result import AT_MOST
+from statelog.bench.result import AT_LEAST, AT_MOST, EXACTLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from statelog.bench.workload import Workload
 
 _NOT_TOLD = "-"
+_WORDS = {AT_MOST: "at most", AT_LEAST: "at least", EXACTLY: "exactly"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def print_targets(console: Console, results: Mapping[Workload, Result], *, scale
 
 
 def _target(check: Check) -> str:
-    return f"{'at most' if check.relation == AT_MOST else 'at least'} {_value(check, check.target)}"
+    return f"{_WORDS[check.relation]} {_value(check, check.target)}"
 
 
 def _value(check: Check, value: float) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 AT_MOST = "<="
 AT_LEAST = ">="
+EXACTLY = "=="
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,14 @@ class Check:
     @property
     def is_met(self) -> bool:
         """Whether the measured value is within the target."""
+        if self.relation == EXACTLY:
+            return self.value == self.target
         return self.value <= self.target if self.relation == AT_MOST else self.value >= self.target
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether what was done is not what was asked for, however fast: that fails the run."""
+        return self.relation == EXACTLY and not self.is_met
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +89,8 @@ def at_most(what: str, value: float, target: float, unit: str = "x") -> Check:
 def at_least(what: str, value: float, target: float, unit: str = "x") -> Check:
     """Return a check that passes from `target` on."""
     return Check(what, value, AT_LEAST, target, unit)
+
+
+def exactly(what: str, value: float, target: float, unit: str) -> Check:
+    """Return a check of a count, which passes with `target` alone."""
+    return Check(what, value, EXACTLY, target, unit)

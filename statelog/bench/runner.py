@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from statelog.bench import report
-from statelog.bench.workload import Bench, Workload
+from statelog.bench.workload import KEYS_DEFAULT, Bench, Workload
 from statelog.bench.workloads import WORKLOADS
 from statelog.errors import UsageError
 
@@ -34,6 +34,7 @@ def run(
     directory: Path | None,
     scale: float = SCALE_DEFAULT,
     repeats: int = REPEATS_DEFAULT,
+    keys: int = KEYS_DEFAULT,
     as_json: bool = False,
     console: Console,
 ) -> int:
@@ -48,21 +49,23 @@ def run(
             files are removed at the end.
         scale: of the sizes; 1 are those of the targets.
         repeats: how often compared sides take turns.
+        keys: entries of a large board; 1,000,000 is that of the targets.
         as_json: print one JSON object instead of tables.
         console: where to print.
 
     Returns:
-        The exit code: 0 when all workloads ran, whether or not they met their targets.
+        The exit code: 0 when all workloads ran, whether or not they met their targets; 1 when something was done
+        wrong, as a task that two have claimed.
 
     Raises:
-        UsageError: an unknown name, or a scale or number of repeats that is not above 0.
+        UsageError: an unknown name, or a scale or number of repeats or keys that is not above 0.
 
     """
     selected = _select(names, workloads)
     skipped = [reason for workload in selected if (reason := workload.skip_reason())]
     runnable = [workload for workload in selected if not workload.skip_reason()]
-    if not scale > 0 or repeats < 1:
-        message = f"scale and repeats are above 0, not {scale} and {repeats}"
+    if not scale > 0 or repeats < 1 or keys < 1:
+        message = f"scale, repeats and keys are above 0, not {scale}, {repeats} and {keys}"
         raise UsageError(message)
     results: dict[Workload, Result] = {}
     with TemporaryDirectory(prefix="statelog-bench-", dir=directory) as folder:
@@ -72,7 +75,7 @@ def run(
         with _progress(console, len(runnable), is_shown=not as_json) as progress:
             for workload in runnable:
                 progress(workload.title)
-                results[workload] = measure(workload, Path(folder), scale=scale, repeats=repeats)
+                results[workload] = measure(workload, Path(folder), scale=scale, repeats=repeats, keys=keys)
                 if not as_json:
                     report.print_sides(console, workload, results[workload])
     if as_json:
@@ -82,15 +85,15 @@ def run(
             report.print_targets(console, results, scale=scale)
         for reason in skipped:
             console.print(reason, style="yellow", markup=False, highlight=False)
-    return 0
+    return int(any(check.is_wrong for result in results.values() for check in result.checks))
 
 
-def measure(workload: Workload, parent: Path, *, scale: float, repeats: int) -> Result:
+def measure(workload: Workload, parent: Path, *, scale: float, repeats: int, keys: int = KEYS_DEFAULT) -> Result:
     """Run one workload in a folder of its own below `parent`, removed afterwards."""
     directory = parent / workload.name
     directory.mkdir()
     try:
-        return workload.measure(Bench(directory, scale, repeats))
+        return workload.measure(Bench(directory, scale, repeats, keys))
     finally:
         shutil.rmtree(directory)
 

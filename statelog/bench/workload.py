@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from statelog.bench.result import Result
 
+KEYS_DEFAULT = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -23,6 +25,8 @@ class Bench:
     """1: the sizes of the table; below, smaller ones, for which its targets were not made."""
     repeats: int
     """How often all sides have their turn, in units of a workload's own choosing."""
+    keys: int = KEYS_DEFAULT
+    """Entries of a large board, before `scale`."""
 
     def size(self, full: int, *, at_least: int = 1) -> int:
         """Return a size of the table, shrunk by `scale` but not below `at_least` (nor above `full`)."""

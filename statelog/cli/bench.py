@@ -14,6 +14,7 @@ from statelog.cli.output import Output
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Of the sizes; 1 are those of the targets.")
 @click.option("--repeats", type=int, help="How often compared sides take turns.")
+@click.option("--keys", type=int, help="Entries of a large board: 100000; 1000000 is that of the targets.")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False), help="Where files go; a temporary one.")
 @AS_JSON
 @click.pass_context
@@ -23,11 +24,12 @@ def bench(
     names: tuple[str, ...],
     scale: float,
     repeats: int | None,
+    keys: int | None,
     directory: Path | None,
     as_json: bool,
 ) -> None:
     """Run the benchmarks NAME (all, if none is named), beside SQLite on the same work."""
-    from statelog.bench import REPEATS_DEFAULT, run
+    from statelog.bench import KEYS_DEFAULT, REPEATS_DEFAULT, run
 
     context.exit(
         run(
@@ -35,6 +37,7 @@ def bench(
             directory=directory,
             scale=scale,
             repeats=REPEATS_DEFAULT if repeats is None else repeats,
+            keys=KEYS_DEFAULT if keys is None else keys,
             as_json=as_json,
             console=Output(as_json=as_json).console,
         )

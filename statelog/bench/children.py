@@ -1,0 +1,61 @@
+"""Processes that take part in a measurement: each runs a module of ours, and talks with us in lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Child:
+    """One process: `python -m MODULE ARGUMENTS`."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-m", module, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @property
+    def ear(self) -> int:
+        """The descriptor that what we say goes to."""
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    def say(self, line: str) -> None:
+        """Give it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> str:
+        """Take a line from it."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def end(self) -> None:
+        """Kill it, if it still runs."""
+        with self._process as process:
+            process.kill()
+
+
+@contextmanager
+def started(module: str, count: int) -> Iterator[list[Child]]:
+    """Start processes of one module, whose argument is their number; end them in the end."""
+    children: list[Child] = []
+    try:
+        children.extend(Child(module, str(number)) for number in range(count))
+        yield children
+    finally:
+        for child in children:
+            child.end()
+
+
+def ask(children: Sequence[Child], line: str) -> list[str]:
+    """Give all of them a line, then take one from each."""
+    for child in children:
+        child.say(line)
+    return [child.hear() for child in children]
