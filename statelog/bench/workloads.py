@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statelog.bench import durability, growth, processes, recovery
+from statelog.bench.board import workload as board
 from statelog.bench.langgraph import workload as langgraph
 
 WORKLOADS = {
@@ -13,6 +14,7 @@ WORKLOADS = {
         growth.LARGE,
         growth.SMALL,
         recovery.OPEN,
+        board.BOARD,
         langgraph.LANGGRAPH,
     )
 }

@@ -1,0 +1,27 @@
+"""The workload: all rows of the table for the board, in one run."""
+
+from __future__ import annotations
+
+from statelog.bench import sqlite_peer
+from statelog.bench.board import reading, writing
+from statelog.bench.result import Result
+from statelog.bench.workload import Bench, Workload
+
+
+def _measure(bench: Bench) -> Result:
+    return Result.joined(
+        [
+            writing.measure_update(bench),
+            writing.measure_set(bench),
+            reading.measure_large(bench),
+        ]
+    )
+
+
+BOARD = Workload(
+    "board",
+    "The board beside tables of SQLite",
+    f"commit ({sqlite_peer.NAME}: {sqlite_peer.DURABILITY}), and interval"
+    f" ({sqlite_peer.NAME}: synchronous={sqlite_peer.NORMAL}) for large boards and where it is said",
+    _measure,
+)
