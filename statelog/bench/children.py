@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 class Child:
-    """One process: `python -m MODULE ARGUMENTS`."""
+    """One process, which runs `main(number)` of a module."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, number: int) -> None:
+        code = f"from {module} import main; main({number})"  # `-m` would run what has been imported by then once more
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", module, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     @property
@@ -44,10 +45,10 @@ class Child:
 
 @contextmanager
 def started(module: str, count: int) -> Iterator[list[Child]]:
-    """Start processes of one module, whose argument is their number; end them in the end."""
+    """Start processes of one module, each with its number; end them in the end."""
     children: list[Child] = []
     try:
-        children.extend(Child(module, str(number)) for number in range(count))
+        children.extend(Child(module, number) for number in range(count))
         yield children
     finally:
         for child in children:

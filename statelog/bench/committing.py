@@ -1,4 +1,4 @@
-"""A process that commits beside others: `python -m statelog.bench.committing NUMBER`.
+"""A process that commits beside others.
 
 It takes jobs from stdin, a line of JSON each. It says so once its store is open and has a commit, waits for a line,
 commits until the time is over, and prints its times. After one more line, when all others have stopped, it closes.
@@ -83,7 +83,3 @@ def main(number: int) -> None:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
