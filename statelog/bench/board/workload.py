@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statelog.bench import sqlite_peer
-from statelog.bench.board import reading, writing
+from statelog.bench.board import claiming, fencing, reading, watching, writing
 from statelog.bench.result import Result
 from statelog.bench.workload import Bench, Workload
 
@@ -11,9 +11,14 @@ from statelog.bench.workload import Bench, Workload
 def _measure(bench: Bench) -> Result:
     return Result.joined(
         [
+            claiming.measure_claims(bench),
+            claiming.measure_waiting(bench),
             writing.measure_update(bench),
             writing.measure_set(bench),
             reading.measure_large(bench),
+            watching.measure_events(bench),
+            watching.measure_watched(bench),
+            fencing.measure_fenced(bench),
         ]
     )
 

@@ -1,0 +1,35 @@
+"""A commit of a thread that is refused once a lease has gone, beside one that is not."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from statelog.bench.measure import interleave
+from statelog.bench.result import Result, at_most
+from statelog.bench.stores import opened
+
+if TYPE_CHECKING:
+    from statelog.bench.workload import Bench
+
+_COMMITS_PER_REPEAT = 100
+_FENCED_MAX = 1.3
+
+
+def measure_fenced(bench: Bench) -> Result:
+    """Measure durable commits of one thread under a lease, and of another without."""
+    numbers = itertools.count()
+    with opened(bench.directory / "fenced.state") as store, store.board(agent="bench").lease("thread/42") as lease:
+        fenced, unfenced = store.thread("42"), store.thread("43")
+        samples = interleave(
+            {
+                "statelog, fenced commit": lambda: fenced.commit({"step": next(numbers)}, fence=lease),
+                "statelog, commit": lambda: unfenced.commit({"step": next(numbers)}),
+            },
+            count=bench.repeats * bench.size(_COMMITS_PER_REPEAT, at_least=10),
+        )
+    ours, without = samples.values()
+    return Result(
+        checks=(at_most("fenced commit: median, of an unfenced one's", ours.p50_us / without.p50_us, _FENCED_MAX),),
+        sides=tuple(taken.side(name) for name, taken in samples.items()),
+    )

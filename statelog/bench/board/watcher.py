@@ -1,0 +1,94 @@
+"""A process that watches.
+
+It takes jobs from stdin, a line of JSON each, and says so once it watches. What it prints then is for each kind of job
+to say. `pipe` watches no board: it waits for bytes of stdin, as what a watcher is measured beside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+import statelog
+
+if TYPE_CHECKING:
+    from statelog.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Watch, in one of some ways."""
+
+    kind: Literal["tell", "idle", "beside", "pipe"]
+    path: str = ""
+    pattern: str = ""
+    count: int = 0
+    """`tell` and `pipe`: so many events, of each of which it prints when it came. `beside`: so many threads, each with
+    its own part of the pattern, `{thread}`."""
+    duration_s: float = 0.0
+    """`idle`: then it prints which part of a processor it has taken meanwhile."""
+
+    def line(self) -> str:
+        """Return it as a process takes it."""
+        return json.dumps(asdict(self))
+
+
+def _tell(job: Job, store: Store) -> None:
+    events = store.board().watch(job.pattern, follow=True)
+    _say("there")
+    for _, _event in zip(range(job.count), events, strict=False):
+        _say(str(time.monotonic_ns()))
+
+
+def _idle(job: Job, store: Store) -> None:
+    events = store.board().watch(job.pattern, follow=True, timeout_s=job.duration_s)
+    _say("there")
+    began_s, processor_began_s = time.monotonic(), time.process_time()
+    for _event in events:
+        pass
+    _say(str((time.process_time() - processor_began_s) / (time.monotonic() - began_s)))
+
+
+def _watch_for_ever(store: Store, pattern: str) -> None:
+    for _event in store.board().watch(pattern, follow=True):
+        pass
+
+
+def _beside(job: Job, store: Store) -> None:
+    for number in range(job.count):
+        pattern = job.pattern.format(thread=number)
+        threading.Thread(target=_watch_for_ever, args=(store, pattern), daemon=True).start()
+    _say("there")
+    sys.stdin.readline()
+
+
+def _pipe(job: Job) -> None:
+    _say("there")
+    for _ in range(job.count):
+        os.read(sys.stdin.fileno(), 1)
+        _say(str(time.monotonic_ns()))
+
+
+_WAYS = {"tell": _tell, "idle": _idle, "beside": _beside}
+
+
+def main(_number: int) -> None:
+    """Serve jobs until stdin ends."""
+    for line in sys.stdin:
+        job = Job(**json.loads(line))
+        if job.kind == "pipe":
+            _pipe(job)
+        else:
+            with statelog.open(job.path) as store:
+                _WAYS[job.kind](job, store)
+        _say("done")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
