@@ -1,4 +1,4 @@
-"""Boards of many entries, made in haste: some thousand in a commit, and no flush for each."""
+"""Boards of many entries, made in haste: some hundred in a commit, and no flush for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 PER_FOLDER = 1000
-_PER_COMMIT = 2000
+_PER_COMMIT = 200
+"""Of more, each looks through what the others have staged before it."""
+
 _TEXT = "x" * 100
 
 
@@ -36,7 +38,7 @@ def entries(stop: int) -> Iterator[tuple[str, Any]]:
 
 
 def fill(store: Store, wanted: Iterable[tuple[str, Any]], **options: Any) -> None:
-    """Set entries, some thousand in a commit; `options` are those of `set`."""
+    """Set entries, some hundred in a commit; `options` are those of `set`."""
     left = iter(wanted)
     while some := list(islice(left, _PER_COMMIT)):
         with store.transaction() as transaction:
