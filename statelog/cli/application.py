@@ -13,7 +13,7 @@ import click
 
 from statelog.cli import exits
 from statelog.cli.bench import bench
-from statelog.cli.board import board
+from statelog.cli.board import board, lease
 from statelog.cli.care import rebuild_index, stat, verify
 from statelog.cli.changes import copy, fork, rollback, tag
 from statelog.cli.compact import compact
@@ -188,8 +188,9 @@ def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.
 
     Commands that only read open the file read-only and never create one. With --json,
-    `threads`, `history`, `tree` and `log` write one object per line, the others one
-    object; what JSON lacks is written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
+    `threads`, `history`, `tree`, `log`, `board ls`, `board history`, `board watch` and
+    `lease ls` write one object per line, the others one object; what JSON lacks is
+    written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
     {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
     {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata.
     An error is one object, too, on stderr: {"error", "kind", "exit_code", "facts"}.
@@ -199,7 +200,8 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, stat, verify, rebuild_index,
-    bench, retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover, salvage, crashtest,
+    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, stat, verify,
+    rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover,
+    salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from statelog.cli.documents import entry_document
+from statelog.cli.completion import complete_key
+from statelog.cli.documents import entry_document, event_document, lease_document
 from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
-from statelog.cli.values import render
+from statelog.cli.text import escape, shorten
+from statelog.cli.values import render, to_json
 from statelog.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Entry
+    from statelog.store.watching import Event
 
 _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
 
-_KEY = click.argument("key")
+_EVENT_REST_CHARACTERS = 63
+"""Of a line of an event: all but the key, with the least that is shown of a value."""
+
+_EVENT_VALUE_CHARACTERS_MIN = 12
+_KEY_CHARACTERS_MIN = 16
+_KEY_CHARACTERS_MAX = 40
+_AGENT_CHARACTERS = 8
+
+_KEY = click.argument("key", shell_complete=complete_key)
 _AGENT = click.option("--agent", metavar="NAME", help="The name under which it is written.")
 _TTL = click.option("--ttl", "ttl_s", type=float, metavar="SECONDS", help="It expires after so long.")
 
@@ -84,13 +96,25 @@ def get(*, store: Path, key: str, at: int | None, full: bool, as_json: bool) -> 
 @_KEY
 @click.argument("value", metavar="JSON")
 @_TTL
+@click.option("--priority", type=int, default=0, metavar="N", help="Entries of a higher one are claimed first.")
+@click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="It may be claimed after so long.")
 @_AGENT
 @AS_JSON
-def set_(*, store: Path, key: str, value: str, ttl_s: float | None, agent: str | None, as_json: bool) -> None:
+def set_(
+    *,
+    store: Path,
+    key: str,
+    value: str,
+    ttl_s: float | None,
+    priority: int,
+    delay_s: float | None,
+    agent: str | None,
+    as_json: bool,
+) -> None:
     """Set KEY in STORE, whatever it was. A store that is not there is not made."""
     with open_for_writing(store) as opened:
-        entry = opened.board(agent=agent).set(key, _parse(value), ttl_s=ttl_s)
-    _tell(entry, as_json=as_json)
+        made = opened.board(agent=agent).set(key, _parse(value), ttl_s=ttl_s, priority=priority, delay_s=delay_s)
+    _tell(made, as_json=as_json)
 
 
 @board.command(short_help="Set an entry if it is of a version.")
@@ -167,12 +191,159 @@ def rollback(*, store: Path, prefix: str, to: int, agent: str | None, as_json: b
         output.say(f"{len(changed):,} entries are as they were behind record {to}; undo: rollback to {before}")
 
 
-def _parse(text: str) -> Any:
+@board.command(short_help="Print what happens to entries, as it happens.")
+@STORE
+@click.argument("pattern", default="**")
+@click.option("--after", metavar="CURSOR", help="Begin behind this cursor, or this record of the log.")
+@click.option("--follow/--no-follow", default=True, help="At the end wait for more, until Ctrl-C (the default).")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after so long without an event.")
+@AS_JSON
+def watch(
+    *, store: Path, pattern: str, after: str | None, follow: bool, timeout_s: float | None, as_json: bool
+) -> None:
+    """Print what happens to the entries of STORE that PATTERN fits, in order.
+
+    Without --after it begins with what comes from now on; with --no-follow it begins with the first event that is
+    kept. --json has the cursor of each event. An entry that expires is told of when a process that writes takes notice.
+    """
+    output = Output(as_json=as_json, absolute=True)  # an age is soon wrong where it stays on a screen
+    begin = int(after) if after is not None and after.isascii() and after.isdigit() else after
+    with (
+        open_for_reading(store) as opened,
+        opened.board().watch(pattern, after=begin, follow=follow, timeout_s=timeout_s) as events,
+    ):
+        for event in events:
+            if as_json:
+                output.emit(event_document(event))
+            else:
+                sys.stdout.write(_format_event(event, output) + "\n")
+            if follow:
+                sys.stdout.flush()
+
+
+def _format_event(event: Event, output: Output) -> str:
+    """Return one line; columns stay in place without knowing what comes."""
+    assert event.time is not None
+    key_width = min(max(output.width - _EVENT_REST_CHARACTERS, _KEY_CHARACTERS_MIN), _KEY_CHARACTERS_MAX)
+    key = shorten(escape(event.key or ""), key_width)
+    agent = escape(shorten(event.agent or "", _AGENT_CHARACTERS))
+    start = f"{output.time(event.time)}  {event.kind:<8}  {key:<{key_width}}  {agent:<{_AGENT_CHARACTERS}}"
+    if event.kind in ("delete", "expire", "dead"):
+        return start.rstrip()
+    return f"{start}  {render(event.new, max(output.width - len(start) - 2, _EVENT_VALUE_CHARACTERS_MIN))}"
+
+
+@board.command(short_help="Claim an entry, to work on it.")
+@STORE
+@click.argument("pattern")
+@click.option(
+    "--lease", "lease_s", type=float, default=60.0, show_default=True, metavar="SECONDS", help="It lasts so long."
+)
+@click.option("--wait", "wait_s", type=float, default=0.0, metavar="SECONDS", help="Wait so long for an entry.")
+@click.option("--max-attempts", type=int, metavar="N", help="Leave entries alone that were claimed so often.")
+@click.option("--dead", metavar="PREFIX", help="With --max-attempts: move such entries there, as to `tasks/dead/`.")
+@_AGENT
+@AS_JSON
+def claim(
+    *,
+    store: Path,
+    pattern: str,
+    lease_s: float,
+    wait_s: float,
+    max_attempts: int | None,
+    dead: str | None,
+    agent: str | None,
+    as_json: bool,
+) -> None:
+    """Claim an entry of STORE that PATTERN fits: of the highest priority, and of these the oldest.
+
+    The claim goes on when the command has ended, until --lease is over. `board complete` takes its token. Exit code 3:
+    there was nothing to claim.
+    """
+    if dead is not None and max_attempts is None:
+        message = "--dead needs --max-attempts: it says after how many claims an entry moves there"
+        raise UsageError(message, argument="dead", value=dead)
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        shared = opened.board(agent=agent)
+        made = shared.claim(pattern, lease_s=lease_s, wait_s=wait_s, max_attempts=max_attempts, dead=dead)
+    if made is None:
+        message = f"there is nothing to claim of {pattern!r}"
+        raise NotFoundError(message, pattern=pattern)
+    if as_json:
+        output.emit({"key": made.key, "token": made.token, "attempt": made.attempt, "value": to_json(made.value)})
+        return
+    for name, text in (("key", made.key), ("token", str(made.token)), ("attempt", str(made.attempt))):
+        output.line(f"{name:<7}  {text}")
+    output.line(f"value    {render(made.value, _VALUE_FULL_CHARACTERS)}")
+
+
+@board.command(short_help="Say that the work on a claimed entry is done.")
+@STORE
+@_KEY
+@click.option("--token", type=int, required=True, metavar="N", help="What `board claim` has printed.")
+@click.option("--result", metavar="JSON", help="What becomes of the value; it stays as it is, if left out.")
+@click.option("--to", metavar="PREFIX", help="Set the result below it, as below `tasks/done/`.")
+@_AGENT
+@AS_JSON
+def complete(
+    *, store: Path, key: str, token: int, result: str | None, to: str | None, agent: str | None, as_json: bool
+) -> None:
+    """Say that the work on KEY of STORE is done: the entry goes, and --to keeps its result.
+
+    Exit code 4: the claim has ended, and nothing was done.
+    """
+    output = Output(as_json=as_json)
+    results = [] if result is None else [_parse(result, "the result")]
+    with open_for_writing(store) as opened:
+        opened.board(agent=agent).claim_of(key, token).complete(*results, to=to)
+    target = None if to is None else to + key.rpartition("/")[2]
+    if as_json:
+        output.emit({"key": key, "token": token, "to": target})
+    else:
+        output.say(f"{key} is completed" + ("" if target is None else f"; its result is {target}"))
+
+
+@click.group(short_help="Show who holds which name.")
+def lease() -> None:
+    """Show the leases of the board of a store: the names that agents hold."""
+
+
+@lease.command(name="ls", short_help="List leases.")
+@STORE
+@ABSOLUTE
+@AS_JSON
+def ls_leases(*, store: Path, absolute: bool | None, as_json: bool) -> None:
+    """List the leases of STORE that were taken and not given back, also those whose time is up."""
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        found = opened.board().leases()
+    if as_json:
+        for each in found:
+            output.emit(lease_document(each))
+        return
+    if not found:
+        output.line("no leases")
+        return
+    rows = [
+        (
+            each.name,
+            each.holder or "",
+            str(each.token),
+            "its time is up" if each.is_over else output.time(each.expires),
+        )
+        for each in found
+    ]
+    columns = ("name", "holder" if any(each.holder for each in found) else "", "token", "until")
+    output.table(columns, rows, right=("token",), whole=("until",), name="name")
+
+
+def _parse(text: str, what: str = "the value") -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        message = f"the value is no JSON: {error}; a text is in quotes, as '\"done\"'"
-        raise UsageError(message, argument="value", value=text) from None
+        message = f"{what} is no JSON: {error}; a text is in quotes, as '\"done\"'"
+        raise UsageError(message, argument=what.rpartition(" ")[2], value=text) from None
 
 
 def _tell(entry: Entry, *, as_json: bool) -> None:

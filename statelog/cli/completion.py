@@ -1,4 +1,4 @@
-"""What a shell offers when a person presses tab: threads, branches, and what names a checkpoint."""
+"""What a shell offers when a person presses tab: threads, branches, keys, and what names a checkpoint."""
 
 from __future__ import annotations
 
@@ -45,6 +45,17 @@ def complete_target(context: click.Context, _parameter: click.Parameter, start: 
 def complete_side(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
     """Return the tags and branches of the thread named before that begin so."""
     return complete_target(context, parameter, start) + complete_branch(context, parameter, start)
+
+
+def complete_key(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the keys of the board that begin so."""
+    return _offer(context, start, lambda store, _thread: _keys(store, start))
+
+
+def _keys(store: Store, start: str) -> Iterator[str]:
+    board = store.board()
+    found = [board.list(pattern, limit=_OFFERED_MAX) for pattern in (f"{start}*", f"{start}*/**")]
+    return iter(sorted(entry.key for entries in found for entry in entries))
 
 
 def _offer(context: click.Context, start: str, names: _Names) -> list[str]:

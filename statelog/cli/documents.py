@@ -11,8 +11,10 @@ from statelog.cli.values import to_json
 if TYPE_CHECKING:
     from statelog import Change, Checkpoint, Entry
     from statelog.log.reader import LogRecord
+    from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
     from statelog.store.store import ThreadInfo
+    from statelog.store.watching import Event
 
 
 def thread_document(info: ThreadInfo) -> dict[str, Any]:
@@ -83,8 +85,8 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
-    """Return an entry of the board, as one record of it says."""
-    return {
+    """Return an entry of the board, as one record of it says; of claims only what there is to say."""
+    document: dict[str, Any] = {
         "key": entry.key,
         "value": to_json(entry.value),
         "version": entry.version,
@@ -93,4 +95,41 @@ def entry_document(entry: Entry) -> dict[str, Any]:
         "time": entry.time.isoformat(),
         "agent": entry.agent,
         "expires": None if entry.expires is None else entry.expires.isoformat(),
+    }
+    if entry.claim is not None:
+        claim = entry.claim
+        document["claim"] = {"token": claim.token, "holder": claim.holder, "expires": claim.expires.isoformat()}
+    if entry.priority:
+        document["priority"] = entry.priority
+    if entry.attempts:
+        document["attempts"] = entry.attempts
+    if entry.error is not None:
+        document["error"] = entry.error
+    return document
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """Return what has happened to an entry."""
+    return {
+        "kind": event.kind,
+        "key": event.key,
+        "old": to_json(event.old),
+        "new": to_json(event.new),
+        "version": event.version,
+        "cursor": event.cursor,
+        "agent": event.agent,
+        "time": None if event.time is None else event.time.isoformat(),
+        "more": event.more,
+    }
+
+
+def lease_document(lease: LeaseInfo) -> dict[str, Any]:
+    """Return a lease, as all see it."""
+    return {
+        "name": lease.name,
+        "token": lease.token,
+        "holder": lease.holder,
+        "acquired": lease.acquired.isoformat(),
+        "expires": lease.expires.isoformat(),
+        "is_over": lease.is_over,
     }

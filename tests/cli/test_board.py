@@ -1,6 +1,25 @@
-"""`statelog board`: entries from the shell."""
+"""`statelog board` and `statelog lease`: entries, claims and leases from the shell."""
+
+import json
+import re
+import signal
+import time
+
+import pytest
 
 import statelog
+from statelog.cli import exits
+
+
+@pytest.fixture
+def shared(path):
+    """A store with a task, and what was done to another."""
+    with statelog.open(path) as store:
+        board = store.board(agent="planner")
+        board.set("tasks/1", "mend the roof")
+        board.set("notes/a", {"n": 1})
+        board.delete("notes/a")
+    return path
 
 
 def test_entries_are_set_shown_and_taken_back(run, tmp_path):
@@ -41,3 +60,214 @@ def test_what_cannot_be_is_said(run, tmp_path):
     ):
         answer = run("board", *arguments)
         assert (answer.code != 0, why in " ".join(answer.err.split())) == (True, True), answer
+
+
+# --- watches ----------------------------------------------------------------------------
+
+
+def test_a_watch_prints_what_has_happened(run, shared):
+    lines = run("board", "watch", shared, "--no-follow").out.splitlines()
+    assert [line.split()[2:5] for line in lines] == [
+        ["set", "tasks/1", "planner"],
+        ["set", "notes/a", "planner"],
+        ["delete", "notes/a", "planner"],
+    ]
+    assert "'mend the r…" in lines[0]
+    assert max(map(len, lines)) <= 80
+    assert len(run("board", "watch", shared, "notes/*", "--no-follow").out.splitlines()) == 2
+
+
+def test_a_watch_goes_on_behind_a_cursor_or_a_record(run, shared):
+    events = run("board", "watch", shared, "--no-follow", "--json").documents
+    assert [(each["kind"], each["key"], each["old"], each["new"], each["more"]) for each in events] == [
+        ("set", "tasks/1", None, "mend the roof", False),
+        ("set", "notes/a", None, {"n": 1}, False),
+        ("delete", "notes/a", {"n": 1}, None, False),
+    ]
+    for after in (events[0]["cursor"], events[0]["version"]):
+        assert run("board", "watch", shared, "--after", after, "--no-follow", "--json").documents == events[1:]
+    answer = run("board", "watch", shared, "--after", events[1]["cursor"], "--timeout", 0.05, "--json")
+    assert (answer.code, answer.documents) == (0, events[2:])
+
+
+def test_a_watch_without_a_cursor_begins_with_what_comes(run, shared):
+    assert run("board", "watch", shared, "--timeout", 0.05).out == ""
+
+
+def test_a_watch_is_told_of_what_another_process_does_until_ctrl_c(start, shared):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
+    try:  # in its children, too
+        process = start("board", "watch", shared, "tasks/**", "--after", 0, "--json")
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert json.loads(process.stdout.readline())["new"] == "mend the roof"
+    with statelog.open(shared) as store:
+        store.board(agent="late").set("tasks/2", 2)
+    event = json.loads(process.stdout.readline())
+    assert (event["key"], event["agent"]) == ("tasks/2", "late")
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (exits.INTERRUPTED, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--after", "99-abc"], 2, "another history"),
+        (["--after", 99], 2, "no record 99"),
+        (["--after", "x"], 2, "no cursor"),
+        (["a//b"], 2, "empty segment"),
+        (["--timeout", -1], 2, "timeout_s"),
+    ],
+)
+def test_a_watch_that_cannot_be_is_refused(run, shared, arguments, code, why):
+    answer = run("board", "watch", shared, *arguments)
+    assert (answer.code, why in answer.err) == (code, True), answer
+
+
+def test_a_watch_from_where_events_were_let_go_names_the_oldest(run, shared):
+    with statelog.open(shared) as store:
+        store.board().set("tasks/1", "again")
+        store.board().retain("**", keep_last=1)
+    answer = run("board", "watch", shared, "--after", 1, "--timeout", 0.05, "--json")
+    facts = json.loads(answer.err)["facts"]
+    assert (answer.code, facts["oldest"] > 1) == (3, True), answer
+
+
+def test_stored_text_in_an_event_cannot_steer_the_terminal(run, shared):
+    with statelog.open(shared) as store:
+        store.board(agent="\x1b[2J").set("k\x07", "\x1b[31m")
+    assert run("board", "watch", shared, "--no-follow").out.replace("\n", "").isprintable()
+
+
+# --- claims -----------------------------------------------------------------------------
+
+
+def test_an_entry_is_claimed_and_completed(run, shared):
+    said = run("board", "claim", shared, "tasks/*", "--agent", "worker").out.splitlines()
+    facts = dict(line.split(maxsplit=1) for line in said)
+    assert (facts["key"], facts["attempt"], facts["value"]) == ("tasks/1", "1", "'mend the roof'")
+    entry = run("board", "get", shared, "tasks/1", "--json").document
+    assert (entry["claim"]["token"], entry["claim"]["holder"]) == (int(facts["token"]), "worker")
+    assert entry["attempts"] == 1
+    how = ["--token", facts["token"], "--result", '{"ok": true}', "--to", "tasks/done/", "--agent", "worker"]
+    done = run("board", "complete", shared, "tasks/1", *how)
+    assert done.out == "tasks/1 is completed; its result is tasks/done/1\n"
+    assert run("board", "get", shared, "tasks/1").code == 3
+    assert run("board", "get", shared, "tasks/done/1", "--json").document["value"] == {"ok": True}
+
+
+def test_a_completed_entry_without_a_result_keeps_its_value(run, shared):
+    claim = run("board", "claim", shared, "tasks/*", "--json").document
+    assert claim == {"key": "tasks/1", "token": claim["token"], "attempt": 1, "value": "mend the roof"}
+    how = ["--token", claim["token"], "--to", "done/", "--json"]
+    assert run("board", "complete", shared, "tasks/1", *how).document["to"] == "done/1"
+    assert run("board", "get", shared, "done/1").out == "'mend the roof'\n"
+
+
+def test_a_completed_entry_without_a_place_for_its_result_is_in_the_history_alone(run, shared):
+    token = run("board", "claim", shared, "tasks/*", "--json").document["token"]
+    assert run("board", "complete", shared, "tasks/1", "--token", token).out == "tasks/1 is completed\n"
+    last = run("board", "history", shared, "tasks/1", "--json").documents[0]
+    assert (last["kind"], last["value"]) == ("complete", "mend the roof")
+    assert [each["key"] for each in run("board", "ls", shared, "--json").documents] == []
+
+
+def test_nothing_to_claim_is_not_found(run, shared):
+    answer = run("board", "claim", shared, "none/*", "--json")
+    assert (answer.code, answer.out, json.loads(answer.err)["kind"]) == (3, "", "NotFoundError")
+    assert run("board", "claim", shared, "tasks/*").code == 0
+    assert "nothing to claim of 'tasks/*'" in run("board", "claim", shared, "tasks/*").err
+
+
+def test_a_claim_whose_time_is_up_is_taken_over_and_its_token_refused(run, shared):
+    first = run("board", "claim", shared, "tasks/*", "--lease", 0.01, "--json").document
+    time.sleep(0.02)
+    again = run("board", "claim", shared, "tasks/*", "--wait", 5, "--json").document
+    assert (again["attempt"], again["token"] > first["token"]) == (2, True)
+    late = run("board", "complete", shared, "tasks/1", "--token", first["token"])
+    assert (late.code, late.out, "has ended" in late.err) == (4, "", True)
+
+
+def test_of_a_higher_priority_first_and_after_its_delay(run, shared):
+    assert run("board", "set", shared, "tasks/high", "1", "--priority", 5, "--json").document["priority"] == 5
+    assert run("board", "set", shared, "tasks/late", "2", "--priority", 9, "--delay", 0.3).code == 0
+    keys = [run("board", "claim", shared, "tasks/*", "--json").document["key"] for _ in range(2)]
+    assert keys in (["tasks/high", "tasks/1"], ["tasks/high", "tasks/late"], ["tasks/late", "tasks/high"])
+    assert run("board", "claim", shared, "tasks/*", "--wait", 5).code == 0
+
+
+def test_a_claim_waits_for_an_entry(start, shared):
+    process = start("board", "claim", shared, "new/*", "--wait", 30, "--json")
+    with statelog.open(shared) as store:
+        store.board().set("new/1", 1)
+    out, _err = process.communicate(timeout=30)
+    assert json.loads(out)["key"] == "new/1"
+
+
+def test_what_was_claimed_too_often_is_left_or_moved(run, shared):
+    run("board", "claim", shared, "tasks/*", "--lease", 0.01)
+    time.sleep(0.02)
+    assert run("board", "claim", shared, "tasks/*", "--max-attempts", 1).code == 3
+    assert run("board", "get", shared, "tasks/1").code == 0
+    assert run("board", "claim", shared, "tasks/*", "--max-attempts", 1, "--dead", "dead/").code == 3
+    assert run("board", "get", shared, "dead/1").out == "'mend the roof'\n"
+
+
+def test_an_error_is_in_the_document_of_a_history(run, shared):
+    with statelog.open(shared) as store:
+        store.board().claim("tasks/*").fail("no ladder")
+    assert run("board", "history", shared, "tasks/1", "--json").documents[0]["error"] == "no ladder"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["claim", "tasks/*", "--lease", 0], 2, "lease_s"),
+        (["claim", "tasks/*", "--lease", "nan"], 2, "lease_s"),
+        (["claim", "tasks/*", "--wait", -1], 2, "wait_s"),
+        (["claim", "tasks/*", "--max-attempts", 0], 2, "max_attempts"),
+        (["claim", "tasks/*", "--dead", "dead/"], 2, "--dead needs --max-attempts"),
+        (["claim", "tasks/*", "--max-attempts", 1, "--dead", "dead"], 2, "does not end in '/'"),
+        (["claim", "a//b"], 2, "empty segment"),
+        (["complete", "tasks/1"], 2, "--token"),
+        (["complete", "tasks/1", "--token", 1], 4, "has ended"),
+        (["complete", "tasks/1", "--token", 1, "--result", "done"], 2, "the result is no JSON"),
+        (["complete", "a*", "--token", 1], 2, "for patterns"),
+        (["set", "a", "1", "--priority", 128], 2, "priority"),
+        (["set", "a", "1", "--delay", -1], 2, "delay_s"),
+    ],
+)
+def test_what_is_no_claim_is_refused(run, shared, arguments, code, why):
+    answer = run("board", arguments[0], shared, *arguments[1:])
+    assert (answer.code, why in answer.err) == (code, True), answer
+
+
+def test_a_result_that_has_no_place_leaves_the_claim(run, shared):
+    token = run("board", "claim", shared, "tasks/*", "--json").document["token"]
+    assert run("board", "complete", shared, "tasks/1", "--token", token, "--to", "done").code == 2
+    assert run("board", "complete", shared, "tasks/1", "--token", token).code == 0
+
+
+# --- leases -----------------------------------------------------------------------------
+
+
+def test_leases_are_listed(run, shared):
+    assert run("lease", "ls", shared).out == "no leases\n"
+    assert run("lease", "ls", shared, "--json").out == ""
+    with statelog.open(shared) as store:
+        held = store.board(agent="leader").lease("thread/42", ttl_s=600, auto_renew=False)
+        store.board().lease("old", ttl_s=0.01, auto_renew=False)
+    time.sleep(0.02)
+    lines = run("lease", "ls", shared).out.splitlines()
+    assert lines[0].split() == ["name", "holder", "token", "until"]
+    assert re.fullmatch(r"old +\d+ .*its time is up", lines[1])
+    assert lines[2].split()[:3] == ["thread/42", "leader", str(held.token)]
+    [old, thread] = run("lease", "ls", shared, "--json").documents
+    assert (old["name"], old["is_over"], old["holder"]) == ("old", True, None)
+    assert (thread["token"], thread["is_over"], thread["expires"] > thread["acquired"]) == (held.token, False, True)
+    assert run("lease", "ls", shared, "--absolute").out.splitlines() == lines
+
+
+def test_leases_of_no_store_are_refused(run, tmp_path):
+    assert run("lease", "ls", tmp_path / "none.state").code == 11

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import statelog
+
 STATELOG = Path(sys.executable).with_name("statelog")
 
 pytestmark = pytest.mark.skipif(not STATELOG.exists(), reason="the script is not installed")
@@ -44,6 +46,22 @@ def offered(line, directory):
 def test_a_shell_is_offered_what_fits(state, line, names):
     assert state.name == "agent.state"
     assert offered(line, state.parent) == names
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        ("statelog board get agent.state ", ["notes", "tasks/1", "tasks/done/2"]),
+        ("statelog board history agent.state ta", ["tasks/1", "tasks/done/2"]),
+        ("statelog board complete agent.state tasks/d", ["tasks/done/2"]),
+        ("statelog board set agent.state a//", []),
+    ],
+)
+def test_a_shell_is_offered_keys_of_the_board(path, line, keys):
+    with statelog.open(path) as store:
+        for key in ("tasks/1", "tasks/done/2", "notes"):
+            store.board().set(key, 1)
+    assert offered(line, path.parent) == keys
 
 
 def test_the_line_that_turns_it_on_is_a_script(tmp_path):
