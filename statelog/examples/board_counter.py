@@ -1,0 +1,61 @@
+"""Two processes read 5, and both count one more: 7, because `update` adds in the commit.
+
+    python -m statelog.examples.board_counter [FILE]
+
+Beside it the same with `set`: each writes what it has read and 1, and one of the two is lost.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import statelog
+from statelog import reducers
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Barrier
+
+WAIT_S: Final = 60.0
+
+
+def count(path: str, name: str, both_have_read: Barrier) -> None:
+    """Read both counters, wait until the other process has read them, too, and count one more."""
+    with statelog.open(path) as store:
+        board = store.board(agent=name)
+        read = [board.get(key) for key in ("counts/set", "counts/update")]
+        values = [0 if entry is None else entry.value for entry in read]
+        print(f"{name} reads {values[0]} and {values[1]}", flush=True)
+        both_have_read.wait(WAIT_S)
+        board.set("counts/set", values[0] + 1)  # loses what came since
+        board.update("counts/update", reducers.add, 1)  # adds to what is there now
+
+
+def main(path: str) -> None:
+    """Let two processes count."""
+    context = multiprocessing.get_context("spawn")
+    both_have_read = context.Barrier(2)
+    with statelog.open(path) as store:
+        board = store.board(agent="main")
+        for key in ("counts/set", "counts/update"):
+            board.set(key, 5)
+        children = [context.Process(target=count, args=(path, name, both_have_read)) for name in ("ann", "bob")]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(WAIT_S)
+        counts = {entry.key: entry.value for entry in board.list("counts/*")}
+        print(f"with set: {counts['counts/set']}, with update: {counts['counts/update']}")
+        assert [child.exitcode for child in children] == [0, 0]
+        assert counts == {"counts/set": 6, "counts/update": 7}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(sys.argv[1])
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            main(str(Path(directory) / "counter.state"))
