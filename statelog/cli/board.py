@@ -20,8 +20,7 @@ from statelog.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from statelog import Entry
-    from statelog.store.watching import Event
+    from statelog import Entry, Event
 
 _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40

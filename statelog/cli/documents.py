@@ -9,12 +9,11 @@ from statelog.cli.paths import format_path
 from statelog.cli.values import to_json
 
 if TYPE_CHECKING:
-    from statelog import Change, Checkpoint, Entry
+    from statelog import Change, Checkpoint, Entry, Event
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
     from statelog.store.store import ThreadInfo
-    from statelog.store.watching import Event
 
 
 def thread_document(info: ThreadInfo) -> dict[str, Any]:

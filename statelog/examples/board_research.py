@@ -38,7 +38,7 @@ WAIT_S: Final = 60.0
 
 def ask_model(name: str, question: str) -> str:
     """Stand for a call of a model; that of one agent hangs."""
-    time.sleep(WAIT_S if name == VICTIM else 0.1)
+    time.sleep(WAIT_S if name == VICTIM else 0.2)
     return f"{question}: {name} knows"
 
 
