@@ -5,24 +5,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from statelog import kernels
 from statelog.errors import ExpiredError
 from statelog.format import board_keys, cbor, keys
 from statelog.format.record import FLAG_REDACTED, TYPE_ENTRY
-from statelog.log.events import decode_as
 from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_lease, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
 from statelog.tree import mapping
-from statelog.tree.node import REF_BYTE_MIN, REF_ROOT, ROOT, Slot
-from statelog.tree.tree import STRIDE
-from statelog.tree.value import container_head, read_item
+from statelog.tree.node import ROOT
+from statelog.tree.value import read_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.board.names import Pattern
-    from statelog.format.record import Record
     from statelog.log.view import View
     from statelog.tree.node import Workspace
 
@@ -74,16 +70,12 @@ def read_entry(view: View, lsn: int) -> Found:
         raise ExpiredError(message, lsn=lsn)
     if record.type != TYPE_ENTRY:
         return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # which says what is wrong
-    return Found(decode_as(record, _decode), lsn, record.time_us)
-
-
-def _decode(record: Record) -> EntryEvent:
-    """Return what `decode_event` does, all fields at once: it is most of reading a short entry."""
+    # What `decode_event` does field by field for any kind, here at once: it is most of reading a short entry.
     fields = cbor.decode(record.body)
-    if fields[7] is not None:
-        fields[8] = fields[8] or record.lsn
+    if fields[7] is not None and not fields[8]:
+        fields[8] = lsn
     fields[12] = cbor.encode(fields[12]) if fields[12] else _NO_FACTS
-    return EntryEvent(*fields)
+    return Found(EntryEvent(*fields), lsn, record.time_us)
 
 
 def find(view: View, board: int, key: str, now_us: int) -> Found | None:
@@ -184,22 +176,4 @@ def read_value(workspace: Workspace, event: EntryEvent) -> Any:
     root = workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)
     slot = mapping.find_in_root(workspace, root, channel_key(VALUE))
     assert slot is not None
-    return cbor.decode(_item(workspace, slot))
-
-
-def _item(workspace: Workspace, slot: Slot) -> bytes:
-    """Return what `read_item` does, of a small dict without opening it as a tree."""
-    if slot.data[:1] != REF_ROOT:
-        return read_item(workspace, slot)
-    node = workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number)
-    head = kernels.root_read(*node)
-    if head.kind != kernels.KIND_DICT or head.levels:
-        return read_item(workspace, slot)
-    data, parts = node.data, [container_head(head.kind, head.count)]
-    numbers = iter(kernels.entries_table(*node, is_root=True, kind=head.kind))
-    for at, slot_at, end, _covered, lsn, number in zip(*[numbers] * STRIDE, strict=True):
-        if data[slot_at] >= REF_BYTE_MIN:
-            parts += data[at:slot_at], _item(workspace, Slot(data[slot_at:end], lsn, number))
-        else:
-            parts.append(data[at:end])
-    return b"".join(parts)
+    return cbor.decode(read_item(workspace, slot))
