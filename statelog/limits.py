@@ -32,6 +32,9 @@ INTEGER_BITS_MAX = 262_144
 """A Python int. Above it, printing one takes minutes."""
 
 # --- names ------------------------------------------------------------------
+ENTRY_ERROR_SIZE_BYTES_MAX = 4096
+"""Why a claim has failed: a message, and no place for a traceback of megabytes that every look at the entry reads."""
+
 ENTRY_KEY_SIZE_BYTES_MAX = 400
 THREAD_ID_SIZE_BYTES_MAX = 400
 """LMDB keys take 511 bytes; prefix and room for what may come."""

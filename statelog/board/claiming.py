@@ -14,7 +14,7 @@ from statelog.board.calling import call_holder
 from statelog.board.reading import Found, read_entry
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
 from statelog.errors import LeaseLostError
-from statelog.format import board_keys, cbor, keys
+from statelog.format import board_keys, keys
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found 
         if wanted.attempts_max is None or wanted.dead is None or found.attempts < wanted.attempts_max:
             kept = kept_of(found)._replace(claim=_begin(lease_us, clock), attempts=found.attempts + 1)
             return stage(writer, Act.CLAIM, found.event.key, kept, place_of(found))
-        bury(writer, found, wanted.dead, writing.NO_FACTS)
+        bury(writer, found, wanted.dead)
     return None
 
 
@@ -202,12 +202,12 @@ def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
 
 
 def end(
-    writer: Writer, found: Found, act: Act, *, ready_us: int = 0, facts: bytes = b"", agent: str | None = ""
+    writer: Writer, found: Found, act: Act, *, ready_us: int = 0, error: str | None = None, agent: str | None = ""
 ) -> Found:
     """Stage that a claim is given back: the entry may be claimed again, now or from a time on."""
     kept = kept_of(found)._replace(claim=None)
     kept = kept._replace(ready_us=ready_us or kept.ready_us)
-    return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, facts=facts or writing.NO_FACTS)
+    return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, error=error)
 
 
 def complete(writer: Writer, found: Found, write: Write | None, target: str | None) -> Found:
@@ -225,25 +225,20 @@ def complete(writer: Writer, found: Found, write: Write | None, target: str | No
     return made
 
 
-def bury(writer: Writer, found: Found, dead: str, facts: bytes) -> Found:
+def bury(writer: Writer, found: Found, dead: str, error: str | None = None) -> Found:
     """Stage that an entry goes to where those are put that nobody is to claim any more."""
     key = found.event.key
     target = moved_to(key, dead)
-    made = stage(writer, Act.DEAD, key, facts=facts)
+    made = stage(writer, Act.DEAD, key, error=error)
     writing.find(writer, target)
     kept = Kept(attempts=found.attempts)
-    stage(writer, Act.SET, target, kept, place_of(found), facts=facts)
+    stage(writer, Act.SET, target, kept, place_of(found), error=error)
     return made
 
 
 def moved_to(key: str, prefix: str) -> str:
     """Return the key that an entry gets below another prefix."""
     return prefix + key.rpartition("/")[2]
-
-
-def error_facts(error: str) -> bytes:
-    """Return what an act says besides, of an error."""
-    return cbor.encode({"error": error})
 
 
 def _begin(lease_us: int, clock: Clock) -> Claimed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from statelog.errors import ExpiredError
 from statelog.format import board_keys, cbor, keys
-from statelog.format.record import FLAG_REDACTED, TYPE_ENTRY
+from statelog.format.record import FLAG_REDACTED
 from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_lease, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 VALUE = "value"
 """The channel that the value of an entry is in: its root is that of a dict, as a thread's."""
-
-
-_NO_FACTS = b"\xa0"
 
 
 class Found(NamedTuple):
@@ -68,14 +65,7 @@ def read_entry(view: View, lsn: int) -> Found:
     if record.flags & FLAG_REDACTED:
         message = f"record {lsn} of the board was let go"
         raise ExpiredError(message, lsn=lsn)
-    if record.type != TYPE_ENTRY:
-        return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # which says what is wrong
-    # What `decode_event` does field by field for any kind, here at once: it is most of reading a short entry.
-    fields = cbor.decode(record.body)
-    if fields[7] is not None and not fields[8]:
-        fields[8] = lsn
-    fields[12] = cbor.encode(fields[12]) if fields[12] else _NO_FACTS
-    return Found(EntryEvent(*fields), lsn, record.time_us)
+    return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index leads to no other
 
 
 def find(view: View, board: int, key: str, now_us: int) -> Found | None:

@@ -50,9 +50,6 @@ EXPIRED_MAX = 8
 SWEPT_MAX = 64
 """So many are recorded in a commit that does nothing else."""
 
-NO_FACTS = b"\xa0"
-
-
 Place = tuple[bytes | None, int, int]
 """Where a value is: digest, LSN and number of its root."""
 
@@ -217,7 +214,7 @@ def stage(
     rows: Sequence[NodeRow] = (),
     *,
     agent: str | None = "",
-    facts: bytes = NO_FACTS,
+    error: str | None = None,
 ) -> Found:
     """Stage a record of an entry, or of a lease. An empty agent is the writer's."""
     batch, board = writer.batch, writer.board
@@ -228,7 +225,7 @@ def stage(
     claim = None if kept.claim is None else list(kept.claim)
     agent = writer.agent if agent == "" else agent
     head = (board, int(act), key, agent, before, created_us, kept.expires_us)
-    event = EntryEvent(*head, *place, order, claim, facts, list(borrowed))
+    event = EntryEvent(*head, *place, order, claim, error, list(borrowed))
     lsn = stage_event(batch, event, rows, writer.now_us)
     batch.wakes |= wake_bits(key)
     if event.is_there and claim is None:

@@ -17,6 +17,7 @@ from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.limits import (
     CHANNELS_MAX,
+    ENTRY_ERROR_SIZE_BYTES_MAX,
     ENTRY_KEY_SIZE_BYTES_MAX,
     METADATA_SIZE_BYTES_MAX,
     NAME_SIZE_BYTES_MAX,
@@ -172,6 +173,7 @@ ACT = _number(15)
 _BYTE = _number(255)
 ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX + 1)
 """Of an entry, or a slash and the name of a lease."""
+ERROR = _text(ENTRY_ERROR_SIZE_BYTES_MAX, size_bytes_min=0)
 ORDER: Field = _order
 """Of an entry that may be claimed: rank, when it may first be, how often it was."""
 CLAIM: Field = _claim

@@ -17,6 +17,7 @@ from statelog.board.claiming import Wanted
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, compile_pattern
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError
+from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
 from statelog.store.fences import Fence
@@ -133,14 +134,14 @@ class Claim(Fence):
         """
         check_seconds("retry_in_s", retry_in_s, is_zero_allowed=True)
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        facts = claiming.error_facts(text[:_ERROR_MAX])
+        reason = text.encode(errors="replace")[:ENTRY_ERROR_SIZE_BYTES_MAX].decode(errors="ignore")
         most, dead = self._wanted.attempts_max, self._wanted.dead
 
         def work(writer: Writer, found: Found) -> Found:
             if dead is not None and most is not None and found.attempts >= most:
-                return claiming.bury(writer, found, dead, facts)
+                return claiming.bury(writer, found, dead, reason)
             ready_us = writer.now_us + to_us(retry_in_s) if retry_in_s else 0
-            return claiming.end(writer, found, Act.FAIL, ready_us=ready_us, facts=facts)
+            return claiming.end(writer, found, Act.FAIL, ready_us=ready_us, error=reason)
 
         self._act(work, ends="failed")
 
@@ -159,9 +160,6 @@ class Claim(Fence):
 
         self._session.act(commit)
         self._ended = ends
-
-
-_ERROR_MAX: Final = 4096
 
 
 class Lease(Fence):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import reading
-from statelog.format import cbor
 from statelog.log.kinds.entries import RANK, Act
 from statelog.log.times import to_datetime
 
@@ -75,5 +74,5 @@ def entry_of(session: Session, found: Found) -> Entry:
         RANK - rank,
         found.attempts,
         Act(event.act).name.lower(),
-        cbor.decode(event.facts).get("error"),
+        event.error,
     )

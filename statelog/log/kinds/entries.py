@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.format import board_keys, cbor, keys
+from statelog.format import board_keys, keys
 from statelog.format.board_keys import NO_TAG, EntryRow
 from statelog.format.fields import (
     ACT,
     CLAIM,
     DIGESTS,
     ENTRY_KEY,
-    METADATA,
+    ERROR,
     NAME,
     ORDER,
     RECORD_LSN,
@@ -84,8 +84,7 @@ class Claimed(NamedTuple):
 class EntryEvent(NamedTuple):
     """An entry is set, claimed, or goes. A key that begins with a slash is the name of a lease.
 
-    `order` is [rank, when it may first be claimed, how often it was], None for [128, 0, 0]; `claim` as `Claimed`;
-    `facts` an encoded dict, for what an act is to say besides: `error`.
+    `order` is [rank, when it may first be claimed, how often it was], None for [128, 0, 0]; `claim` as `Claimed`.
     """
 
     thread: int
@@ -103,7 +102,8 @@ class EntryEvent(NamedTuple):
     root_node: int
     order: list[int] | None
     claim: list[Any] | None
-    facts: bytes
+    error: str | None
+    """Why, of acts that have a reason."""
     borrowed: list[bytes]
 
     @property
@@ -179,7 +179,8 @@ def _describe(_view: View, event: EntryEvent) -> dict[str, Any]:
     if is_lease(event.key):
         return {"act": "lease" if event.act == Act.CLAIM else act, "lease": event.key[1:], **agent}
     token = {} if event.claim is None else {"token": event.claim[0] or None}
-    return {"act": act, "key": event.key, **agent, "before": event.before or None, **token, **cbor.decode(event.facts)}
+    error = {} if event.error is None else {"error": event.error}
+    return {"act": act, "key": event.key, **agent, "before": event.before or None, **token, **error}
 
 
 def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
@@ -229,7 +230,7 @@ ENTRY_KIND = Kind(
     bodies=(
         (
             *(THREAD, ACT, ENTRY_KEY, optional(NAME), RECORD_LSN, TIME_US, TIME_US, *ROOT),
-            *(optional(ORDER), optional(CLAIM), METADATA, DIGESTS),
+            *(optional(ORDER), optional(CLAIM), optional(ERROR), DIGESTS),
         ),
     ),
     apply=_apply,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from statelog.errors import CorruptionError
@@ -95,13 +95,22 @@ class Kind(Generic[E]):
     outlives: bool = False
     """Whether it stays, and says the same, when its owner is gone; it does not go into an export of threads either."""
 
+    has_raw: bool = field(init=False)
+    """Whether some field stays encoded in an event."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_raw", any(each in RAW for body in self.bodies for each in body))
+
     def read(self, record: Record) -> E:
         """Return the event of a record. Raises TypeError, ValueError, CorruptionError: the body does not fit."""
         if self.decode is not None:
             return self.decode(record)
-        parts = split_array(record.body)
-        body = next((body for body in self.bodies if len(body) == len(parts)), ())
-        values = [part if field in RAW else cbor.decode(part) for part, field in zip(parts, body, strict=True)]
+        if self.has_raw:
+            parts = split_array(record.body)
+            body = next((body for body in self.bodies if len(body) == len(parts)), ())
+            values = [part if each in RAW else cbor.decode(part) for part, each in zip(parts, body, strict=True)]
+        else:
+            values = cbor.decode(record.body)
         if self.root_field is not None:
             has_root = values[self.root_field] is not None
             values[self.root_field + 1] = values[self.root_field + 1] or (record.lsn if has_root else 0)
@@ -115,7 +124,9 @@ class Kind(Generic[E]):
         body = next(body for body in self.bodies if len(body) == len(values))
         if self.root_field is not None and values[self.root_field + 1] == lsn:
             values[self.root_field + 1] = 0
-        parts = [value if field in RAW else cbor.encode(value) for value, field in zip(values, body, strict=True)]
+        if not self.has_raw:
+            return cbor.encode(values)
+        parts = [value if each in RAW else cbor.encode(value) for value, each in zip(values, body, strict=True)]
         return cbor.head(LIST, len(parts)) + b"".join(parts)
 
     def roots(self, event: E) -> Iterator[NodeRef]:
