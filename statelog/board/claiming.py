@@ -46,6 +46,10 @@ class Wanted(NamedTuple):
     dead: str | None
     """Where entries go that were claimed so often; None: they stay where they are, and nobody claims them."""
 
+    def includes(self, key: str) -> bool:
+        """Whether an entry is wanted. What has come to the dead is not."""
+        return self.pattern.fits(key) and self.may(key) and not (self.dead and key.startswith(self.dead))
+
 
 class Choice(NamedTuple):
     """What there is to claim."""
@@ -69,7 +73,7 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
     for key, left_us in deadlines(view, board, clock):
         if left_us > 0:
             waits.append(left_us)
-        elif wanted.pattern.fits(key) and wanted.may(key):
+        elif wanted.includes(key):
             lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
     best: tuple[int, int, str] | None = None
     for directory in _directories(view, board, wanted.pattern):
@@ -130,7 +134,7 @@ def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: in
     while True:
         for place, is_delayed in view.transaction.scan_index(prefix, start=start):
             queued = board_keys.decode_queue_key(place)
-            if not wanted.pattern.fits(queued.key) or not wanted.may(queued.key):
+            if not wanted.includes(queued.key):
                 continue
             if is_delayed and queued.order_us > now_us:  # so are all behind it, of this rank
                 waits.append(queued.order_us - now_us)

@@ -350,7 +350,7 @@ class Board(ReadBoard):
             lease_s: how long the claim lasts.
             wait_s: wait so long for an entry; those who have waited longest are woken first.
             max_attempts: an entry that was claimed so often is not claimed again.
-            dead: prefix of keys: such an entry is moved there.
+            dead: prefix of keys: such an entry is moved there, and not claimed from there.
 
         Returns:
             The claim; None if there was no entry all the time.

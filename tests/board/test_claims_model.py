@@ -82,7 +82,7 @@ class Claims(RuleBasedStateMachine):
         bound = {"max_attempts": 3, "dead": "dead/"} if is_bounded else {}
         claim = self.store.board(agent="a").claim(pattern, lease_s=lease, **bound)
         now = self.clock.now_us
-        fitting = FITS.get(pattern, set(self.tasks))
+        fitting = {key for key in FITS.get(pattern, set(self.tasks)) if not (is_bounded and key.startswith("dead/"))}
         for key in fitting & set(self.tasks):
             task = self.tasks[key]
             if task.claim and task.claim[1] <= now:
