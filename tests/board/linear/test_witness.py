@@ -1,0 +1,118 @@
+"""The log of a board bears witness to what four processes were told, some of them killed in the middle of a call."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from calls import Call
+from witness import Record, check_witness, read_records
+from workers import Run
+
+import statelog
+
+ROUND = 20_000
+SOAK_CALLS = 1_000_000
+
+
+def check(directory, seed, count, what, kill_s):
+    """Have calls made in a store of their own; return the run."""
+    run = Run(directory, seed=seed, count=count, what=what, kill_s=kill_s)
+    assert check_witness(read_records(run.path), run.calls) == []
+    with statelog.open(run.path) as store:
+        assert store.verify().problems == []
+    return run
+
+
+@pytest.mark.parametrize("what", ["entries", "all"])
+def test_the_log_gives_every_answer(tmp_path, what):
+    run = check(tmp_path, 1, 2000, what, 0.15)
+    assert len(run.calls) >= 2000
+    assert run.kills > 0
+    assert overlaps(run.calls) > 20
+
+
+def overlaps(calls):
+    """Return how many calls began while another went on: without them there is nothing to see."""
+    known = sorted((call for call in calls if call.is_known), key=lambda call: call.invoked)
+    return sum(later.invoked < call.responded for call, later in pairwise(known))
+
+
+@pytest.mark.soak
+def test_the_log_gives_every_answer_to_a_million_calls(tmp_path, soak_scale):
+    for seed in range(max(int(SOAK_CALLS * soak_scale / ROUND), 1)):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        run = check(directory, seed, ROUND, "all", 1.0)
+        assert run.kills > 0
+        run.remove()
+
+
+# --- what it must find, made by hand -------------------------------------------------------------
+
+RECORDS = [
+    Record(1, "set", "a", "0.0", 5),
+    Record(2, "set", "a", "1.0", 6),
+    Record(3, "delete", "a", "0.1"),
+    Record(4, "set", "tasks/1", "0.2", 7),
+    Record(5, "claim", "tasks/1", "1.1", 7, 5),
+]
+CALLS = [
+    Call("0.0", "set", {"key": "a", "value": 5}, 10, 20, {"version": 1, "value": 5}),
+    Call("1.0", "set", {"key": "a", "value": 6}, 15, 40, {"version": 2, "value": 6}),
+    Call("0.1", "delete", {"key": "a"}, 30, 50, {"was_there": True}),
+    Call("1.2", "get", {"key": "a"}, 60, 70, {"version": 0, "value": None}),
+    Call("0.2", "set", {"key": "tasks/1", "value": 7}, 80, 90, {"version": 4, "value": 7}),
+    Call("1.1", "claim", {"lease_ns": 10**12}, 85, 95, {"key": "tasks/1", "value": 7, "attempt": 1, "token": 5}),
+    Call("0.3", "claim", {"lease_ns": 10**12}, 100, 110, {"key": None}),
+]
+
+
+def problems(records=RECORDS, **changes):
+    """Return what is found where some calls came back otherwise; a name is `of_` and number."""
+    calls = [replace(call, **changes.get(f"of_{number}", {})) for number, call in enumerate(CALLS)]
+    return " ".join(check_witness(records, calls))
+
+
+def test_a_history_that_is_right_is_accepted():
+    assert problems() == ""
+
+
+def test_a_killed_call_may_have_happened_or_not():
+    killed = {"responded": float("inf"), "result": {}}
+    assert problems(of_5=killed) == ""
+    assert "at no moment" in problems(RECORDS[:4], of_5=killed)  # 0.3 has seen that it did
+
+
+def test_a_record_that_is_lost_is_found():
+    assert "acknowledged, and no record says so" in problems([RECORDS[0], *RECORDS[2:]])
+
+
+def test_records_against_real_time_are_found():
+    assert "before 2, which was known" in problems(of_0={"invoked": 45, "responded": 55})
+
+
+def test_a_stale_read_is_found():
+    assert "at no moment" in problems(of_3={"result": {"version": 2, "value": 6}})
+    assert problems(of_3={"invoked": 35, "result": {"version": 2, "value": 6}}) == ""
+
+
+def test_a_read_of_what_is_to_come_is_found():
+    assert "at no moment" in problems(of_3={"invoked": 5, "responded": 8, "result": {"version": 1, "value": 5}})
+
+
+def test_a_claim_won_twice_is_found():
+    twice = {"caller": "0.3", "result": {"key": "tasks/1", "value": 7, "attempt": 2, "token": 6}}
+    assert "won, and was not free" in problems([*RECORDS, Record(6, "claim", "tasks/1", "0.3", 7, 6)], of_6=twice)
+
+
+def test_a_claim_taken_before_its_time_is_up_is_found():
+    result = {"key": "tasks/1", "value": 7, "attempt": 2, "token": 7}
+    records = [*RECORDS, Record(6, "release", "tasks/1", None, 7), Record(7, "claim", "tasks/1", "0.3", 7, 7)]
+    late = 2 * 10**12
+    assert "before its time was up" in problems(records, of_6={"result": result})
+    assert problems(records, of_6={"result": result, "invoked": late, "responded": late + 9}) == ""
+
+
+def test_an_entry_left_lying_after_its_claim_was_over_is_found():
+    late = 2 * 10**12
+    assert "at no moment" in problems(of_6={"invoked": late, "responded": late + 9})
