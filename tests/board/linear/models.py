@@ -14,7 +14,7 @@ DIRECTORY = "tasks/"
 DONE, DEAD = "done/", "dead/"
 ATTEMPTS_MAX = 5
 GUARD = "guard"
-"""A lease, and the key that is written with it as a fence."""
+"""A lease, and the key and the thread that are written with it as a fence."""
 
 UNKNOWN = -1
 """Version of what a killed call wrote, until somebody has seen it."""
@@ -25,7 +25,7 @@ SLACK_NS = 2_000_000
 
 def object_of(call):
     """Return what a call is about: the name of a model, and which one of them."""
-    if call.name in ("lease", "unlease", "fenced") or call.key == GUARD:
+    if call.name in ("lease", "unlease", "fenced", "commit") or call.key == GUARD:
         return "guard"
     if call.key is None or call.key.startswith(DIRECTORY):
         return "directory"
@@ -235,7 +235,7 @@ def _step_guard(state, call, until):
         elif call.name == "unlease":
             yield None, value, floor
         elif lsn is None or lsn > floor:
-            yield holder, call.about["value"], lsn or floor
+            yield holder, call.about["value"] if call.name == "fenced" else value, lsn or floor
 
 
 def _step_lease(state, call, until, lsn):

@@ -15,6 +15,8 @@ from models import ATTEMPTS_MAX, DEAD, DIRECTORY, DONE, GUARD, SLACK_NS
 import statelog
 
 PROBLEMS_MAX = 20
+THREAD = "a thread"
+"""Stands for the key in records of commits to the thread that a lease guards."""
 
 
 class Record(NamedTuple):
@@ -57,6 +59,8 @@ def read_records(path):
                 value = values[key].get(record.lsn)
                 about = body["act"], key, body.get("agent"), value, token
                 made.append(Record(record.lsn, *about, not record.continues))
+            elif record.type == "checkpoint":
+                made.append(Record(record.lsn, "commit", THREAD, record.body["metadata"]["agent"]))
     return made
 
 
@@ -136,13 +140,22 @@ class Replay:
         elif call.name == "update":
             value, after = (before.value or 0) + value, after._replace(attempts=before.attempts)
         elif call.name == "fenced":
-            holder = self.entries.get(f"/{GUARD}", NO_ENTRY)
-            self.expect(holder.token == call.about["token"], record, f"written with a fence that had ended, {holder}")
+            self.check_fence(record, call)
         else:
             self.expect(call.name == "set", record, "nobody asked for it")
         self.expect(record.key == call.key and record.value == value, record, f"it should be {value}")
         self.place(call, record, version=lsn, value=value)
         return after
+
+    def check_fence(self, record, call):
+        holder = self.entries.get(f"/{GUARD}", NO_ENTRY)
+        self.expect(holder.token == call.about["token"], record, f"written with a fence that had ended, {holder}")
+
+    def do_commit(self, record, before):
+        call = self.calls[record.agent]
+        self.check_fence(record, call)
+        self.place(call, record, version=record.lsn)
+        return before
 
     def moved(self, record):
         """Check an entry that was set anew in another place: the record before is that of where it was."""
@@ -296,7 +309,7 @@ class Moments:
         if call.name == "lease":  # somebody had it, or others waited
             return floor
         place = DIRECTORY if call.name == "claim" else call.key
-        if call.name in ("fenced", "unlease"):
+        if call.name in ("fenced", "commit", "unlease"):
             place = f"/{GUARD}"
         lsns, states = self.replay.states.get(place, ([0], [{} if place == DIRECTORY else NO_ENTRY]))
         last = self.last_of(call)

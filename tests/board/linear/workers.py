@@ -130,11 +130,11 @@ class Worker:
 
     def guard(self):
         """Take the lease, write with it as a fence, give it back; or look what was written."""
-        name = self.random.choice(["get", "lease", "fenced", "fenced", "unlease"])
+        name = self.random.choice(["get", "lease", "fenced", "commit", "unlease"])
         if name == "get":
             return self.call("get", lambda board: _got(board.get(GUARD)), key=GUARD)
         if name == "lease" or not self.leases:
-            ttl_s, about = self.random.choice([0.01, 0.1]), {"wait_s": 0.01, "auto_renew": False}
+            ttl_s, about = self.random.choice([0.003, 0.02]), {"wait_s": 0.002, "auto_renew": False}
             work = lambda board: _leased(board.lease(GUARD, ttl_s=ttl_s, **about))  # noqa: E731 - of one line
             lease = self.call("lease", work, lease_ns=int(ttl_s * 1e9))
             self.leases += [lease] * (lease is not None)
@@ -143,6 +143,10 @@ class Worker:
         if name == "fenced":
             work = lambda board: _set(board.set(GUARD, value, fence=lease))  # noqa: E731 - of one line
             return self.call(name, work, key=GUARD, value=value, token=lease.token)
+        if name == "commit":
+            thread, about = self.store.thread(GUARD), {"fence": lease, "metadata": {"agent": self.diary.next_caller()}}
+            work = lambda _board: _committed(thread.commit({"value": value}, **about))  # noqa: E731 - of one line
+            return self.call(name, work, value=value, token=lease.token)
         self.leases.remove(lease)
         return self.call(name, lambda _board: (lease.release(), {}), token=lease.token)
 
@@ -177,9 +181,14 @@ def _leased(lease):
     return lease, {"token": lease.token}
 
 
+def _committed(checkpoint):
+    return checkpoint, {"version": checkpoint.lsn}
+
+
 def main(path, diary, process, seed, count, what, board):
     """Be such a process; `board` names how the board is wrong, for a control."""
-    with statelog.open(path, durability="interval") as store:
+    durability = ("interval", "commit")[int(process) % 2]
+    with statelog.open(path, durability=durability) as store:
         worker = Worker(store, Diary(diary, process), int(seed), what, BOARDS[board])
         while not Path(diary).with_name(GO).exists():
             time.sleep(0.001)
