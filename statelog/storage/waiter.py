@@ -41,6 +41,7 @@ class Waiter:
         self._place: kernels.WakePlace | None = None
         self._process_id = 0
         self._seen_lsn = 0
+        self._seen_number: int | None = None
         self._gap = 0
         self._doubt_at_s = 0.0
 
@@ -134,6 +135,10 @@ class Waiter:
 
     def _is_unreached(self, slots: kernels.WakeSlots) -> bool:
         """Tell whether there was a commit of somebody who does not reach this file."""
+        number = self._reach.commit_number()
+        if number is not None and number == self._seen_number and not self._doubt_at_s:
+            return False
+        self._seen_number = number
         gap, now_s = self._reach.gap(slots), time.monotonic()
         if gap <= self._gap:
             self._gap, self._doubt_at_s = gap, 0.0

@@ -7,6 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import lmdb
+
 from statelog.errors import StatelogError
 from statelog.storage.file.reading import ReadTransaction
 from statelog.storage.wake_file import WakeFile, identity_of, map_wake_file, wake_path
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.05
 """Longest sleep on a slot; and how often one who commits looks whether somebody has made a file to wait on."""
+
+_LOOK_S = 0.5
+"""How often one who has the file looks whether it is still there."""
 
 _REACH_S = 0.25
 """How long a commit may be unnoted before it counts as one that does not reach; by then all have found a file."""
@@ -44,7 +49,7 @@ class Reach:
         if now_s < self.look_at_s and not (create and file is None):
             return None if file is None else file.slots
         if self.look_at_s != float("inf"):
-            self.look_at_s = now_s + SLICE_S
+            self.look_at_s = now_s + (SLICE_S if file is None else _LOOK_S)
             found = identity_of(self._path)
             if file is not None and found != file.identity:
                 self._file = file = None
@@ -82,6 +87,14 @@ class Reach:
         noted = slots.noted()
         gap = (self.last_lsn() - noted) % _COUNTS
         return gap - _COUNTS if gap >= _COUNTS // 2 else gap
+
+    def commit_number(self) -> int | None:
+        """Return LMDB's number of the last commit, which costs next to nothing; None where that cannot be told."""
+        environment = self._environment
+        with contextlib.suppress(lmdb.Error, AttributeError):  # closed, or being opened anew
+            if not environment.has_moved:
+                return int(environment.handles.raw.info()["last_txnid"])
+        return None
 
     def last_lsn(self) -> int:
         """Return the last record, flushed or not."""

@@ -231,7 +231,9 @@ class Board(ReadBoard):
                 check(batch.view)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
-            if sweeps:
+            if sweeps and isinstance(
+                self._session, StoreSession
+            ):  # in a transaction each would go over all that is staged
                 writing.sweep(writer, writing.EXPIRED_MAX)
             return result
 

@@ -42,6 +42,9 @@ _SECONDS_MAX: Final = 1e9
 _LOOK_S: Final = 0.25
 """Who waits looks so often, also if nobody wakes them: one who was woken may have died."""
 
+_TURN_US: Final = 5000
+"""Who is not the first to wait for a lease that is free leaves the first so long to take it."""
+
 _RENEWALS: Final = 3
 """A lease is renewed so often within its time."""
 
@@ -288,7 +291,7 @@ def take_lease(
                 held = claiming.holder(view, name)
             left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
             if left_us > 0 or not waiter.is_first():
-                return None, max(left_us, 0) or None
+                return None, max(left_us, _TURN_US)
             acquire = partial(claiming.acquire, name=name, ttl_us=to_us(ttl_s), clock=CLOCK)
             return _commit(session, agent, acquire, LEASES_ID), None
 
