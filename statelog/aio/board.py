@@ -186,9 +186,12 @@ class Board:
         call = partial(self._board.retain, keep_last=keep_last, max_age=max_age, as_policy=as_policy)
         return await self._runner.run(call, pattern)
 
-    async def claim_of(self, key: str, token: int) -> Claim:
+    async def claim_of(
+        self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None
+    ) -> Claim:
         """See `statelog.Board.claim_of`."""
-        return Claim(self._runner, await self._runner.run(self._board.claim_of, key, token))
+        call = partial(self._board.claim_of, key, token, max_attempts=max_attempts, dead=dead)
+        return Claim(self._runner, await self._runner.run(call))
 
     async def watch(
         self,

@@ -224,8 +224,7 @@ def complete(writer: Writer, found: Found, write: Write | None, target: str | No
         place, borrowed, rows = writing.merge(writer, key, write, found)
     made = stage(writer, Act.COMPLETE, key, writing.NOTHING, place, borrowed, rows)
     if target is not None:
-        writing.find(writer, target)
-        stage(writer, Act.SET, target, writing.NOTHING, place)
+        stage(writer, Act.SET, target, _moved_in(writer, target, 0), place)
     return made
 
 
@@ -234,10 +233,16 @@ def bury(writer: Writer, found: Found, dead: str, error: str | None = None) -> F
     key = found.event.key
     target = moved_to(key, dead)
     made = stage(writer, Act.DEAD, key, error=error)
-    writing.find(writer, target)
-    kept = Kept(attempts=found.attempts)
-    stage(writer, Act.SET, target, kept, place_of(found), error=error)
+    stage(writer, Act.SET, target, _moved_in(writer, target, found.attempts), place_of(found), error=error)
     return made
+
+
+def _moved_in(writer: Writer, target: str, attempts: int) -> Kept:
+    """Return what an entry has that comes to a key. Who has claimed what is there keeps the claim."""
+    there = writing.find(writer, target)
+    if there is None or there.claim is None:
+        return Kept(attempts=attempts)
+    return Kept(created_us=there.event.created_us, attempts=there.attempts, claim=there.claim)
 
 
 def moved_to(key: str, prefix: str) -> str:

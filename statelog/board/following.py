@@ -109,8 +109,8 @@ def check_cursor(view: View, cursor: object) -> int:
             raise CursorError(message, cursor=cursor)
         return cursor
     number = cursor.partition("-")[0] if isinstance(cursor, str) else ""
-    if not (number.isascii() and number.isdigit()):
-        message = f"{cursor!r} is no cursor: take `event.cursor`, or an LSN"
+    if not (number.isascii() and number.isdigit() and "-" in str(cursor)):
+        message = f"{cursor!r} is no cursor: take `event.cursor`, or an LSN, which is an int"
         raise CursorError(message, cursor=cursor)
     lsn = int(number)
     if lsn > last or cursor_at(view, lsn) != cursor:

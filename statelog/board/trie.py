@@ -68,7 +68,7 @@ class Trie(Generic[T]):
 
 def _steps(node: _Node[T], segments: list[str], at: int) -> Iterator[tuple[_Node[T], int]]:
     is_reserved = at == 0 and segments[0] == RESERVED[:-1]
-    for segment, below in node.next.items():
+    for segment, below in list(node.next.items()):  # one may leave meanwhile, as garbage is collected
         if is_reserved and segment != segments[0]:
             continue
         if segment == "**":  # at the end of a pattern it stands for one segment or more, else for any number

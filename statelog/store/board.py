@@ -365,16 +365,14 @@ class Board(ReadBoard):
         self._rights.check_any("claim", pattern)
         check_seconds("lease_s", lease_s)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
-        if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
-            message = f"max_attempts is an int above 0, not {max_attempts!r}"
-            raise UsageError(message, argument="max_attempts", value=max_attempts)
-        if dead is not None:
-            check_directory("dead", dead)
+        _check_attempts(max_attempts, dead)
         wanted = Wanted(compiled, partial(self._rights.may, "claim"), max_attempts, dead)
         return claims.claim_entry(self._session, self._agent, self._rights, wanted, lease_s, wait_s)
 
-    def claim_of(self, key: str, token: int) -> Claim:
+    def claim_of(self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None) -> Claim:
         """Return a claim that is held again, by its token: as in another process.
+
+        What is said of `max_attempts` and `dead` holds for `fail`.
 
         Raises:
             LeaseLostError: it has ended. Facts: key, token.
@@ -382,7 +380,9 @@ class Board(ReadBoard):
         """
         check_key(key)
         self._rights.check("claim", key)
-        return claims.claim_again(self._session, self._agent, self._rights, key, token)
+        wanted = Wanted(compile_pattern(key), partial(self._rights.may, "claim"), max_attempts, dead)
+        _check_attempts(max_attempts, dead)
+        return claims.claim_again(self._session, self._agent, self._rights, wanted, token)
 
     def lease(self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True) -> Lease:
         """Take a name for oneself: `with board.lease("thread/42") as lease: ...`; the end of the block gives it back.
@@ -425,6 +425,16 @@ def _anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
         attempts=kept.attempts if kept.claim is not None else 0,
         claim=kept.claim,
     )
+
+
+def _check_attempts(max_attempts: int | None, dead: str | None) -> None:
+    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
+        message = f"max_attempts is an int above 0, not {max_attempts!r}"
+        raise UsageError(message, argument="max_attempts", value=max_attempts)
+    if dead is not None:
+        check_directory("dead", dead)
+        if max_attempts is None:
+            raise UsageError("dead= needs max_attempts=: after how many claims", argument="dead", value=dead)
 
 
 def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, Kept]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from statelog import reducers
 from statelog.board import claiming, reading, writing
 from statelog.board.calling import CLAIMER, HOLDER
-from statelog.board.claiming import Wanted
 from statelog.board.clocks import CLOCK
-from statelog.board.names import check_directory, compile_pattern
+from statelog.board.names import check_directory
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from statelog.board.claiming import Wanted
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
     from statelog.board.writing import Writer
@@ -270,12 +270,11 @@ def claim_entry(
     return Claim(session, agent, rights, wanted, found)
 
 
-def claim_again(session: Session, agent: str | None, rights: Rights, key: str, token: int) -> Claim:
+def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wanted, token: int) -> Claim:
     """See `Board.claim_of`."""
     session = of_store(session, "claim")
     with session.read() as view:
-        found = claiming.check_held(view, key, token)
-    wanted = Wanted(compile_pattern(key), partial(rights.may, "claim"), None, None)
+        found = claiming.check_held(view, wanted.pattern.text, token)
     return Claim(session, agent, rights, wanted, found)
 
 

@@ -188,7 +188,7 @@ class Dispatcher:
                 for each in self._trie.find(event.found.event.key):
                     if after <= each.read_to < event.found.lsn:
                         each.queue.append(event)
-            for each in self._subscriptions:
+            for each in tuple(self._subscriptions):  # one may leave meanwhile, as garbage is collected
                 if after <= each.read_to:
                     each.read_to = max(each.read_to, flushed)
                 if len(each.queue) > QUEUE_MAX:
@@ -199,7 +199,7 @@ class Dispatcher:
     def _note_position(self) -> None:
         """Tell retention what some watcher has yet to see. The caller holds `_changed`."""
         if self._waiter is not None and self._subscriptions:
-            self._waiter.position = min(each.at for each in self._subscriptions) + 1
+            self._waiter.position = min(each.at for each in tuple(self._subscriptions)) + 1
 
     def _sweep_when_due(self) -> float | None:
         """Record what has expired; return in how many seconds the next entry does."""

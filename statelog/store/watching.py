@@ -86,7 +86,7 @@ class Watch:
             self._dispatcher.join(self._subscription)
         else:
             self._until = min(last, session.engine.environment.flushed_lsn())
-        self._heard_s = monotonic()
+        self._heard_s = self._said_s = monotonic()
         self._given = 0
 
     def __iter__(self) -> Iterator[Event]:
@@ -115,14 +115,15 @@ class Watch:
             events = self._events(subscription.take())
             now_s = monotonic()
             if events:
-                self._heard_s = now_s
+                self._heard_s = self._said_s = now_s
                 return events
             if self._dispatcher.is_behind(subscription):
                 self._dispatcher.read_on(subscription)
                 continue
             if self._dispatcher.pump():
                 continue
-            waits = [self._heard_s + each - now_s for each in (self._timeout_s, self._progress_s) if each is not None]
+            since = ((self._heard_s, self._timeout_s), (self._said_s, self._progress_s))
+            waits = [from_s + each - now_s for from_s, each in since if each is not None]
             if min(waits, default=1.0) <= 0 and not subscription.queue:
                 return self._silence(now_s)
             if slice_s is not None:
@@ -135,7 +136,7 @@ class Watch:
         """Return what there is to say when nothing has happened for long: where the watch is, or that it ends."""
         if self._timeout_s is not None and now_s >= self._heard_s + self._timeout_s:
             return None
-        self._heard_s = now_s
+        self._said_s = now_s
         at = self._subscription.taken
         with self._session.read() as view:
             return [Event("progress", None, None, None, at, cursor_at(view, at), None, None)]

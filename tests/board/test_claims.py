@@ -159,6 +159,26 @@ def test_a_claim_ends_with_its_entry(board, end):
         claim.complete()
 
 
+def test_a_claim_goes_on_in_another_process_by_its_token(board, store):
+    board.set("open/1", 1)
+    claim = board.claim("open/*")
+    again = store.board().claim_of("open/1", claim.token, max_attempts=1, dead="dead/")
+    assert (again.value, again.attempt, again.token) == (1, 1, claim.token)
+    again.fail("no")
+    assert board.get("dead/1").value == 1
+    with pytest.raises(LeaseLostError):
+        board.claim_of("open/1", claim.token)
+
+
+def test_what_is_moved_onto_a_claimed_entry_leaves_the_claim(board):
+    board.set("done/1", "old")
+    other = board.claim("done/*")
+    board.set("open/1", "new")
+    board.claim("open/*").complete(to="done/")
+    assert board.get("done/1").value == "new"
+    other.complete()
+
+
 def test_an_entry_that_has_expired_is_not_claimed(board):
     board.set("t", 1, ttl_s=0.01)
     time.sleep(0.02)
@@ -193,7 +213,8 @@ def test_many_tasks_are_each_claimed_once(board, store):
         ({"wait_s": -1}, "wait_s"),
         ({"wait_s": float("nan")}, "wait_s"),
         ({"max_attempts": 0}, "max_attempts"),
-        ({"dead": "dead"}, "dead"),
+        ({"dead": "dead", "max_attempts": 1}, "dead"),
+        ({"dead": "dead/"}, "dead"),
     ],
 )
 def test_what_is_no_claim_is_refused(board, arguments, argument):

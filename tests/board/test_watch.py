@@ -113,6 +113,10 @@ def test_a_silent_watch_says_where_it_is(store):
     assert seen(again) == [("set", "t/1", None, 1)]
 
 
+def test_what_a_silent_watch_says_does_not_keep_it_going(store):
+    assert {event.kind for event in store.board().watch(timeout_s=0.3, progress_s=0.05)} == {"progress"}
+
+
 def test_coalesced_only_the_last_event_of_a_key_is_left(store):
     board = store.board()
     board.set("t/a", 0)
