@@ -15,6 +15,7 @@ from statelog.board.reading import Found, read_entry
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
 from statelog.errors import LeaseLostError
 from statelog.format import board_keys, keys
+from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ class Wanted(NamedTuple):
     attempts_max: int | None
     dead: str | None
     """Where entries go that were claimed so often; None: they stay where they are, and nobody claims them."""
+
+    def is_spent(self, found: Found) -> bool:
+        """Whether an entry was claimed too often."""
+        return self.attempts_max is not None and found.attempts >= self.attempts_max
+
+    def grave(self, key: str) -> str | None:
+        """Return the key of an entry that was claimed too often; None: it stays, also as that would be no key."""
+        target = None if self.dead is None else moved_to(key, self.dead)
+        return None if target is None or len(target.encode()) > ENTRY_KEY_SIZE_BYTES_MAX else target
 
     def includes(self, key: str) -> bool:
         """Whether an entry is wanted. What has come to the dead is not."""
@@ -145,8 +155,8 @@ def _first_in(view: View, board: int, directory: str, wanted: Wanted, now_us: in
             row = last_row(view, board, queued.key)[0]
             if 0 < row.expires_us <= now_us:
                 continue
-            is_spent = wanted.attempts_max is not None and wanted.dead is None
-            if is_spent and read_entry(view, row.lsn).attempts >= (wanted.attempts_max or 0):
+            may_stay = wanted.attempts_max is not None and wanted.grave(queued.key) is None
+            if may_stay and wanted.is_spent(read_entry(view, row.lsn)):
                 continue
             return queued
         else:
@@ -168,16 +178,20 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found 
         found = choose(view, board, wanted, clock).found
         if found is None:
             return None
-        if wanted.attempts_max is None or wanted.dead is None or found.attempts < wanted.attempts_max:
+        if not wanted.is_spent(found):
             kept = kept_of(found)._replace(claim=_begin(lease_us, clock), attempts=found.attempts + 1)
             return stage(writer, Act.CLAIM, found.event.key, kept, place_of(found))
-        bury(writer, found, wanted.dead)
+        bury(writer, found, wanted)
     return None
 
 
 def held(writer: Writer, key: str, token: int) -> Found:
-    """Return the entry, or the lease, that a token is of. Raises LeaseLostError."""
-    return check_held(writer.batch.view, key, token)
+    """Return the entry, or the lease, that a token is of. Raises LeaseLostError: also if the entry has expired."""
+    found = check_held(writer.batch.view, key, token)
+    if 0 < found.event.expires_us <= writer.now_us:
+        message = f"the entry {key!r} has expired, and its claim of token {token} with it"
+        raise LeaseLostError(message, key=key, token=token)
+    return found
 
 
 def check_held(view: View, key: str, token: int) -> Found:
@@ -228,10 +242,11 @@ def complete(writer: Writer, found: Found, write: Write | None, target: str | No
     return made
 
 
-def bury(writer: Writer, found: Found, dead: str, error: str | None = None) -> Found:
+def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None) -> Found:
     """Stage that an entry goes to where those are put that nobody is to claim any more."""
     key = found.event.key
-    target = moved_to(key, dead)
+    target = wanted.grave(key)
+    assert target is not None
     made = stage(writer, Act.DEAD, key, error=error)
     stage(writer, Act.SET, target, _moved_in(writer, target, found.attempts), place_of(found), error=error)
     return made

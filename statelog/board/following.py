@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from statelog.board.reading import Found
 from statelog.errors import CursorError, CursorExpiredError
 from statelog.format import board_keys, keys
-from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, decode_record
+from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_ENTRY
 from statelog.log.kinds.table import decode_event
 from statelog.log.reader import read_with_digest
+from statelog.log.view import missing
 
 if TYPE_CHECKING:
     from statelog.log.kinds.entries import EntryEvent
     from statelog.log.view import View
 
 _DIGEST_CHARACTERS = 32
+_RECORDS_MAX = 4096
 
 
 class Happened(NamedTuple):
@@ -24,43 +26,48 @@ class Happened(NamedTuple):
     found: Found
     cursor: str
     commit: int
-    """LSN of the last record of the commit that it belongs to: events of one commit have the same."""
+    """LSN of the commit's last event: all events of one commit have the same."""
 
 
 def read_events(view: View, board: int, after: int, until: int, count: int) -> tuple[list[Happened], int]:
-    """Return the events above an LSN, some at a time, whole commits of them; and up to where they have been read.
+    """Return the events above an LSN, some at a time, whole commits of them; and up to where the log has been read.
+
+    It goes by the log and not by the index, which does not tell what was let go.
 
     Raises:
         CursorExpiredError: one of them was let go. Facts: cursor, oldest.
 
     """
-    events: list[Happened] = []
-    prefix = keys.encode_thread_prefix(b"e", board)
-    commit = 0
-    for place, _payload in view.transaction.scan_index(prefix, start=keys.encode_thread_event_key(board, after + 1)):
-        lsn = keys.decode_event_lsn(place)
-        if lsn > until:
-            break
-        if lsn > commit:
-            if len(events) >= count:
-                return events, events[-1].commit
-            commit = _commit_of(view, lsn, until)
-        events.append(_read_event(view, lsn, commit))
-    return events, until
+    commits: list[list[int]] = [[]]
+    taken = 0
+    for lsn in range(after + 1, until + 1):
+        kind, flags = _look(view, lsn)
+        if flags & FLAG_REDACTED and view.record(lsn).redacted().thread == board:
+            check_kept(view, board, lsn - 1, view.transaction.last_lsn())
+        if kind == TYPE_ENTRY and not flags & FLAG_REDACTED:
+            commits[-1].append(lsn)
+            taken += 1
+        if not flags & FLAG_CONTINUES:
+            if taken >= count or lsn - after >= _RECORDS_MAX:
+                until = lsn
+                break
+            commits.append([])
+    events = [_read_event(view, lsn, commit[-1]) for commit in commits for lsn in commit]
+    return [event for event in events if event.found.event.thread == board], until
+
+
+def _look(view: View, lsn: int) -> tuple[int, int]:
+    """Return type and flags of a record."""
+    data = view.transaction.get_log(lsn)
+    if data is None:
+        raise missing("record", lsn)
+    return data[TYPE_AT], data[FLAGS_AT]
 
 
 def _read_event(view: View, lsn: int, commit: int) -> Happened:
     record, digest = read_with_digest(view, lsn)
-    if record.flags & FLAG_REDACTED:
-        raise expired(lsn)
     event = cast("EntryEvent", decode_event(record))
     return Happened(Found(event, lsn, record.time_us), encode_cursor(lsn, digest), commit)
-
-
-def _commit_of(view: View, lsn: int, until: int) -> int:
-    while lsn < until and view.record(lsn).flags & FLAG_CONTINUES:
-        lsn += 1
-    return lsn
 
 
 def before(view: View, happened: Happened) -> Found | None:
@@ -123,10 +130,7 @@ def check_kept(view: View, board: int, after: int, until: int) -> None:
     """Refuse to go on from where events were let go since. Raises CursorExpiredError."""
     lost = 0
     for lsn in range(max(after, board) + 1, until + 1):
-        data = view.transaction.get_log(lsn)
-        assert data is not None
-        record = decode_record(data, lsn)
-        if record.flags & FLAG_REDACTED and record.redacted().thread == board:
+        if _look(view, lsn)[1] & FLAG_REDACTED and view.record(lsn).redacted().thread == board:
             lost = lsn
     if lost:
         raise expired(lost)

@@ -57,6 +57,8 @@ def check_prefix(prefix: str) -> None:
 def check_directory(argument: str, prefix: str) -> None:
     """Refuse what entries cannot be moved below: it ends in a slash. Raises UsageError, LimitError."""
     check_prefix(prefix)
+    if prefix.startswith(RESERVED):
+        raise _error(argument, prefix, f"begins with {RESERVED!r}, which is reserved")
     if not prefix.endswith("/"):
         message = f"{argument} {prefix!r} does not end in '/'"
         raise UsageError(message, argument=argument, value=prefix)

@@ -1,8 +1,7 @@
 """Let go of what entries were: of their history, and of those that are there no more.
 
 A record goes in two steps. It is redacted, and leaves the index, in one transaction; its nodes go when all that is kept
-is marked. Records of an entry that is gone go in the order of the log, the last one at the end: so a rebuild never
-finds an earlier one without those behind it.
+is marked. Those of a key go in the order of the log: so a rebuild never finds one without those behind it.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from statelog.board.names import Pattern
     from statelog.log.engine import Engine
+    from statelog.log.transaction import Transaction
     from statelog.storage.commit.transaction import WriteTransaction
 
 LOOKED_AT = 512
@@ -54,15 +54,21 @@ class Rule(NamedTuple):
 
 
 def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int], until: int) -> list[int]:
-    """Return those of some records, up to an LSN, that the rules let go; each is under the first rule that fits."""
-    time_us, chosen = now_us(), []
+    """Return those of some records, up to an LSN, that the rules let go; each is under the first rule that fits.
+
+    The records come in the order of the log. Of a key none goes before those before it.
+    """
+    time_us = now_us()
+    chosen: dict[int, None] = {}
     with engine.read() as view:
         for lsn in lsns:
             found = read_entry(view, lsn) if lsn <= until else None
             rule = found and next((rule for rule in rules if rule.pattern.fits(found.event.key)), None)
             if found and rule and rule.lets_go(view, board, found, time_us):
-                chosen.append(lsn)
-    return sorted(chosen)
+                before = found.event.before
+                if before in chosen or not _is_there(view.transaction, board, before):
+                    chosen[lsn] = None
+    return list(chosen)
 
 
 def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
@@ -71,16 +77,15 @@ def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
     def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
         view, going = View(transaction), []
         for each in some:
-            place = keys.encode_thread_event_key(board, each.lsn)
-            if transaction.get_index(place) is None:
+            if not _is_there(transaction, board, each.lsn):
                 continue
-            key = read_entry(view, each.lsn).event.key
-            row, is_there = last_row(view, board, key)
+            event = read_entry(view, each.lsn).event
+            row, is_there = last_row(view, board, event.key)
+            if (row.lsn == each.lsn and is_there) or _is_there(transaction, board, event.before):
+                continue
             if row.lsn == each.lsn:
-                if is_there or _has_others(view, board, key, row.lsn):
-                    continue
-                transaction.delete_index(board_keys.encode_gone_key(board, key))
-            transaction.delete_index(place)
+                transaction.delete_index(board_keys.encode_gone_key(board, event.key))
+            transaction.delete_index(keys.encode_thread_event_key(board, each.lsn))
             going.append(each)
         report = rewrite(transaction, going, EveryNode())
         report.expired_versions = len(going)
@@ -92,9 +97,9 @@ def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
     return report
 
 
-def _has_others(view: View, board: int, key: str, last: int) -> bool:
-    others = (each.lsn for each in records_kept(view, board, key) if each.lsn != last)
-    return any(view.transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None for lsn in others)
+def _is_there(transaction: Transaction, board: int, lsn: int) -> bool:
+    """Whether a record of the board was not let go."""
+    return lsn > 0 and transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None
 
 
 def retain(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> RetentionReport:

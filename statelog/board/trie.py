@@ -67,7 +67,7 @@ class Trie(Generic[T]):
 
 
 def _steps(node: _Node[T], segments: list[str], at: int) -> Iterator[tuple[_Node[T], int]]:
-    is_reserved = at == 0 and segments[0] == RESERVED[:-1]
+    is_reserved = at == 0 and len(segments) > 1 and segments[0] == RESERVED[:-1]
     for segment, below in list(node.next.items()):  # one may leave meanwhile, as garbage is collected
         if is_reserved and segment != segments[0]:
             continue

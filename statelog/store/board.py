@@ -15,6 +15,7 @@ from statelog.board.rules import ALL
 from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK
 from statelog.store import claims
+from statelog.store.arguments import check_flag
 from statelog.store.board_policies import retain_board, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import check_seconds, to_us
@@ -117,6 +118,8 @@ class Board(ReadBoard):
         And as `set`.
 
         """
+        if expected_version is None:
+            raise UsageError("cas needs expected_version=, 0 for no entry", argument="expected_version", value=None)
         check = lambda found: writing.check_version(key, expected_version, found)  # noqa: E731 - of one line
         return self._put(key, reducers.replace, value, _check_how(ttl_s, priority, delay_s), check, fence)
 
@@ -316,6 +319,8 @@ class Board(ReadBoard):
         """
         session = claims.of_store(self._session, "watch")
         self._rights.check_any("watch", pattern)
+        for flag, value in (("follow", follow), ("coalesce", coalesce), ("renew", renew)):
+            check_flag(flag, value)
         for argument, seconds in (("timeout_s", timeout_s), ("progress_s", progress_s)):
             if seconds is not None:
                 check_seconds(argument, seconds, is_zero_allowed=argument == "timeout_s")
@@ -380,6 +385,8 @@ class Board(ReadBoard):
         """
         check_key(key)
         self._rights.check("claim", key)
+        if type(token) is not int:
+            raise UsageError(f"token is an int, not {token!r}", argument="token", value=token)
         wanted = Wanted(compile_pattern(key), partial(self._rights.may, "claim"), max_attempts, dead)
         _check_attempts(max_attempts, dead)
         return claims.claim_again(self._session, self._agent, self._rights, wanted, token)
@@ -406,6 +413,7 @@ class Board(ReadBoard):
         self._rights.check("lease", name)
         check_seconds("ttl_s", ttl_s)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
+        check_flag("auto_renew", auto_renew)
         return claims.take_lease(self._session, self._agent, name, ttl_s, wait_s, is_renewed=auto_renew)
 
     def leases(self) -> builtins.list[LeaseInfo]:

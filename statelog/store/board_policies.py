@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from statelog import reducers
 from statelog.board import reading, writing
@@ -30,8 +29,6 @@ _WATCHED_S = 60.0
 """What a watcher has yet to see stays so long after it was last there: a process that was killed may come back."""
 
 _NEVER = 1 << 62
-
-_TURNS: WeakKeyDictionary[Engine, Turns] = WeakKeyDictionary()
 
 
 def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> RetentionReport:
@@ -77,7 +74,7 @@ def take_turn(session: StoreSession) -> None:
         board = reading.board_of(view)
         rules = [] if board is None else _rules(session, view, board)
     if rules and board is not None:
-        turns = _TURNS.setdefault(session.engine, Turns())
+        turns = session.kept.setdefault("turns", Turns())
         turns.take(session.engine, board, rules, _seen_by_all(session.engine))
 
 

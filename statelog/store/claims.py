@@ -14,7 +14,7 @@ from statelog import reducers
 from statelog.board import claiming, reading, writing
 from statelog.board.calling import CLAIMER, HOLDER
 from statelog.board.clocks import CLOCK
-from statelog.board.names import check_directory
+from statelog.board.names import check_directory, check_key
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
@@ -112,14 +112,15 @@ class Claim(Fence):
             to: prefix of keys: the result is set below it, under the last segment of the entry's key.
 
         Raises:
-            LeaseLostError, UsageError: as for `renew`; `to` is no prefix that ends in a slash.
-            ValueTypeError, LimitError: the result cannot be stored; the claim goes on.
+            LeaseLostError, UsageError: as for `renew`; `to` is no prefix that ends in a slash; the claim goes on.
+            ValueTypeError, LimitError: the result cannot be stored, or the key is too long; the claim goes on.
 
         """
         target = None
         if to is not None:
             check_directory("to", to)
             target = claiming.moved_to(self.key, to)
+            check_key(target)
             self._rights.check("write", target)
         write = None if result is _UNSET else reducers.replace.prepare(reading.VALUE, result, path=self.key)
         self._act(lambda writer, found: claiming.complete(writer, found, write, target), ends="completed")
@@ -138,11 +139,10 @@ class Claim(Fence):
         check_seconds("retry_in_s", retry_in_s, is_zero_allowed=True)
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         reason = text.encode(errors="replace")[:ENTRY_ERROR_SIZE_BYTES_MAX].decode(errors="ignore")
-        most, dead = self._wanted.attempts_max, self._wanted.dead
 
         def work(writer: Writer, found: Found) -> Found:
-            if dead is not None and most is not None and found.attempts >= most:
-                return claiming.bury(writer, found, dead, reason)
+            if self._wanted.is_spent(found) and self._wanted.grave(self.key):
+                return claiming.bury(writer, found, self._wanted, reason)
             ready_us = writer.now_us + to_us(retry_in_s) if retry_in_s else 0
             return claiming.end(writer, found, Act.FAIL, ready_us=ready_us, error=reason)
 

@@ -12,7 +12,6 @@ from collections import deque
 from threading import Condition, Lock
 from time import monotonic
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from statelog.board import reading, writing
 from statelog.board.calling import watch_bits
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from statelog.board.following import Happened
     from statelog.log.engine import Engine
     from statelog.storage.waiter import Waiter
+    from statelog.store.session import StoreSession
 
 PAGE_EVENTS = 256
 QUEUE_MAX = 1024
@@ -49,14 +49,6 @@ class Subscription:
     def fits(self, key: str) -> bool:
         """Whether it is of a key."""
         return bool(self._trie.find(key))
-
-    def take(self) -> list[Happened]:
-        """Return what is there, and put it into the watcher's hands."""
-        events = []
-        while self.queue:
-            events.append(self.queue.popleft())
-        self.taken = events[-1].found.lsn if events else self.read_to
-        return events
 
     def start_again(self) -> None:
         """Have what the watcher has not got read again."""
@@ -103,6 +95,14 @@ class Dispatcher:
                 if not self._has_leader:
                     self._let_go()
             self._changed.notify_all()
+
+    def take(self, subscription: Subscription) -> list[Happened]:
+        """Return what is there, and put it into the watcher's hands."""
+        with self._changed:
+            events = list(subscription.queue)
+            subscription.queue.clear()
+            subscription.taken = events[-1].found.lsn if events else subscription.read_to
+            return events
 
     def is_behind(self, subscription: Subscription) -> bool:
         """Whether a watcher is to read for itself."""
@@ -217,9 +217,7 @@ class Dispatcher:
         return _SLICE_S
 
 
-_DISPATCHERS: WeakKeyDictionary[Engine, Dispatcher] = WeakKeyDictionary()
-
-
-def dispatcher_of(engine: Engine) -> Dispatcher:
+def dispatcher_of(session: StoreSession) -> Dispatcher:
     """Return the dispatcher of an open store."""
-    return _DISPATCHERS.setdefault(engine, Dispatcher(engine))
+    found: Dispatcher = session.kept.setdefault("dispatcher", Dispatcher(session.engine))
+    return found

@@ -7,7 +7,7 @@ hold has it as its one private attribute, and no name of it among its own.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 from statelog.errors import UsageError
 from statelog.log.batch import Head
@@ -78,6 +78,8 @@ class StoreSession:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = self.owner = engine
+        self.kept: dict[str, Any] = {}
+        """What is kept for as long as the store is open, by name."""
         self.is_flushed_at_commit: bool = engine.environment.is_flushed_at_commit
 
     def read(self) -> AbstractContextManager[View]:

@@ -81,7 +81,7 @@ class Watch:
             with session.read() as view:
                 check_kept(view, board or 0, start, min(start + _CHECKED_RECORDS, last))
         self._subscription = Subscription(pattern, at)
-        self._dispatcher = dispatcher_of(session.engine)
+        self._dispatcher = dispatcher_of(session)
         if follow:
             self._dispatcher.join(self._subscription)
         else:
@@ -112,7 +112,7 @@ class Watch:
             return self._read_page()
         slice_s = monotonic() + timeout_s if timeout_s is not None else None
         while True:
-            events = self._events(subscription.take())
+            events = self._events(self._dispatcher.take(subscription))
             now_s = monotonic()
             if events:
                 self._heard_s = self._said_s = now_s
@@ -145,7 +145,7 @@ class Watch:
         subscription = self._subscription
         while subscription.read_to < self._until:
             self._dispatcher.read_on(subscription, self._until)
-            if events := self._events(subscription.take()):
+            if events := self._events(self._dispatcher.take(subscription)):
                 return events
         return None
 

@@ -170,6 +170,35 @@ def test_a_claim_goes_on_in_another_process_by_its_token(board, store):
         board.claim_of("open/1", claim.token)
 
 
+@pytest.mark.parametrize(("to", "error"), [("durable/", UsageError), ("x" * 20 + "/", statelog.errors.LimitError)])
+def test_a_result_goes_to_no_key_that_is_none(board, to, error):
+    key = "open/" + "z" * 390
+    board.set(key, 1)
+    claim = board.claim("open/*")
+    with pytest.raises(error):
+        claim.complete(to=to)
+    claim.complete()
+
+
+def test_an_entry_that_cannot_be_moved_to_the_dead_stays_and_holds_up_nobody(board):
+    board.set("open/" + "z" * 390, 1)
+    board.set("open/2", 2)
+    bound = {"max_attempts": 1, "dead": "dead/" * 4}
+    board.claim("open/*", **bound).fail("x")
+    assert board.claim("open/*", **bound).value == 2
+    assert board.claim("open/*", **bound) is None
+    assert len(board.list("open/*")) == 2
+
+
+def test_a_claim_ends_as_its_entry_expires(board):
+    board.set("t", 1, ttl_s=0.01)
+    claim = board.claim("t", lease_s=30)
+    time.sleep(0.02)
+    with pytest.raises(LeaseLostError):
+        claim.complete(to="done/")
+    assert board.list() == []
+
+
 def test_what_is_moved_onto_a_claimed_entry_leaves_the_claim(board):
     board.set("done/1", "old")
     other = board.claim("done/*")
@@ -215,6 +244,7 @@ def test_many_tasks_are_each_claimed_once(board, store):
         ({"max_attempts": 0}, "max_attempts"),
         ({"dead": "dead", "max_attempts": 1}, "dead"),
         ({"dead": "dead/"}, "dead"),
+        ({"dead": "durable/", "max_attempts": 1}, "dead"),
     ],
 )
 def test_what_is_no_claim_is_refused(board, arguments, argument):
