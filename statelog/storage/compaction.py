@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 _COPIED_SIZE_BYTES = 8 * 1024 * 1024
 """Copied per transaction of the new file: LMDB holds the pages of one in memory."""
 
+_CREATIONS_MAX = 10
+"""How often another may take the new file for a leftover, in the instant before it is locked."""
+
 _FILLS_MAX = 3
 """Of a file in which others let go of versions meanwhile: the last one is made while nobody can commit."""
 
@@ -144,7 +147,8 @@ def compact_file(
                 filling.fill()
                 if filling.is_current:
                     break
-            with environment.write_lock, environment.locks.writing(environment.lock_timeout_s):
+            timeout_s = environment.lock_timeout_s  # who opens the file waits for the writer lock, too: in this order
+            with environment.write_lock, environment.locks.moving(timeout_s), environment.locks.writing(timeout_s):
                 environment.locks.file.check()
                 filling.complete()
                 _swap(environment, temporary, descriptor)
@@ -166,19 +170,8 @@ def _temporary(environment: JournaledFile, temporary: Path) -> Iterator[int]:
     """Lend a temporary file, with mode and owner of the old one; remove it at the end if it has its name still."""
     point("compaction.before_temporary")
     status = os.fstat(environment.locks.descriptor)
-    message = f"{environment.path} is being compacted, by another process or thread"
-    locked = StoreLockedError(message, path=str(environment.path))
+    descriptor = _create(environment, temporary)
     try:
-        descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
-    except FileExistsError:
-        raise locked from None
-    try:
-        try:
-            lock_temporary(descriptor)
-        except BlockingIOError:  # by who takes it for a leftover, since it was not locked yet
-            raise locked from None
-        if not is_same_file(temporary, descriptor):
-            raise locked
         follow_owner(descriptor, status, stat.S_IMODE(status.st_mode))
         point("compaction.after_temporary")
         yield descriptor
@@ -187,6 +180,22 @@ def _temporary(environment: JournaledFile, temporary: Path) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         os.close(descriptor)
+
+
+def _create(environment: JournaledFile, temporary: Path) -> int:
+    """Return a descriptor of the temporary file, new and locked. Raises StoreLockedError: there is one that is used."""
+    for _attempt in range(_CREATIONS_MAX):
+        try:
+            descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
+        except FileExistsError:
+            break
+        with contextlib.suppress(BlockingIOError):  # who opens the store may take it for a leftover until it is locked
+            lock_temporary(descriptor)
+            if is_same_file(temporary, descriptor):
+                return descriptor
+        os.close(descriptor)
+    message = f"{environment.path} is being compacted, by another process or thread"
+    raise StoreLockedError(message, path=str(environment.path))
 
 
 class _Filling:
@@ -439,16 +448,15 @@ def _advance_transaction_id(descriptor: int, temporary: Path, last: int) -> None
 
 
 def _swap(environment: JournaledFile, temporary: Path, descriptor: int) -> None:
-    """Give the new file the store's name. The caller is the one who writes to the old one."""
+    """Give the new file the store's name. The caller is the one who writes to the old one, and nobody opens it."""
     old = environment.locks.descriptor
-    with environment.locks.moving(environment.lock_timeout_s):
-        environment.check_open()
-        environment.locks.file.check()
-        write_word(old, MOVED)
-        try:
-            point("compaction.before_rename")
-            temporary.rename(environment.path)
-            point("compaction.after_rename")
-        finally:  # a rename may report an error and have happened
-            if not is_same_file(environment.path, descriptor):
-                write_word(old, 0)
+    environment.check_open()
+    environment.locks.file.check()
+    write_word(old, MOVED)
+    try:
+        point("compaction.before_rename")
+        temporary.rename(environment.path)
+        point("compaction.after_rename")
+    finally:  # a rename may report an error and have happened
+        if not is_same_file(environment.path, descriptor):
+            write_word(old, 0)
