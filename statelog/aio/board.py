@@ -32,7 +32,7 @@ _SLICE_S = 0.5
 
 
 class Claim:
-    """See `statelog.Claim`: the same names, awaited. As `fence` give `claim.fence`."""
+    """See `statelog.Claim`: the same names, awaited. It is a fence, too."""
 
     def __init__(self, runner: Runner, claim: SyncClaim) -> None:
         self._runner = runner

@@ -40,13 +40,16 @@ class Rule(NamedTuple):
     keep_last: int | None
     max_age_s: float | None
 
-    def lets_go(self, view: View, board: int, found: Found, time_us: int) -> bool:
-        """Whether a record may go: it is not what the entry is."""
+    def lets_go(self, view: View, board: int, found: Found, time_us: int, until: int) -> bool:
+        """Whether a record may go: it is not what the entry is, nor what it was for a watcher that has seen so much."""
         key = found.event.key
         row, is_there = last_row(view, board, key)
         if found.lsn == row.lsn and (is_there or self.max_age_s is None):
             return False
         if self.max_age_s is not None and found.time_us > time_us - self.max_age_s * 1e6:
+            return False
+        last_seen = (each.lsn for each in records_kept(view, board, key) if each.lsn <= until)
+        if row.lsn > until and found.lsn == next(last_seen, 0):
             return False
         if self.keep_last is None or found.lsn == row.lsn:
             return True
@@ -64,7 +67,7 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
         for lsn in lsns:
             found = read_entry(view, lsn) if lsn <= until else None
             rule = found and next((rule for rule in rules if rule.pattern.fits(found.event.key)), None)
-            if found and rule and rule.lets_go(view, board, found, time_us):
+            if found and rule and rule.lets_go(view, board, found, time_us, until):
                 before = found.event.before
                 if before in chosen or not _is_there(view.transaction, board, before):
                     chosen[lsn] = None

@@ -197,7 +197,9 @@ class Board(ReadBoard):
         return swept
 
     def _is_there(self) -> bool:
-        """Whether there is a board: only what sets an entry makes it."""
+        """Whether there is a board: only what sets an entry makes it. Raises ReadOnlyError."""
+        if isinstance(self._session, StoreSession):
+            self._session.engine.environment.check_writable()
         with self._session.read() as view:
             return reading.board_of(view) is not None
 

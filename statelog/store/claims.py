@@ -249,6 +249,7 @@ def claim_entry(
 ) -> Claim | None:
     """See `Board.claim`."""
     session = of_store(session, "claim")
+    session.engine.environment.check_writable()
 
     def look() -> tuple[Found | None, int | None]:
         with session.read() as view:
@@ -283,6 +284,7 @@ def take_lease(
 ) -> Lease:
     """See `Board.lease`."""
     session = of_store(session, "lease")
+    session.engine.environment.check_writable()
     with session.engine.environment.wake.enter(0, HOLDER + name.encode()) as waiter:
 
         def look() -> tuple[Found | None, int | None]:

@@ -129,7 +129,7 @@ class Dispatcher:
         """Wait until a watcher has something, or the time is up. Raises what reading the log raises."""
         deadline_s = monotonic() + timeout_s
         with self._changed:
-            while not subscription.queue and not self.is_behind(subscription):
+            while not subscription.queue and not self.is_behind(subscription) and subscription in self._subscriptions:
                 left_s = deadline_s - monotonic()
                 if left_s <= 0:
                     return

@@ -42,6 +42,7 @@ def fence_check(session: Session, fence: Fence | None) -> Callable[[View], None]
     """
     if fence is None:
         return None
+    fence = getattr(fence, "fence", fence)  # a claim of `statelog.aio` has one
     if not isinstance(fence, Fence):
         message = f"fence is a claim or a lease, not {type(fence).__name__}"
         raise UsageError(message, argument="fence", value=fence)

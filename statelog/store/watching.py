@@ -88,6 +88,7 @@ class Watch:
             self._until = min(last, session.engine.environment.flushed_lsn())
         self._heard_s = self._said_s = monotonic()
         self._given = 0
+        self._is_closed = False
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -111,7 +112,7 @@ class Watch:
         if not self._follows:
             return self._read_page()
         slice_s = monotonic() + timeout_s if timeout_s is not None else None
-        while True:
+        while not self._is_closed:
             events = self._events(self._dispatcher.take(subscription))
             now_s = monotonic()
             if events:
@@ -131,6 +132,7 @@ class Watch:
                 if slice_s <= now_s:
                     return []
             self._dispatcher.wait(subscription, min(waits, default=3600.0))
+        return None
 
     def _silence(self, now_s: float) -> list[Event] | None:
         """Return what there is to say when nothing has happened for long: where the watch is, or that it ends."""
@@ -186,7 +188,8 @@ class Watch:
         )
 
     def close(self) -> None:
-        """End the watch; harmless when repeated."""
+        """End the watch, also for a thread that waits in it; harmless when repeated."""
+        self._is_closed = True
         self._dispatcher.leave(self._subscription)
 
     def __enter__(self) -> Self:

@@ -210,7 +210,13 @@ def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
         board.set("t", number)
     board.retain("**", keep_last=1)
     store.compact()
-    assert [event.new for event in watch] == list(range(300))
+    assert [(event.old, event.new) for event in watch] == [(number - 1, number) for number in range(300)]
+
+
+def test_a_watch_that_is_closed_by_another_thread_ends(store):
+    watch = store.board().watch()
+    threading.Timer(0.1, watch.close).start()
+    assert list(watch) == []
 
 
 @pytest.mark.parametrize(
@@ -268,7 +274,7 @@ def test_a_watch_on_the_loop(tmp_path):
             claim = await board.claim("t/*", wait_s=1)
             async with board.lease("x") as lease:
                 await board.set("t/9", 9, fence=lease)
-            await store.thread("t").commit({"n": 1}, fence=claim.fence)
+            await store.thread("t").commit({"n": 1}, fence=claim)
             await claim.complete("done", to="done/")
             waiting = asyncio.create_task(board.claim("none", wait_s=30))
             await asyncio.sleep(0.1)
