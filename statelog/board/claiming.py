@@ -46,6 +46,8 @@ class Wanted(NamedTuple):
     attempts_max: int | None
     dead: str | None
     """Where entries go that were claimed so often; None: they stay where they are, and nobody claims them."""
+    check_write: Callable[[str], None] = lambda _key: None
+    """Refuses keys to which they may not go."""
 
     def is_spent(self, found: Found) -> bool:
         """Whether an entry was claimed too often."""
@@ -206,8 +208,11 @@ def check_held(view: View, key: str, token: int) -> Found:
     found = read_entry(view, row.lsn) if row.tag != board_keys.NO_TAG else None
     if found is None or found.claim is None or found.claim.token != token:
         what = {"name": key[1:]} if is_lease(key) else {"key": key}
-        name = f"lease {key[1:]!r}" if is_lease(key) else f"claim of {key!r}"
-        message = f"the {name} of token {token} has ended: it was taken by another, or its entry changed hands or went"
+        message = (
+            f"the claim of {key!r} of token {token} has ended: the entry was given back, taken by another, or went"
+        )
+        if is_lease(key):
+            message = f"the lease {key[1:]!r} of token {token} has ended: it was given back, or taken by another"
         raise LeaseLostError(message, **what, token=token)
     return found
 
@@ -247,6 +252,7 @@ def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None)
     key = found.event.key
     target = wanted.grave(key)
     assert target is not None
+    wanted.check_write(target)
     made = stage(writer, Act.DEAD, key, error=error)
     stage(writer, Act.SET, target, _moved_in(writer, target, found.attempts), place_of(found), error=error)
     return made

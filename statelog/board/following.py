@@ -8,6 +8,7 @@ from statelog.board.reading import Found
 from statelog.errors import CursorError, CursorExpiredError
 from statelog.format import board_keys, keys
 from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_ENTRY
+from statelog.log.kinds.entries import BOARD_ID
 from statelog.log.kinds.table import decode_event
 from statelog.log.reader import read_with_digest
 from statelog.log.view import missing
@@ -124,6 +125,13 @@ def check_cursor(view: View, cursor: object) -> int:
         message = f"cursor {cursor!r} is of another history: of another store, or of records that a power cut took back"
         raise CursorError(message, cursor=cursor)
     return lsn
+
+
+def check_life(view: View, after: int) -> None:
+    """Refuse to go on from before a board that began when another was deleted. Raises CursorExpiredError."""
+    board = view.thread_lsn(BOARD_ID)
+    if view.deleted_lives(BOARD_ID) and after < (board or view.transaction.last_lsn()):
+        raise expired((board or view.transaction.last_lsn() + 1) - 1)
 
 
 def check_kept(view: View, board: int, after: int, until: int) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from statelog.board.names import RESERVED, compile_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 T = TypeVar("T")
 
@@ -52,39 +49,33 @@ class Trie(Generic[T]):
         """Return the items whose patterns fit a key."""
         segments = key.split("/")
         found: set[T] = set()
-        seen: set[tuple[int, int]] = set()
+        seen: set[tuple[_Node[T], int]] = set()
         left = [(self._root, 0)]
         while left:
-            node, at = left.pop()
-            if (id(node), at) in seen:
+            node, at = place = left.pop()
+            if place in seen:
                 continue
-            seen.add((id(node), at))
+            seen.add(place)
             if at == len(segments):
                 found |= node.items
                 continue
-            left += _steps(node, segments, at)
+            for segment, below in _steps(node, segments, at):
+                if segment != "**":
+                    left.append((below, at + 1))
+                    continue
+                found |= below.items  # at the end of a pattern it stands for one segment or more, else for any number
+                left += [(below, skipped) for skipped in range(at, len(segments))]
         return found
 
 
-def _steps(node: _Node[T], segments: list[str], at: int) -> Iterator[tuple[_Node[T], int]]:
-    is_reserved = at == 0 and len(segments) > 1 and segments[0] == RESERVED[:-1]
-    for segment, below in list(node.next.items()):  # one may leave meanwhile, as garbage is collected
-        if is_reserved and segment != segments[0]:
-            continue
-        if segment == "**":  # at the end of a pattern it stands for one segment or more, else for any number
-            if below.items:
-                yield from ((_end_of(below), len(segments)),)
-            if below.next:
-                yield from ((below, skipped) for skipped in range(at, len(segments)))
-        elif segment == segments[at] or (("*" in segment or "?" in segment) and _fits(segment, segments[at])):
-            yield below, at + 1
-
-
-def _end_of(node: _Node[T]) -> _Node[T]:
-    end: _Node[T] = _Node()
-    end.items = node.items
-    return end
+def _steps(node: _Node[T], segments: list[str], at: int) -> list[tuple[str, _Node[T]]]:
+    """Return the segments of patterns that fit a key's, and what comes behind them."""
+    key = segments[at]
+    if at == 0 and len(segments) > 1 and key == RESERVED[:-1]:
+        return [(key, node.next[key])] if key in node.next else []
+    steps = list(node.next.items())  # one may leave meanwhile, as garbage is collected
+    return [step for step in steps if step[0] in (key, "**") or _fits(step[0], key)]
 
 
 def _fits(segment: str, part: str) -> bool:
-    return compile_pattern(segment).fits(part)
+    return ("*" in segment or "?" in segment) and compile_pattern(segment).fits(part)

@@ -373,7 +373,9 @@ class Board(ReadBoard):
         check_seconds("lease_s", lease_s)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
         _check_attempts(max_attempts, dead)
-        wanted = Wanted(compiled, partial(self._rights.may, "claim"), max_attempts, dead)
+        wanted = Wanted(
+            compiled, partial(self._rights.may, "claim"), max_attempts, dead, partial(self._rights.check, "write")
+        )
         return claims.claim_entry(self._session, self._agent, self._rights, wanted, lease_s, wait_s)
 
     def claim_of(self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None) -> Claim:
@@ -389,7 +391,13 @@ class Board(ReadBoard):
         self._rights.check("claim", key)
         if type(token) is not int:
             raise UsageError(f"token is an int, not {token!r}", argument="token", value=token)
-        wanted = Wanted(compile_pattern(key), partial(self._rights.may, "claim"), max_attempts, dead)
+        wanted = Wanted(
+            compile_pattern(key),
+            partial(self._rights.may, "claim"),
+            max_attempts,
+            dead,
+            partial(self._rights.check, "write"),
+        )
         _check_attempts(max_attempts, dead)
         return claims.claim_again(self._session, self._agent, self._rights, wanted, token)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from statelog.board import reading, writing
 from statelog.board.calling import watch_bits
-from statelog.board.following import next_expiry_us, read_events
+from statelog.board.following import expired, next_expiry_us, read_events
 from statelog.board.trie import Trie
 from statelog.errors import StatelogError
 from statelog.log.times import now_us
@@ -66,6 +66,8 @@ class Dispatcher:
         self._trie: Trie[Subscription] = Trie()
         self._at = 0
         """LSN up to which it has read; watchers that have not read so far are behind, and read for themselves."""
+        self._board: int | None = None
+        """The board that is watched: it may be deleted, and begun anew."""
         self._mask = 0
         self._waiter: Waiter | None = None
         self._has_leader = False
@@ -77,6 +79,8 @@ class Dispatcher:
         with self._changed:
             if not self._subscriptions:
                 self._at = subscription.read_to
+                with self._engine.read() as view:
+                    self._board = reading.board_of(view)
             self._subscriptions.add(subscription)
             self._trie.add(subscription.pattern, subscription)
             self._mask |= watch_bits(subscription.pattern)
@@ -177,6 +181,10 @@ class Dispatcher:
             events: list[Happened] = []
             with self._engine.read() as view:
                 board = reading.board_of(view)
+                if self._board is None:
+                    self._board = board
+                if self._board != board:
+                    raise expired(flushed)
                 if board is not None:
                     events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
             self._hand_out(events, after, flushed)

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import reading
-from statelog.board.following import before, check_cursor, check_kept, cursor_at
+from statelog.board.following import before, check_cursor, check_kept, check_life, cursor_at
 from statelog.board.names import compile_pattern
 from statelog.log.kinds.entries import GOES, Act
 from statelog.log.times import to_datetime
@@ -77,6 +77,8 @@ class Watch:
             self._until = last = view.transaction.last_lsn()
             at = (last if follow else 0) if after is None else check_cursor(view, after)
             board = reading.board_of(view)
+            if after is not None:
+                check_life(view, at)
         for start in range(at, last if board is not None and after is not None else at, _CHECKED_RECORDS):
             with session.read() as view:
                 check_kept(view, board or 0, start, min(start + _CHECKED_RECORDS, last))
@@ -190,6 +192,7 @@ class Watch:
     def close(self) -> None:
         """End the watch, also for a thread that waits in it; harmless when repeated."""
         self._is_closed = True
+        self._page.clear()
         self._dispatcher.leave(self._subscription)
 
     def __enter__(self) -> Self:

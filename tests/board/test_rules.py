@@ -81,6 +81,18 @@ def test_claims_and_watches_are_filtered_row_by_row(bound, free):
 
 
 @pytest.mark.usefixtures("free")
+def test_entries_go_to_the_dead_only_where_one_may_write(bound, free):
+    free.claim("tasks/*").release()
+    for dead, is_allowed in (("secret/", False), ("research/a/", True)):
+        if is_allowed:
+            assert bound.claim("tasks/*", max_attempts=1, dead=dead) is None
+        else:
+            with pytest.raises(AccessError):
+                bound.claim("tasks/*", max_attempts=1, dead=dead)
+    assert free.get("secret/1").value == "secret/1"
+    assert free.get("research/a/1").value == "tasks/1"
+
+
 def test_who_has_no_rules_may_do_nothing(store):
     for agent in (None, "b"):
         board = store.board(agent=agent, rules=RULES)

@@ -9,6 +9,8 @@ import time
 import pytest
 
 import statelog
+from statelog.board.names import compile_pattern
+from statelog.board.trie import Trie
 from statelog.errors import CursorError, CursorExpiredError, UsageError
 
 
@@ -217,6 +219,38 @@ def test_a_watch_that_is_closed_by_another_thread_ends(store):
     watch = store.board().watch()
     threading.Timer(0.1, watch.close).start()
     assert list(watch) == []
+
+
+def test_the_deletion_of_the_board_is_told_to_who_watches_and_who_comes_back(store):
+    board = store.board()
+    cursor = board.set("t", 1) and next(board.watch(follow=False)).cursor
+    board.set("t", 2)
+    watch = board.watch(after=cursor)
+    store.delete_thread("statelog:board")
+    with pytest.raises(CursorExpiredError):
+        list(watch)
+    for begin in (lambda: None, lambda: board.set("t", 3)):
+        begin()
+        with pytest.raises(CursorExpiredError):
+            board.watch(after=cursor)
+    assert [event.new for event in board.watch(follow=False)] == [3]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**", "a/**", "*/**", "a/**/d", "**/d", "a/*/c/d", "?/b/**", "a/b/c/d", "durable/**"]
+)
+def test_the_trie_finds_what_fits(pattern):
+    keys = ["a", "a/b", "a/d", "a/b/c/d", "x/y", "d", "durable", "durable/x", "a/b/c/d/e"]
+    trie = Trie()
+    others = [f"{first}/{rest}" for first in ("a", "*", "x?") for rest in ("**", "b/**", "*/c", "**/q")]
+    for each in [pattern, *others]:
+        trie.add(each, each)
+    for _ in range(3):
+        for key in keys:
+            assert (pattern in trie.find(key)) is compile_pattern(pattern).fits(key), key
+    for each in {pattern, *others}:
+        trie.remove(each, each)
+    assert trie.find("a/b") == set()
 
 
 @pytest.mark.parametrize(
