@@ -17,7 +17,7 @@ from statelog.board import reading, writing
 from statelog.board.calling import watch_bits
 from statelog.board.following import expired, next_expiry_us, read_events
 from statelog.board.trie import Trie
-from statelog.errors import StatelogError
+from statelog.errors import CursorExpiredError, StatelogError
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
@@ -37,14 +37,21 @@ _SLICE_S = 1.0
 class Subscription:
     """What a dispatcher has for one watcher."""
 
-    def __init__(self, pattern: str, at: int) -> None:
+    def __init__(self, pattern: str, at: int, board: int | None) -> None:
         self.pattern = pattern
+        self.board = board
         self.queue: deque[Happened] = deque()
         """What was read and is not yet in the watcher's hands, up to `read_to`."""
         self.at = self.taken = self.read_to = at
         """LSNs: what the watcher is done with, what is in its hands, and what was read for it."""
         self._trie: Trie[str] = Trie()
         self._trie.add(pattern, pattern)
+
+    def check_board(self, board: int | None, until: int) -> None:
+        """Refuse to go on where the board was deleted, and maybe begun anew. Raises CursorExpiredError."""
+        if self.board is not None and self.board != board:
+            raise expired(until)
+        self.board = board
 
     def fits(self, key: str) -> bool:
         """Whether it is of a key."""
@@ -66,8 +73,6 @@ class Dispatcher:
         self._trie: Trie[Subscription] = Trie()
         self._at = 0
         """LSN up to which it has read; watchers that have not read so far are behind, and read for themselves."""
-        self._board: int | None = None
-        """The board that is watched: it may be deleted, and begun anew."""
         self._mask = 0
         self._waiter: Waiter | None = None
         self._has_leader = False
@@ -79,8 +84,6 @@ class Dispatcher:
         with self._changed:
             if not self._subscriptions:
                 self._at = subscription.read_to
-                with self._engine.read() as view:
-                    self._board = reading.board_of(view)
             self._subscriptions.add(subscription)
             self._trie.add(subscription.pattern, subscription)
             self._mask |= watch_bits(subscription.pattern)
@@ -122,6 +125,7 @@ class Dispatcher:
         until = self._at if until is None else until
         with self._engine.read() as view:
             board = reading.board_of(view)
+            subscription.check_board(board, until)
             events: list[Happened] = []
             if board is not None:
                 events, until = read_events(view, board, subscription.read_to, until, PAGE_EVENTS)
@@ -181,28 +185,29 @@ class Dispatcher:
             events: list[Happened] = []
             with self._engine.read() as view:
                 board = reading.board_of(view)
-                if self._board is None:
-                    self._board = board
-                if self._board != board:
-                    raise expired(flushed)
                 if board is not None:
-                    events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
-            self._hand_out(events, after, flushed)
+                    with contextlib.suppress(CursorExpiredError):  # who was not behind is now, and reads for itself
+                        events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
+                        self._hand_out(events, board, after, flushed)
+            with self._changed:
+                self._at = flushed
+                self._changed.notify_all()
             return True
 
-    def _hand_out(self, events: list[Happened], after: int, flushed: int) -> None:
+    def _hand_out(self, events: list[Happened], board: int, after: int, flushed: int) -> None:
         with self._changed:
+            # One may leave meanwhile, as garbage is collected. Who has another board is to find out for itself.
+            live = {
+                each for each in tuple(self._subscriptions) if after <= each.read_to and each.board in {None, board}
+            }
             for event in events:
-                for each in self._trie.find(event.found.event.key):
-                    if after <= each.read_to < event.found.lsn:
+                for each in live.intersection(self._trie.find(event.found.event.key)):
+                    if each.read_to < event.found.lsn:
                         each.queue.append(event)
-            for each in tuple(self._subscriptions):  # one may leave meanwhile, as garbage is collected
-                if after <= each.read_to:
-                    each.read_to = max(each.read_to, flushed)
+            for each in live:
+                each.board, each.read_to = board, max(each.read_to, flushed)
                 if len(each.queue) > QUEUE_MAX:
                     each.start_again()
-            self._at = flushed
-            self._changed.notify_all()
 
     def _note_position(self) -> None:
         """Tell retention what some watcher has yet to see. The caller holds `_changed`."""

@@ -82,7 +82,7 @@ class Watch:
         for start in range(at, last if board is not None and after is not None else at, _CHECKED_RECORDS):
             with session.read() as view:
                 check_kept(view, board or 0, start, min(start + _CHECKED_RECORDS, last))
-        self._subscription = Subscription(pattern, at)
+        self._subscription = Subscription(pattern, at, board)
         self._dispatcher = dispatcher_of(session)
         if follow:
             self._dispatcher.join(self._subscription)

@@ -18,7 +18,7 @@ from statelog.testing.powerloss.trace import Mark, read_trace
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64-bit Linux and a C compiler")
 
-IMAGES = 80
+IMAGES = 40
 
 CHILD = """
 import sys, statelog
