@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from statelog.board.names import RESERVED
 from statelog.errors import ExpiredError
 from statelog.format import board_keys, cbor, keys
 from statelog.format.record import FLAG_REDACTED
-from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, is_lease, last_row
+from statelog.log.kinds.entries import BOARD_ID, Claimed, EntryEvent, last_row
 from statelog.log.kinds.table import decode_event
 from statelog.log.names import channel_key
 from statelog.tree import mapping
@@ -123,7 +124,7 @@ def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callabl
     while True:
         for place, payload in view.transaction.scan_index(beginning, start=start):
             key, expires_us = place[skip:].decode(), board_keys.decode_row(payload).expires_us
-            if 0 < expires_us <= now_us or not may(key):
+            if 0 < expires_us <= now_us or key.startswith(RESERVED) or not may(key):
                 continue
             name, slash, _rest = key.removeprefix(prefix).partition("/")
             yield f"{prefix}{name}{slash}"
@@ -144,9 +145,8 @@ def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
 
 
 def changed_since(view: View, board: int, lsn: int) -> list[str]:
-    """Return the keys that have records above an LSN, the one written last first; not those of leases."""
-    changed = dict.fromkeys(read_entry(view, each).event.key for each in records_since(view, board, lsn))
-    return [key for key in changed if not is_lease(key)]
+    """Return the keys that have records above an LSN, the one written last first."""
+    return list(dict.fromkeys(read_entry(view, each).event.key for each in records_since(view, board, lsn)))
 
 
 def expired(view: View, board: int, now_us: int) -> Iterator[str]:

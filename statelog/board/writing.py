@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.board.calling import call_claimer, wake_bits
+from statelog.board.names import RESERVED
 from statelog.board.reading import (
     VALUE,
     Found,
@@ -152,7 +153,9 @@ def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None
     Claims end, and none begins: what was claimed then may be claimed again.
     """
     view, made = writer.batch.view, []
-    for key in [key for key in changed_since(view, writer.board, lsn) if key.startswith(prefix)]:
+    for key in changed_since(view, writer.board, lsn):
+        if not key.startswith(prefix) or key.startswith(RESERVED):
+            continue
         now, was = find(writer, key), find_at(view, writer.board, key, lsn=lsn)
         if was is None or not was.is_there(writer.now_us):
             if now is not None:

@@ -181,7 +181,6 @@ class Lease(Fence):
         self._agent = agent
         self._ttl_s = ttl_s
         self._has_ended = threading.Event()
-        self._is_lost = False
 
     def __repr__(self) -> str:
         return f"<Lease {self.name!r}, token {self.token}>"

@@ -119,12 +119,22 @@ def test_a_policy_bounds_history_while_others_write(store):
         board.set(f"t/{number % 3}", f"{number} {SECRET}")
     assert all(len(versions(board, f"t/{each}")) < 700 for each in range(3))
     assert board.list("**", limit=9)[0].key == "t/0"
+    assert board.children() == ["t/"]
     check(store)
     board.retain("t/*", as_policy=True)
     before = len(versions(board, "t/0"))
     for number in range(300):
         board.set("t/0", number)
     assert len(versions(board, "t/0")) == before + 300
+
+
+def test_a_policy_is_no_entry_of_the_users(store):
+    board = store.board()
+    board.retain("t/*", keep_last=2, as_policy=True)
+    board.set("t/0", 0)
+    assert (board.children(), [entry.key for entry in board.list()]) == (["t/"], ["t/0"])
+    assert board.rollback("", to=0) == ["t/0"]
+    assert board.list("durable/**") != []
 
 
 def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
