@@ -9,16 +9,17 @@ SOAK_CALLS = 10_000
 
 
 def test_an_order_explains_every_answer(tmp_path):
-    run = Run(tmp_path, seed=2, count=1500, what="all", kill_s=0.15)
+    run = Run(tmp_path, seed=2, count=1500, what="all", kill_s=0.25)
     assert check_blind(run.calls) == []
     assert run.kills > 0
 
 
 @pytest.mark.soak
 def test_an_order_explains_ten_thousand_answers(tmp_path, soak_scale):
-    run = Run(tmp_path, seed=3, count=max(int(SOAK_CALLS * soak_scale), 1000), what="all", kill_s=0.5)
+    count = max(int(SOAK_CALLS * soak_scale), 1000)
+    run = Run(tmp_path, seed=3, count=count, what="all", kill_s=0.5)
     assert check_blind(run.calls) == []
-    assert run.kills > 0
+    assert run.kills > 0 or count < SOAK_CALLS / 2  # a short run may be over before the first
 
 
 # --- what it must find, made by hand -------------------------------------------------------------
