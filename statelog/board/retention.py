@@ -65,9 +65,11 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
     chosen: dict[int, None] = {}
     with engine.read() as view:
         for lsn in lsns:
-            found = read_entry(view, lsn) if lsn <= until else None
-            rule = found and next((rule for rule in rules if rule.pattern.fits(found.event.key)), None)
-            if found and rule and rule.lets_go(view, board, found, time_us, until):
+            if lsn > until or not _is_there(view.transaction, board, lsn):  # or another has let it go meanwhile
+                continue
+            found = read_entry(view, lsn)
+            rule = next((rule for rule in rules if rule.pattern.fits(found.event.key)), None)
+            if rule is not None and rule.lets_go(view, board, found, time_us, until):
                 before = found.event.before
                 if before in chosen or not _is_there(view.transaction, board, before):
                     chosen[lsn] = None

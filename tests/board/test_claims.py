@@ -262,6 +262,28 @@ def test_a_claim_is_no_part_of_a_transaction_or_a_snapshot(store):
     assert store.board().claim("t") is not None
 
 
+@pytest.mark.parametrize("has_entries", [False, True])
+def test_a_store_that_is_read_only_is_not_written_to(tmp_path, has_entries):
+    path = tmp_path / "b.state"
+    with statelog.open(path) as written:
+        written.thread("t").commit({"n": 1})
+        if has_entries:
+            written.board().set("t", 1)
+    with statelog.open(path, read_only=True) as store:
+        board = store.board()
+        for call in (
+            lambda: board.set("t", 1),
+            lambda: board.delete("t"),
+            lambda: board.claim("t"),
+            lambda: board.lease("t"),
+            lambda: board.rollback("", to=0),
+            lambda: board.retain("t", keep_last=1),
+            board.sweep,
+        ):
+            with pytest.raises(statelog.errors.ReadOnlyError):
+                call()
+
+
 @pytest.mark.parametrize(("name", "value"), [("priority", 128), ("priority", 1.0), ("delay_s", -1), ("ttl_s", 0)])
 def test_how_an_entry_is_set_is_checked(board, name, value):
     with pytest.raises(UsageError):

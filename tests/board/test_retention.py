@@ -5,7 +5,11 @@ import time
 import pytest
 
 import statelog
+from statelog.board.names import compile_pattern
+from statelog.board.reading import board_of
+from statelog.board.retention import Rule, choose
 from statelog.errors import ExpiredError, UsageError
+from statelog.log.kinds.entries import records_of
 
 SECRET = "the secret text " * 400
 
@@ -135,6 +139,18 @@ def test_a_policy_is_no_entry_of_the_users(store):
     assert (board.children(), [entry.key for entry in board.list()]) == (["t/"], ["t/0"])
     assert board.rollback("", to=0) == ["t/0"]
     assert board.list("durable/**") != []
+
+
+def test_what_another_process_has_let_go_meanwhile_is_passed_over(store):
+    board = store.board()
+    for number in range(5):
+        board.set("t", number)
+    with store._engine.read() as view:
+        owner = board_of(view)
+        lsns = list(records_of(view, owner))
+    board.retain("t", keep_last=3)
+    rule = Rule(compile_pattern("t"), 2, None)
+    assert choose(store._engine, owner, [rule], lsns, store.last_lsn) == lsns[2:3]
 
 
 def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
