@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from statelog.board.reading import Found
-from statelog.errors import CursorError, CursorExpiredError
+from statelog.board.reading import Found, read_entry
+from statelog.errors import CursorError, CursorExpiredError, ExpiredError
 from statelog.format import board_keys, keys
 from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_ENTRY
 from statelog.log.kinds.entries import BOARD_ID
@@ -74,13 +74,11 @@ def _read_event(view: View, lsn: int, commit: int) -> Happened:
 def before(view: View, happened: Happened) -> Found | None:
     """Return what an entry was before an event; None if it was not there, or was let go."""
     lsn = happened.found.event.before
-    if not lsn:
+    try:
+        found = read_entry(view, lsn) if lsn else None
+    except ExpiredError:
         return None
-    record = view.record(lsn)
-    if record.flags & FLAG_REDACTED:
-        return None
-    event = cast("EntryEvent", decode_event(record))
-    return Found(event, lsn, record.time_us) if event.is_there else None
+    return found if found is not None and found.event.is_there else None
 
 
 def next_expiry_us(view: View, board: int) -> int | None:

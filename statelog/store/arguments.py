@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_SECONDS_MAX = 1e9
+
+
 def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - what it is about
     """Refuse what is neither True nor False, as "no" would be taken for True."""
     if not isinstance(value, bool):
@@ -33,6 +36,15 @@ def check_timeout(timeout_s: float) -> None:
     if not is_number or math.isnan(timeout_s):
         message = f"timeout_s is a number of seconds, not {timeout_s!r}"
         raise UsageError(message, argument="timeout_s", value=timeout_s)
+
+
+def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = False) -> None:
+    """Refuse what is no time. Raises UsageError."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    if not is_number or not (0 < seconds <= _SECONDS_MAX or (is_zero_allowed and seconds == 0)):  # type: ignore[operator]
+        least = "from 0" if is_zero_allowed else "above 0"
+        message = f"{argument} is a number of seconds {least}, not {seconds!r}"
+        raise UsageError(message, argument=argument, value=seconds)
 
 
 def check_progress(progress: Callable[[int, int], None] | None) -> None:

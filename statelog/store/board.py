@@ -15,10 +15,10 @@ from statelog.board.rules import ALL
 from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK
 from statelog.store import claims
-from statelog.store.arguments import check_flag
+from statelog.store.arguments import check_flag, check_seconds
 from statelog.store.board_policies import retain_board, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
-from statelog.store.claims import check_seconds, to_us
+from statelog.store.claims import to_us
 from statelog.store.fences import fence_check
 from statelog.store.retain import make_policy
 from statelog.store.session import StoreSession
@@ -230,22 +230,21 @@ class Board(ReadBoard):
 
     def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
         check = fence_check(self._session, fence)
+        at_once = self._session if isinstance(self._session, StoreSession) else None
 
         def commit(batch: Batch) -> Any:
             if check is not None:
                 check(batch.view)
             writer = writing.begin(batch, self._agent)
             result = work(writer)
-            if sweeps and isinstance(
-                self._session, StoreSession
-            ):  # in a transaction each would go over all that is staged
+            if sweeps and at_once is not None:  # in a transaction each would go over all that is staged
                 writing.sweep(writer, writing.EXPIRED_MAX)
             return result
 
         result = self._session.act(commit)
-        if isinstance(self._session, StoreSession):
+        if at_once is not None:
             with suppress(StatelogError):  # it is done, whatever becomes of this
-                take_turn(self._session)
+                take_turn(at_once)
         return result
 
     def retain(

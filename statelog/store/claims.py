@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, Usage
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
+from statelog.store.arguments import check_seconds
 from statelog.store.fences import Fence
 from statelog.store.session import StoreSession
 
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
     from statelog.board.reading import Found
     from statelog.board.rules import Rights
     from statelog.board.writing import Writer
-    from statelog.log.batch import Batch
     from statelog.storage.waiter import Waiter
     from statelog.store.session import Session
 
 T = TypeVar("T")
 
-_SECONDS_MAX: Final = 1e9
 _LOOK_S: Final = 0.25
 """Who waits looks so often, also if nobody wakes them: one who was woken may have died."""
 
@@ -157,11 +155,7 @@ class Claim(Fence):
             message = f"the claim of {self.key!r} was {self._ended}"
             raise UsageError(message, key=self.key, token=self.token)
 
-        def commit(batch: Batch) -> None:
-            writer = writing.begin(batch, self._agent)
-            work(writer, claiming.held(writer, self.key, self.token))
-
-        self._session.act(commit)
+        _commit_under(self, self._agent, work, BOARD_ID)
         self._ended = ends
 
 
@@ -221,11 +215,7 @@ class Lease(Fence):
             raise UsageError(message, name=self.name, token=self.token)
 
     def _act(self, work: Callable[[Writer, Found], Any]) -> None:
-        def commit(batch: Batch) -> None:
-            writer = writing.begin(batch, self._agent, LEASES_ID)
-            work(writer, claiming.held(writer, self._place, self.token))
-
-        self._session.act(commit)
+        _commit_under(self, self._agent, work, LEASES_ID)
 
     def _start_renewing(self) -> None:
         """Renew it from now on, in a thread, until it is released or lost."""
@@ -335,6 +325,12 @@ def _commit(session: StoreSession, agent: str | None, work: Callable[[Writer], T
     return session.act(lambda batch: work(writing.begin(batch, agent, owner)))
 
 
+def _commit_under(fence: Fence, agent: str | None, work: Callable[[Writer, Found], Any], owner: str) -> None:
+    """Commit what is refused if a claim or a lease has ended."""
+    place, token, session = fence._place, fence.token, fence._session  # noqa: SLF001 - of those who make it here
+    _commit(session, agent, lambda writer: work(writer, claiming.held(writer, place, token)), owner)
+
+
 def of_store(session: Session, what: str) -> StoreSession:
     """Return the session of a store; refuse that of a transaction or a snapshot. Raises UsageError."""
     if not isinstance(session, StoreSession):
@@ -346,12 +342,3 @@ def of_store(session: Session, what: str) -> StoreSession:
 def to_us(seconds: float) -> int:
     """Return a time in microseconds."""
     return round(seconds * 1_000_000)
-
-
-def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = False) -> None:
-    """Refuse what is no time. Raises UsageError."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    if not is_number or not (0 < seconds <= _SECONDS_MAX or (is_zero_allowed and seconds == 0)):  # type: ignore[operator]
-        least = "from 0" if is_zero_allowed else "above 0"
-        message = f"{argument} is a number of seconds {least}, not {seconds!r}"
-        raise UsageError(message, argument=argument, value=seconds)

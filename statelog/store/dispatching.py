@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from statelog.board import reading, writing
 from statelog.board.calling import watch_bits
 from statelog.board.following import expired, next_expiry_us, read_events
+from statelog.board.names import compile_pattern
 from statelog.board.trie import Trie
 from statelog.errors import CursorExpiredError, StatelogError
 from statelog.log.times import now_us
@@ -44,18 +45,14 @@ class Subscription:
         """What was read and is not yet in the watcher's hands, up to `read_to`."""
         self.at = self.taken = self.read_to = at
         """LSNs: what the watcher is done with, what is in its hands, and what was read for it."""
-        self._trie: Trie[str] = Trie()
-        self._trie.add(pattern, pattern)
+        self.fits = compile_pattern(pattern).fits
+        """Whether it is of a key."""
 
     def check_board(self, board: int | None, until: int) -> None:
         """Refuse to go on where the board was deleted, and maybe begun anew. Raises CursorExpiredError."""
         if self.board is not None and self.board != board:
             raise expired(until)
         self.board = board
-
-    def fits(self, key: str) -> bool:
-        """Whether it is of a key."""
-        return bool(self._trie.find(key))
 
     def start_again(self) -> None:
         """Have what the watcher has not got read again."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.board import reading
 from statelog.board.following import before, check_cursor, check_kept, check_life, cursor_at
-from statelog.board.names import compile_pattern
 from statelog.log.kinds.entries import GOES, Act
 from statelog.log.times import to_datetime
 from statelog.store.dispatching import Subscription, dispatcher_of
@@ -68,7 +67,6 @@ class Watch:
         renew: bool,
         progress_s: float | None,
     ) -> None:
-        compile_pattern(pattern)
         self._session, self._may = session, may
         self._timeout_s, self._progress_s = timeout_s, progress_s
         self._coalesces, self._renews, self._follows = coalesce, renew, follow
