@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
+from statelog.board.names import RESERVED
 from statelog.board.reading import Found, read_entry
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
 from statelog.errors import LeaseLostError
@@ -135,7 +136,7 @@ def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
         if place is None:
             return
         directory = board_keys.decode_queue_key(place).directory
-        if directory != top:
+        if directory != top and f"{directory}/".startswith(RESERVED) <= pattern.text.startswith(RESERVED):
             yield directory
         start = board_keys.encode_directory(board, directory)[:-1] + b"\1"
 

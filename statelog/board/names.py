@@ -12,7 +12,7 @@ from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 from statelog.log.names import check_name
 
 RESERVED = "durable/"
-"""Keys that begin so are the library's own."""
+"""Keys that begin so are the library's own: all may read them, and who may write them is a matter of `Rights`."""
 
 _WILD = re.compile(r"[*?\[\]\\]")
 
@@ -35,7 +35,7 @@ def check_key(key: str) -> None:
 
     Raises:
         UsageError: it is no text, is not in normal form (NFC), has an empty segment, `.` or `..`, or one of `*?[]`
-            and the backslash in it, or begins with what is reserved. Facts: argument, value.
+            and the backslash in it. Facts: argument, value.
         LimitError: it is longer than 400 bytes.
 
     """
@@ -43,8 +43,6 @@ def check_key(key: str) -> None:
     wild = _WILD.search(key)
     if wild is not None:
         raise _error("key", key, f"has {wild[0]!r} in it, which is for patterns")
-    if key.startswith(RESERVED):
-        raise _error("key", key, f"begins with {RESERVED!r}, which is reserved")
     _check_segments("key", key)
 
 
@@ -57,8 +55,6 @@ def check_prefix(prefix: str) -> None:
 def check_directory(argument: str, prefix: str) -> None:
     """Refuse what entries cannot be moved below: it ends in a slash. Raises UsageError, LimitError."""
     check_prefix(prefix)
-    if prefix.startswith(RESERVED):
-        raise _error(argument, prefix, f"begins with {RESERVED!r}, which is reserved")
     if not prefix.endswith("/"):
         message = f"{argument} {prefix!r} does not end in '/'"
         raise UsageError(message, argument=argument, value=prefix)

@@ -124,7 +124,10 @@ def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callabl
     while True:
         for place, payload in view.transaction.scan_index(beginning, start=start):
             key, expires_us = place[skip:].decode(), board_keys.decode_row(payload).expires_us
-            if 0 < expires_us <= now_us or key.startswith(RESERVED) or not may(key):
+            if key.startswith(RESERVED) and not prefix.startswith(RESERVED):  # go on behind all of the library's own
+                start = board_keys.encode_entry_key(board, RESERVED)[:-1] + b"0"
+                break
+            if 0 < expires_us <= now_us or not may(key):
                 continue
             name, slash, _rest = key.removeprefix(prefix).partition("/")
             yield f"{prefix}{name}{slash}"

@@ -10,13 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from statelog.board.names import compile_pattern
+from statelog.board.names import RESERVED, compile_pattern
 from statelog.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
     from statelog.board.names import Pattern
 
 VERBS = ("read", "write", "claim", "lease", "watch")
+
+_READING = ("read", "watch")
 
 _LOGGED_S = 1.0
 """So often a denial of an agent is logged."""
@@ -38,9 +40,17 @@ class Rights:
         return any(pattern.fits(key) for pattern in self._patterns.get(verb, ()))
 
     def check(self, verb: str, key: str) -> None:
-        """Refuse what is not allowed. Raises AccessError."""
+        """Refuse what is not allowed. Raises AccessError, and UsageError for what is reserved."""
+        if verb not in _READING:
+            self.check_reserved("key", key)
         if not self.may(verb, key):
             raise self._denied(verb, f"{key!r}", key)
+
+    def check_reserved(self, argument: str, key: str) -> None:
+        """Refuse to change what begins as the library's own keys do, whatever the rules say. Raises UsageError."""
+        if key.startswith(RESERVED):
+            message = f"{argument} {key!r} begins with {RESERVED!r}, which is reserved"
+            raise UsageError(message, argument=argument, value=key)
 
     def check_any(self, verb: str, pattern: str) -> None:
         """Refuse who may do it to no key at all. Raises AccessError."""
@@ -62,7 +72,7 @@ _logged_s: dict[str | None, float] = {}
 
 
 class AllRights(Rights):
-    """What a board without rules allows: everything."""
+    """What a board without rules allows: everything but to change what is reserved."""
 
     def __init__(self) -> None:
         super().__init__(None, {})
@@ -71,14 +81,19 @@ class AllRights(Rights):
         """As declared."""
         return True
 
-    def check(self, verb: str, key: str) -> None:
-        """As declared."""
-
     def check_any(self, verb: str, pattern: str) -> None:
         """As declared."""
 
 
+class OwnRights(AllRights):
+    """What the library's own handles may do: everything."""
+
+    def check_reserved(self, argument: str, key: str) -> None:
+        """As declared."""
+
+
 ALL = AllRights()
+OWN = OwnRights()
 
 
 class Rules:

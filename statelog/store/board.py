@@ -11,7 +11,7 @@ from statelog.board import claiming, reading, writing
 from statelog.board.claiming import Wanted
 from statelog.board.names import check_directory, check_key, check_prefix, compile_pattern
 from statelog.board.retention import Rule
-from statelog.board.rules import ALL
+from statelog.board.rules import ALL, OWN
 from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK
 from statelog.store import claims
@@ -21,7 +21,7 @@ from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import to_us
 from statelog.store.fences import fence_check
 from statelog.store.retain import make_policy
-from statelog.store.session import StoreSession
+from statelog.store.session import StoreSession, session_of
 from statelog.store.watching import Watch
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from statelog.board.reading import Found
+    from statelog.board.rules import Rights
     from statelog.board.writing import Kept, Writer
     from statelog.log.batch import Batch
     from statelog.log.care.vacuum import RetentionReport
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim, Lease, LeaseInfo
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
+    from statelog.store.session import Holder, Session
 
 PRIORITY_MAX = 127
 
@@ -178,6 +180,7 @@ class Board(ReadBoard):
 
         """
         check_prefix(prefix)
+        self._rights.check_reserved("prefix", prefix)
         with self._session.read() as view:
             lsn = check_moment(view, "to", to)
 
@@ -368,10 +371,11 @@ class Board(ReadBoard):
 
         """
         compiled = compile_pattern(pattern)
+        self._rights.check_reserved("pattern", pattern)
         self._rights.check_any("claim", pattern)
         check_seconds("lease_s", lease_s)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
-        _check_attempts(max_attempts, dead)
+        _check_attempts(max_attempts, dead, self._rights)
         wanted = Wanted(
             compiled, partial(self._rights.may, "claim"), max_attempts, dead, partial(self._rights.check, "write")
         )
@@ -397,7 +401,7 @@ class Board(ReadBoard):
             dead,
             partial(self._rights.check, "write"),
         )
-        _check_attempts(max_attempts, dead)
+        _check_attempts(max_attempts, dead, self._rights)
         return claims.claim_again(self._session, self._agent, self._rights, wanted, token)
 
     def lease(self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True) -> Lease:
@@ -432,6 +436,13 @@ class Board(ReadBoard):
             return [claims.lease_info(each) for each in found if self._rights.may("lease", each.event.key[1:])]
 
 
+def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:
+    """Return the board for a room of this library: this handle may write, claim and lease below `durable/`, too."""
+    board = Board(session_of(held), agent)
+    board._rights = OWN  # noqa: SLF001 - of this file
+    return board
+
+
 def _anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
     """Return what an entry has that is set anew. Its claim stays, and how often it was claimed with it."""
     delay_us, new = how
@@ -444,12 +455,13 @@ def _anew(kept: Kept, how: tuple[int, Kept], now_us: int) -> Kept:
     )
 
 
-def _check_attempts(max_attempts: int | None, dead: str | None) -> None:
+def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) -> None:
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
         message = f"max_attempts is an int above 0, not {max_attempts!r}"
         raise UsageError(message, argument="max_attempts", value=max_attempts)
     if dead is not None:
         check_directory("dead", dead)
+        rights.check_reserved("dead", dead)
         if max_attempts is None:
             raise UsageError("dead= needs max_attempts=: after how many claims", argument="dead", value=dead)
 

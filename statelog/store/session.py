@@ -61,12 +61,14 @@ class Session(Protocol):
 S_co = TypeVar("S_co", bound=Session, covariant=True)
 
 
-class _Holder(Protocol[S_co]):
+class Holder(Protocol[S_co]):
+    """A store, a transaction or a snapshot."""
+
     @property
     def _session(self) -> S_co: ...
 
 
-def session_of(held: _Holder[S_co]) -> S_co:
+def session_of(held: Holder[S_co]) -> S_co:
     """Return what is behind a store, a transaction or a snapshot that a user holds."""
     return held._session  # noqa: SLF001 - the one way in
 
