@@ -11,7 +11,7 @@ from statelog.errors import StatelogError
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from concurrent.futures import Future
     from datetime import datetime, timedelta
 
@@ -145,7 +145,7 @@ class Board:
 
     async def claim(
         self,
-        pattern: str,
+        pattern: str | Sequence[str],
         *,
         lease_s: float = 60.0,
         wait_s: float = 0.0,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from statelog.board.names import compile_pattern
+from statelog.board.names import RESERVED, compile_pattern
 from statelog.errors import StatelogError
+from statelog.kernels import WAKE_SUBJECT_SIZE_BYTES_MAX
 from statelog.storage.wake import EVERY_SEGMENT, segment_bit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statelog.board.names import Pattern
     from statelog.storage.wake import Wake
 
 CLAIMER = b"c"
-"""Subject of who waits for an entry to claim: this, and the pattern."""
+"""Subject of who waits for an entry to claim: this, and the patterns, a line each."""
 
 HOLDER = b"l"
 """Subject of who waits for a lease: this, and its name."""
@@ -29,6 +34,20 @@ def watch_bits(pattern: str) -> int:
     return EVERY_SEGMENT if "*" in first or "?" in first else segment_bit(first)
 
 
+def claimer_subject(patterns: Sequence[Pattern]) -> bytes:
+    """Return the subject of who waits for an entry; where it has no room for the patterns, one that fits more keys."""
+    subject = CLAIMER + "\n".join(each.text for each in patterns).encode()
+    levels = zip(*(each.prefix.split("/")[:-1] for each in patterns), strict=False)
+    directory = [segments[0] for segments in takewhile(lambda segments: len({*segments}) == 1, levels)]
+    while len(subject) > WAKE_SUBJECT_SIZE_BYTES_MAX:
+        wider = "/".join([*directory, "**"])
+        if not directory and any(each.text.startswith(RESERVED) for each in patterns):
+            wider = f"**\n{RESERVED}**"
+        subject = CLAIMER + wider.encode()
+        directory = directory[:-1]
+    return subject
+
+
 def call_claimer(key: str, wake: Wake) -> None:
     """Wake the one who has waited longest for an entry like this one."""
 
@@ -36,7 +55,7 @@ def call_claimer(key: str, wake: Wake) -> None:
         if not subject.startswith(CLAIMER):
             return False
         try:
-            return compile_pattern(subject[1:].decode()).fits(key)
+            return any(compile_pattern(each).fits(key) for each in subject[1:].decode().split("\n"))
         except (StatelogError, UnicodeDecodeError):  # memory that strangers write to
             return False
 

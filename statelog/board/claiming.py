@@ -41,7 +41,7 @@ _DEAD_MAX = 16
 class Wanted(NamedTuple):
     """Which entries somebody would claim."""
 
-    pattern: Pattern
+    patterns: tuple[Pattern, ...]
     may: Callable[[str], bool]
     """Whether the rules allow a key."""
     attempts_max: int | None
@@ -61,7 +61,8 @@ class Wanted(NamedTuple):
 
     def includes(self, key: str) -> bool:
         """Whether an entry is wanted. What has come to the dead is not."""
-        return self.pattern.fits(key) and self.may(key) and not (self.dead and key.startswith(self.dead))
+        fits = any(pattern.fits(key) for pattern in self.patterns)
+        return fits and self.may(key) and not (self.dead and key.startswith(self.dead))
 
 
 class Choice(NamedTuple):
@@ -89,7 +90,7 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
         elif wanted.includes(key):
             lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
     best: tuple[int, int, str] | None = None
-    for directory in _directories(view, board, wanted.pattern):
+    for directory in {each for pattern in wanted.patterns for each in _directories(view, board, pattern)}:
         found = _first_in(view, board, directory, wanted, now_us, waits)
         if found is not None and (best is None or (found.rank, found.order_us, found.key) < best):
             best = found.rank, found.order_us, found.key

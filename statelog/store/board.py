@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -344,7 +345,7 @@ class Board(ReadBoard):
 
     def claim(
         self,
-        pattern: str,
+        pattern: str | Sequence[str],
         *,
         lease_s: float = 60.0,
         wait_s: float = 0.0,
@@ -357,7 +358,7 @@ class Board(ReadBoard):
         `renew` came first; a process that dies needs no other to clean up behind it.
 
         Args:
-            pattern: of the keys; see `list`.
+            pattern: of the keys, see `list`; of several, the one entry whose turn it is among all that they fit.
             lease_s: how long the claim lasts.
             wait_s: wait so long for an entry; those who have waited longest are woken first.
             max_attempts: an entry that was claimed so often is not claimed again.
@@ -370,14 +371,18 @@ class Board(ReadBoard):
             UsageError: one of the arguments is none, or the board is a transaction's or a snapshot's.
 
         """
-        compiled = compile_pattern(pattern)
-        self._rights.check_reserved("pattern", pattern)
-        self._rights.check_any("claim", pattern)
+        some = [pattern] if isinstance(pattern, str) or not isinstance(pattern, Sequence) else pattern
+        if not some:
+            raise UsageError("a claim needs a pattern, and was given none", argument="pattern", value=pattern)
+        patterns = tuple(map(compile_pattern, some))
+        for each in some:
+            self._rights.check_reserved("pattern", each)
+            self._rights.check_any("claim", each)
         check_seconds("lease_s", lease_s)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
         _check_attempts(max_attempts, dead, self._rights)
         wanted = Wanted(
-            compiled, partial(self._rights.may, "claim"), max_attempts, dead, partial(self._rights.check, "write")
+            patterns, partial(self._rights.may, "claim"), max_attempts, dead, partial(self._rights.check, "write")
         )
         return claims.claim_entry(self._session, self._agent, self._rights, wanted, lease_s, wait_s)
 
@@ -395,14 +400,14 @@ class Board(ReadBoard):
         if type(token) is not int:
             raise UsageError(f"token is an int, not {token!r}", argument="token", value=token)
         wanted = Wanted(
-            compile_pattern(key),
+            (compile_pattern(key),),
             partial(self._rights.may, "claim"),
             max_attempts,
             dead,
             partial(self._rights.check, "write"),
         )
         _check_attempts(max_attempts, dead, self._rights)
-        return claims.claim_again(self._session, self._agent, self._rights, wanted, token)
+        return claims.claim_again(self._session, self._agent, self._rights, wanted, key, token)
 
     def lease(self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True) -> Lease:
         """Take a name for oneself: `with board.lease("thread/42") as lease: ...`; the end of the block gives it back.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
 from statelog.board import claiming, reading, writing
-from statelog.board.calling import CLAIMER, HOLDER
+from statelog.board.calling import HOLDER, claimer_subject
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError
@@ -252,7 +252,7 @@ def claim_entry(
 
     found, _wait_us = look()
     if found is None and wait_s > 0:
-        with session.engine.environment.wake.enter(0, CLAIMER + wanted.pattern.text.encode()) as waiter:
+        with session.engine.environment.wake.enter(0, claimer_subject(wanted.patterns)) as waiter:
             found = _wait(waiter, look, wait_s)
     if found is None:
         return None
@@ -260,11 +260,11 @@ def claim_entry(
     return Claim(session, agent, rights, wanted, found)
 
 
-def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wanted, token: int) -> Claim:
+def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wanted, key: str, token: int) -> Claim:
     """See `Board.claim_of`."""
     session = of_store(session, "claim")
     with session.read() as view:
-        found = claiming.check_held(view, wanted.pattern.text, token)
+        found = claiming.check_held(view, key, token)
     return Claim(session, agent, rights, wanted, found)
 
 

@@ -1,0 +1,78 @@
+"""Claims from several patterns: one winner among all, and who waits is woken by each."""
+
+import threading
+import time
+
+import pytest
+
+import statelog
+from statelog.board.calling import claimer_subject
+from statelog.board.names import compile_pattern
+from statelog.errors import UsageError
+
+
+@pytest.fixture
+def board(store):
+    return store.board(agent="worker")
+
+
+def test_a_claim_from_several_patterns_takes_the_best_of_all(board):
+    for key, priority in (("a/1", 0), ("b/1", 0), ("c/1", 0), ("b/2", 5), ("none/1", 9)):
+        board.set(key, 0, priority=priority)
+    patterns = ["c/*", "a/1", "*/2", "b/**", "b/*"]
+    assert [board.claim(patterns).key for _ in range(4)] == ["b/2", "a/1", "b/1", "c/1"]
+    assert board.claim(tuple(patterns)) is None
+
+
+def test_rules_are_those_of_each_key_and_the_dead_go_as_from_one_pattern(board, store):
+    board.set("a/1", 0)
+    board.set("b/1", 0)
+    bound = store.board(agent="x", rules=statelog.Rules({"x": {"claim": ["b/*"], "write": ["dead/*"]}}))
+    claim = bound.claim(["a/*", "b/*"], max_attempts=1, dead="dead/")
+    claim.fail("no")
+    assert (claim.key, bound.claim(["a/*", "b/*"])) == ("b/1", None)
+    assert board.get("dead/1").attempts == 1
+
+
+@pytest.mark.parametrize("pattern", [[], (), None, ["a", ""], [3], "", ["a", "durable/x"]], ids=repr)
+def test_what_is_no_pattern_to_claim_from_is_refused(board, pattern):
+    board.set("a", 1)
+    with pytest.raises(UsageError):
+        board.claim(pattern)
+
+
+LONG = "z" * 150
+
+
+@pytest.mark.parametrize(
+    ("patterns", "subject"),
+    [
+        (["a/*"], "a/*"),
+        (["a/*", "b", "durable/x/*"], "a/*\nb\ndurable/x/*"),
+        ([f"a/b/{LONG}/*", f"a/b/{LONG}/1", f"a/b/c/{LONG}"], "a/b/**"),
+        ([f"a/b*/{LONG}", f"a/b/{LONG}", f"a/b/{LONG}?"], "a/**"),
+        ([f"a/{LONG}", f"b/{LONG}", f"{LONG}c"], "**"),
+        ([f"durable/{LONG}", f"b/{LONG}", f"{LONG}c"], "**\ndurable/**"),
+        ([f"durable/a/{LONG}", f"durable/b/{LONG}", f"durable/c/{LONG}"], "durable/**"),
+        (["a/" + "z" * 398], "a/**"),
+        (["a/" + "z" * 396 + "/x"], "a/**"),
+        (["z" * 400], "**"),
+    ],
+)
+def test_who_waits_is_called_for_all_that_the_patterns_fit(patterns, subject):
+    assert claimer_subject([compile_pattern(each) for each in patterns]) == b"c" + subject.encode()
+
+
+@pytest.mark.parametrize("patterns", [["a/*", "b/*"], ["none/" + "z" * 390, "b/*"], "b/" + "?" * 398], ids=len)
+def test_who_waits_is_woken_by_each_pattern_also_by_long_ones(store, patterns, monkeypatch):
+    monkeypatch.setattr("statelog.store.claims._LOOK_S", 60.0)
+    board, found, seen = store.board(), [], []
+    board.set("other", 1)
+    waiting = threading.Thread(target=lambda: found.append(board.claim(patterns, wait_s=60)))
+    waiting.start()
+    while not seen:
+        store._engine.environment.wake.call_next(lambda subject: bool(seen.append(subject)))
+    time.sleep(0.05)  # it looks once, and sleeps
+    board.set("b/" + "x" * 398, 1)
+    waiting.join(20)
+    assert [claim.attempt for claim in found] == [1]
