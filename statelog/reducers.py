@@ -11,6 +11,10 @@ A reducer declares its algebra; `statelog.testing` proves the declarations by ex
 - commutative: f(a, b) == f(b, a)
 - idempotent:  f(f(a, b), b) == f(a, b)
 
+Whatever the reducer, `Overwrite(value)` in a write replaces the channel's value, and `DROP` removes the channel:
+
+    thread.commit({"notes": reducers.DROP})
+
 Called as a function, a reducer does in plain Python what the engine does on encoded values.
 """
 
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from statelog.tree.node import Slot, Workspace
 
 __all__ = [
+    "DROP",
     "REMOVE_ALL",
     "Overwrite",
     "Reducer",
@@ -68,6 +73,26 @@ class Remove:
 
     id: Any
 
+
+class _Drop:
+    """The type of `DROP`, which is one object, also where it was copied or pickled."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "reducers.DROP"
+
+    def __reduce__(self) -> str:
+        return "DROP"
+
+
+DROP = _Drop()
+"""In place of a channel's value in a write: remove the channel from the state, whatever its reducer and type.
+
+`thread.commit({"notes": reducers.DROP})`. A channel that is not there may be removed, too. A later write
+begins it anew.
+It stands for a channel alone: inside a value, and as the value of an entry of the board, it cannot be stored.
+"""
 
 REMOVE_ALL = Remove("statelog:all")
 """In a write to an `upsert` channel: remove every item; what follows in the write is kept."""

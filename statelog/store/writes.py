@@ -11,6 +11,7 @@ from statelog.format import cbor
 from statelog.format.everyday import full_name
 from statelog.limits import METADATA_SIZE_BYTES_MAX, THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.names import channel_key, check_name
+from statelog.reducers import DROP, Removal
 from statelog.schema import normalise_update
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
     for update in writes:
         for channel, value in schema.by_channel(normalise_update(update)).items():
             channel_key(channel)
+            if value is DROP:
+                schema.reducer(channel)  # raises where there is no such channel
+                prepared.append(Removal(channel))
+                continue
             check, reducer = schema.writing(channel)
             write = reducer.prepare(channel, value if check is None else check(channel, value), path=channel)
             prepared.append(write if reducer.function is None else write.checked_by(schema.validate_result))
