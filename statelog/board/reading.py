@@ -45,6 +45,11 @@ class Found(NamedTuple):
         """How often it was claimed."""
         return self.event.order[2] if self.event.order else 0
 
+    @property
+    def ready_us(self) -> int:
+        """From when it may be claimed; 0: from the beginning."""
+        return self.event.order[1] if self.event.order else 0
+
     def is_there(self, now_us: int) -> bool:
         """Whether it is an entry, at a time not before its record."""
         return self.event.is_there and not 0 < self.event.expires_us <= now_us

@@ -51,6 +51,8 @@ class Entry:
     """What the record says was done: `set`, `claim`, ...; in a history also `delete`, `expire`, `complete`, `dead`."""
     error: str | None = None
     """Of `fail` and `dead`: why."""
+    ready: datetime | None = None
+    """From when it may be claimed, also where that is over; None: from the beginning."""
 
     def __repr__(self) -> str:
         shown = repr(self.value)
@@ -75,4 +77,5 @@ def entry_of(session: Session, found: Found) -> Entry:
         found.attempts,
         Act(event.act).name.lower(),
         event.error,
+        to_datetime(found.ready_us) if found.ready_us else None,
     )

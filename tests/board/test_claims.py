@@ -142,6 +142,19 @@ def test_a_delay_keeps_an_entry_from_claims_and_not_from_reads(board):
     assert board.claim("t", wait_s=5).value == 1
 
 
+def test_an_entry_says_from_when_it_may_be_claimed(board):
+    assert board.set("at once", 1).ready is None
+    entry = board.set("t", 1, delay_s=0.2)
+    assert (entry.ready - entry.time).total_seconds() == 0.2
+    assert board.get("t") == board.list("t")[0] == board.history("t")[0] == entry
+    claim = board.claim("t", wait_s=5)
+    assert board.get("t").ready == entry.ready
+    claim.fail("no luck", retry_in_s=60)
+    failed = board.get("t")
+    assert (failed.ready - failed.time).total_seconds() == pytest.approx(60, abs=1)
+    assert board.set("t", 2).ready is None
+
+
 def test_what_others_write_to_a_claimed_entry_leaves_the_claim(board, store):
     board.set("t", 1)
     claim = board.claim("t")
