@@ -9,7 +9,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from statelog import reducers
 from statelog.errors import ChannelError, SchemaError, UsageError
@@ -42,6 +42,12 @@ _EMPTY_BY_REDUCER: Mapping[str, type] = {
     "union": set,
 }
 
+OWN_CHANNELS = "statelog:"
+"""Channels whose names begin so are the library's own: any thread has them, and no schema declares one."""
+
+STEPS_CHANNEL = "statelog:steps"
+"""The one of them that is added to; a write to any other replaces it."""
+
 _CHANNELS_SHOWN_MAX = 20
 """In a message; its facts have all."""
 
@@ -54,6 +60,8 @@ class Schema:
         name: of the class it was read from, for messages.
         channels: by name, in order of declaration; none of them if ``is_open``.
         is_open: any channel may be written, with ``replace``.
+
+    Besides, each has the channels of the library's own (see ``OWN_CHANNELS``), and does not look at their values.
     """
 
     name: str
@@ -85,9 +93,9 @@ class Schema:
         if isinstance(user_schema, Schema):
             return user_schema
         if isinstance(user_schema, type):
-            return _read_class(user_schema)
+            return _without_own(_read_class(user_schema))
         if isinstance(user_schema, Mapping):
-            return _schema_of_plain_channels("schema", read_mapping(user_schema))
+            return _without_own(_schema_of_plain_channels("schema", read_mapping(user_schema)))
         cls = type(user_schema)
         what = f"an object of type {cls.__qualname__}"
         is_instance = dataclasses.is_dataclass(cls) or _is_model(cls)
@@ -142,7 +150,7 @@ class Schema:
             return declared.reducer
         if self._check_of_others is not None:
             self._check_of_others(channel, None)
-        return reducers.replace
+        return _reducer_of_others(channel)
 
     def empty_value(self, channel: str) -> object:
         """The empty list, dict or set that a channel's values are; None if they are none of these.
@@ -193,7 +201,7 @@ class Schema:
     def writing(self, channel: str) -> tuple[Check | None, reducers.Reducer]:
         """What `validate_write` calls for a channel, if anything, and the reducer behind it, at one look."""
         declared = self.channels.get(channel)
-        reducer = reducers.replace if declared is None else declared.reducer
+        reducer = _reducer_of_others(channel) if declared is None else declared.reducer
         return self._write_checks.get(channel, self._check_of_others), reducer
 
     def validate_result(self, channel: str, value: object) -> object:
@@ -321,7 +329,7 @@ def _schema(
         is_open=False,
         _write_checks={name: _only_overwrites(check) if name in users else check for name, check in writes.items()},
         _result_checks={name: check if name in users else None for name, check in results.items()},
-        _check_of_others=functools.partial(_refuse_channel, tuple(channels)),
+        _check_of_others=functools.partial(_check_other, tuple(channels)),
         _part_checks=parts,
         aliases=MappingProxyType(dict(aliases)),
         readings=MappingProxyType({} if readings is None else readings),
@@ -335,7 +343,25 @@ def _only_overwrites(check: Check | None) -> Check | None:
     return lambda channel, value: check(channel, value) if isinstance(value, reducers.Overwrite) else value
 
 
-def _refuse_channel(channels: tuple[str, ...], channel: str, _value: object) -> NoReturn:
+def _without_own(schema: Schema) -> Schema:
+    """The schema, if it declares no channel of the library's own."""
+    for name in (*schema.channels, *schema.aliases):
+        if name.startswith(OWN_CHANNELS):
+            message = (
+                f"{schema.name}: declares {name!r}: channels that begin with {OWN_CHANNELS!r} are the library's own"
+            )
+            raise SchemaError(message, schema=schema.name, channel=name)
+    return schema
+
+
+def _reducer_of_others(channel: str) -> reducers.Reducer:
+    return reducers.extend if channel == STEPS_CHANNEL else reducers.replace
+
+
+def _check_other(channels: tuple[str, ...], channel: str, value: object) -> object:
+    """The value of a channel that the schema does not declare, if it is one of the library's own."""
+    if channel.startswith(OWN_CHANNELS):
+        return value
     similar = difflib.get_close_matches(channel, channels, n=1)
     hint = f": did you mean {similar[0]!r}?" if similar else ""
     message = f"the schema has no channel {channel!r}{hint} (it has {_listing(channels)})"
