@@ -1,0 +1,1 @@
+"""Durable execution: what of it stands on the errors alone, webhooks and times of schedules."""
