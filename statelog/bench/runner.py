@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from statelog.bench import report
-from statelog.bench.workload import KEYS_DEFAULT, Bench, Workload
+from statelog.bench.workload import KEYS_DEFAULT, Bench, SkipError, Workload
 from statelog.bench.workloads import WORKLOADS
 from statelog.errors import UsageError
 
@@ -35,6 +35,8 @@ def run(
     scale: float = SCALE_DEFAULT,
     repeats: int = REPEATS_DEFAULT,
     keys: int = KEYS_DEFAULT,
+    rows: Sequence[str] = (),
+    peer_venv: Path | None = None,
     as_json: bool = False,
     console: Console,
 ) -> int:
@@ -50,6 +52,9 @@ def run(
         scale: of the sizes; 1 are those of the targets.
         repeats: how often compared sides take turns.
         keys: entries of a large board; 1,000,000 is that of the targets.
+        rows: of workloads that have rows, those to measure; none: all.
+        peer_venv: the virtual environment of a peer that has one of its own, made if need be and kept; a temporary one
+            if left out.
         as_json: print one JSON object instead of tables.
         console: where to print.
 
@@ -58,10 +63,11 @@ def run(
         wrong, as a task that two have claimed.
 
     Raises:
-        UsageError: an unknown name, or a scale or number of repeats or keys that is not above 0.
+        UsageError: an unknown name or row, or a scale or number of repeats or keys that is not above 0.
 
     """
     selected = _select(names, workloads)
+    _check_rows(rows, selected)
     skipped = [reason for workload in selected if (reason := workload.skip_reason())]
     runnable = [workload for workload in selected if not workload.skip_reason()]
     if not scale > 0 or repeats < 1 or keys < 1:
@@ -75,7 +81,12 @@ def run(
         with _progress(console, len(runnable), is_shown=not as_json) as progress:
             for workload in runnable:
                 progress(workload.title)
-                results[workload] = measure(workload, Path(folder), scale=scale, repeats=repeats, keys=keys)
+                bench = Bench(Path(folder) / workload.name, scale, repeats, keys, tuple(rows), peer_venv)
+                try:
+                    results[workload] = measure(workload, bench)
+                except SkipError as error:
+                    skipped.append(f"{workload.name} skipped: {error}")
+                    continue
                 if not as_json:
                     report.print_sides(console, workload, results[workload])
     if as_json:
@@ -88,14 +99,21 @@ def run(
     return int(any(check.is_wrong for result in results.values() for check in result.checks))
 
 
-def measure(workload: Workload, parent: Path, *, scale: float, repeats: int, keys: int = KEYS_DEFAULT) -> Result:
-    """Run one workload in a folder of its own below `parent`, removed afterwards."""
-    directory = parent / workload.name
-    directory.mkdir()
+def measure(workload: Workload, bench: Bench) -> Result:
+    """Run one workload in its folder, which is made, and removed afterwards."""
+    bench.directory.mkdir()
     try:
-        return workload.measure(Bench(directory, scale, repeats, keys))
+        return workload.measure(bench)
     finally:
-        shutil.rmtree(directory)
+        shutil.rmtree(bench.directory)
+
+
+def _check_rows(rows: Sequence[str], workloads: Sequence[Workload]) -> None:
+    known = [row for workload in workloads for row in workload.rows]
+    for row in rows:
+        if row not in known:
+            message = f"no row {row!r} (there are {', '.join(known) or 'none'})"
+            raise UsageError(message, row=row)
 
 
 def _select(names: Sequence[str] | None, workloads: Mapping[str, Workload]) -> list[Workload]:

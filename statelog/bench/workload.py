@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 KEYS_DEFAULT = 100_000
 
 
+class SkipError(Exception):
+    """A workload cannot be measured here, as turns out only when it is tried; the text says why, in one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Where and how much to measure."""
@@ -27,6 +31,10 @@ class Bench:
     """How often all sides have their turn, in units of a workload's own choosing."""
     keys: int = KEYS_DEFAULT
     """Entries of a large board, before `scale`."""
+    rows: tuple[str, ...] = ()
+    """Of a workload that has rows, those to measure; none: all."""
+    peer_venv: Path | None = None
+    """A virtual environment of a peer that has one of its own; it is made there if need be. None: a temporary one."""
 
     def size(self, full: int, *, at_least: int = 1) -> int:
         """Return a size of the table, shrunk by `scale` but not below `at_least` (nor above `full`)."""
@@ -45,13 +53,16 @@ class Workload:
     """Modules of others without which it is skipped."""
     extra: str = ""
     """Of statelog, that installs them."""
+    rows: tuple[str, ...] = ()
+    """That can be measured one by one."""
 
     def skip_reason(self) -> str | None:
         """Return why it cannot be measured here, in one line; None if it can."""
         missing = [name for name in self.needs if not _is_installed(name)]
         if not missing:
             return None
-        return f"{self.name} skipped: {', '.join(missing)} not installed (pip install 'statelog[{self.extra}]')"
+        hint = f" (pip install 'statelog[{self.extra}]')" if self.extra else ""
+        return f"{self.name} skipped: {', '.join(missing)} not installed{hint}"
 
 
 def _is_installed(module: str) -> bool:
