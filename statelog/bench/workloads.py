@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statelog.bench import durability, growth, processes, recovery
 from statelog.bench.board import workload as board
+from statelog.bench.durable import workload as durable
 from statelog.bench.langgraph import workload as langgraph
 
 WORKLOADS = {
@@ -16,6 +17,7 @@ WORKLOADS = {
         recovery.OPEN,
         board.BOARD,
         langgraph.LANGGRAPH,
+        durable.DURABLE,
     )
 }
 """By name."""

@@ -1,0 +1,1 @@
+"""Durable execution, measured beside DBOS on SQLite."""

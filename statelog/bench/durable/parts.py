@@ -1,0 +1,209 @@
+"""Workflows of ours, and a process that runs them where that has to be one of its own: which dies, waits or works.
+
+It takes jobs from stdin, a line of JSON each. What it prints then is for each kind of job to say.
+"""
+
+# mypy: disable-error-code="attr-defined, name-defined, untyped-decorator"
+# until statelog.durable is here
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import statelog
+from statelog import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from statelog.store.store import Store
+    from statelog.store.transaction import Transaction
+
+ID, QUEUE = "long", "runs"
+_BEFORE_IDLE_S = 0.5
+_DEADLINE_S = 600.0
+
+# --- workflows ------------------------------------------------------------------
+
+_dies = threading.Event()
+"""Set: the long workflow ends its process when all its steps are recorded."""
+
+_all_run = threading.Event()
+_runs = {"left": 0}
+
+
+def trivial(number: int) -> int:
+    """Do next to nothing."""
+    return number
+
+
+def now() -> int:
+    """Return when this step began."""
+    return time.monotonic_ns()
+
+
+def _reserve(transaction: Transaction, number: int) -> None:
+    transaction.board().set("bench/reserved", number)
+
+
+def _step(run: durable.Run, kind: str, number: int) -> None:
+    """Take a step, of a kind."""
+    if kind == "commit":
+        run.step(trivial, number, commit=lambda result: {"number": result})
+        return
+    run.step(trivial, number)
+    if kind == "event":
+        run.emit("bench/stepped", {"number": number})
+    elif kind == "board":
+        run.transact(_reserve, number)
+
+
+@durable.workflow
+def timed(run: durable.Run, request: dict[str, Any]) -> list[int]:
+    """Return what each step took."""
+    times = []
+    for number in range(request["steps"]):
+        began_ns = time.perf_counter_ns()
+        _step(run, request["kind"], number)
+        times.append(time.perf_counter_ns() - began_ns)
+    return times
+
+
+@durable.workflow
+def long(run: durable.Run, steps: int) -> int:
+    """Take steps; return when it ended."""
+    for number in range(steps):
+        run.step(trivial, number)
+    if _dies.is_set():
+        os._exit(0)
+    return time.monotonic_ns()
+
+
+@durable.workflow
+def waits(run: durable.Run, gates: int) -> None:
+    """Wait for a gate, and say when the step after it began: so many times."""
+    for number in range(gates):
+        run.gate(f"gate {number}", payload={})
+        _say(str(run.step(now)))
+
+
+@durable.workflow
+def parked(run: durable.Run, _request: None) -> None:
+    """Wait for a gate that nobody answers."""
+    run.gate("never", payload={})
+
+
+@durable.workflow
+def short(run: durable.Run, number: int) -> int:
+    """Take one step."""
+    found = run.step(trivial, number)
+    _runs["left"] -= 1
+    if _runs["left"] == 0:
+        _all_run.set()
+    return int(found)
+
+
+# --- the process ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Run workflows, in one of some ways."""
+
+    kind: Literal["die", "replay", "wait", "idle", "work"]
+    path: str
+    size: int = 1
+    """Steps, gates or runs."""
+    seconds: float = 0.0
+    concurrency: int = 1
+
+    def line(self) -> str:
+        """Return it as a process takes it."""
+        return json.dumps(asdict(self))
+
+
+def _die(job: Job) -> None:
+    _dies.set()
+    with statelog.open(job.path) as store:
+        durable.run(store, long, job.size, id=ID)
+
+
+def _replay(job: Job) -> None:
+    """Say what it took to run to its end what has died, with the opening of the file and without."""
+    began_ns = time.monotonic_ns()
+    with statelog.open(job.path) as store:
+        opened_ns = time.monotonic_ns()
+        ended_ns = durable.run(store, long, job.size, id=ID).value
+    _say(json.dumps({"recovery": ended_ns - began_ns, "replay": ended_ns - opened_ns}))
+
+
+def _wait(job: Job) -> None:
+    with statelog.open(job.path) as store:
+        durable.run(store, waits, job.size, id=ID, wait_s=_DEADLINE_S)
+
+
+@contextmanager
+def _working(store: Store, workflows: Sequence[Any], **options: Any) -> Iterator[None]:
+    """Have a thread work, which ends with the process."""
+    work = threading.Thread(target=durable.work, args=(store, workflows), kwargs=options, daemon=True)
+    work.start()
+    yield
+
+
+def _idle(job: Job) -> None:
+    """Say what a worker takes whose runs all wait: memory, opening the file, and then doing nothing."""
+    began_ns = time.monotonic_ns()
+    store = statelog.open(job.path)
+    durable.resume_all(store, [parked])
+    opening_ns = time.monotonic_ns() - began_ns
+    with _working(store, [parked]):
+        time.sleep(_BEFORE_IDLE_S)
+        began_s, processor_began_s = time.monotonic(), time.process_time()
+        time.sleep(job.seconds)
+        idle = (time.process_time() - processor_began_s) / (time.monotonic() - began_s)
+    _say(json.dumps({"memory_bytes": _memory_bytes(), "opening_ns": opening_ns, "idle": idle}))
+    os._exit(0)
+
+
+def _memory_bytes() -> int:
+    """Return the memory of this process that is its own, without the pages of the file."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _work(job: Job) -> None:
+    """Say what it took from opening the file until the last of its queued runs ended."""
+    _runs["left"] = job.size
+    began_ns = time.monotonic_ns()
+    store = statelog.open(job.path)
+    with _working(store, [short], queues={QUEUE: durable.Queue(concurrency=job.concurrency)}):
+        assert _all_run.wait(_DEADLINE_S)
+        for number in range(job.size):
+            durable.start(store, short, number, id=f"run {number}", queue=QUEUE).result(timeout_s=_DEADLINE_S)
+    _say(str(time.monotonic_ns() - began_ns))
+    os._exit(0)
+
+
+_WAYS = {"die": _die, "replay": _replay, "wait": _wait, "idle": _idle, "work": _work}
+
+
+def main(_number: int) -> None:
+    """Serve jobs until stdin ends."""
+    for line in sys.stdin:
+        job = Job(**json.loads(line))
+        _WAYS[job.kind](job)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

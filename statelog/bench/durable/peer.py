@@ -1,0 +1,120 @@
+"""DBOS in its own virtual environment: made if need be, asked for one row at a time, and understood."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statelog.bench.measure import Samples
+from statelog.bench.workload import SkipError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "DBOS"
+REQUIREMENT = "dbos>=3,<4"
+_SCRIPT = Path(__file__).with_name("dbos_peer.py")
+_HINT = (
+    f"make it where there is a network (python -m venv PATH; PATH/bin/pip install '{REQUIREMENT}'), give --peer-venv"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the script has found for a row."""
+
+    version: str
+    sqlite: str
+    times_ns: dict[str, list[int]]
+    figures: dict[str, float]
+
+    def samples(self, name: str) -> Samples:
+        """Return times; what the other process has written is not told."""
+        return Samples(list(self.times_ns[name]), handed_bytes=None, dirtied_bytes=None)
+
+
+def parsed(text: str, row: str) -> Found:
+    """Return what is in the last line of the script's output, for a row it was asked for.
+
+    Raises:
+        ValueError: that is not what the script prints.
+
+    """
+    document: Any = json.loads(text.strip().rpartition("\n")[2])
+    if not isinstance(document, dict) or document.get("row") != row:
+        message = f"row {row!r} was asked for, and this is not it: {text[-200:]!r}"
+        raise ValueError(message)
+    times = {name: [int(each) for each in taken] for name, taken in document["times_ns"].items()}
+    if not times or not all(times.values()):
+        message = f"row {row!r} has no times"
+        raise ValueError(message)
+    figures = {name: float(figure) for name, figure in document.get("figures", {}).items()}
+    return Found(str(document["dbos"]), str(document["sqlite"]), times, figures)
+
+
+def made(venv: Path) -> Path:
+    """Return the Python of a virtual environment with DBOS in it; make that if it is not there.
+
+    Raises:
+        SkipError: it cannot be made, as without a network.
+
+    """
+    python = venv / "bin" / "python"
+    if not _has_dbos(python):
+        failure = f"no {NAME} to measure beside", f"; {_HINT}"
+        _run([sys.executable, "-m", "venv", str(venv)], *failure)
+        _run([str(python), "-m", "pip", "install", "--quiet", REQUIREMENT], *failure)
+    return python
+
+
+def _has_dbos(python: Path) -> bool:
+    code = "import importlib.metadata as m; raise SystemExit(m.version('dbos').split('.')[0] != '3')"
+    if not python.exists():
+        return False
+    done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, check=False)  # noqa: S603 - as above
+    return done.returncode == 0
+
+
+def _run(command: Sequence[str], failure: str, hint: str = "") -> str:
+    """Run a command; return what it prints. If it fails, say so: `failure`, what it told last, `hint`."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - ours, and DBOS
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or error.stdout or "").strip().rpartition("\n")[2]
+        message = f"{failure}: {last or error}{hint}"
+        raise SkipError(message) from error
+    return done.stdout
+
+
+class Peer:
+    """The other side of the table, in a folder of its own. Its environment is made when it is first asked."""
+
+    def __init__(self, venv: Path, directory: Path) -> None:
+        self._venv = venv
+        self._directory = directory
+        self._python: Path | None = None
+
+    def ask(self, row: str, *, size: int, repeats: int, seconds: float = 0.0) -> Found:
+        """Have it measure a row.
+
+        Args:
+            row: as `dbos_peer.py` names it.
+            size: how many steps, messages or runs.
+            repeats: how often.
+            seconds: to watch a process that waits.
+
+        Raises:
+            SkipError: it is not there, and cannot be made; or it fails.
+
+        """
+        if self._python is None:
+            self._python = made(self._venv)
+        directory = self._directory / f"{NAME}, {row}"
+        directory.mkdir()
+        numbers = "--size", str(size), "--repeats", str(repeats), "--seconds", str(seconds)
+        command = [str(self._python), "-I", str(_SCRIPT), row, str(directory), *numbers]
+        return parsed(_run(command, f"{NAME} has failed at the row {row}"), row)

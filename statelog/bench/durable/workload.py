@@ -1,0 +1,35 @@
+"""The workload: all rows of the table for durable execution, in one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.bench.durable import table
+from statelog.bench.durable.peer import NAME, Peer
+from statelog.bench.result import Result
+from statelog.bench.workload import Bench, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _measure(bench: Bench) -> Result:
+    venv = bench.peer_venv or bench.directory.with_name("peer-venv")
+    peer = Peer(venv.absolute(), bench.directory)
+    return Result.joined(list(_measured(bench, peer)))
+
+
+def _measured(bench: Bench, peer: Peer) -> Iterator[Result]:
+    for name, row in table.ROWS.items():
+        if not bench.rows or name in bench.rows:
+            yield row(bench, peer)
+
+
+DURABLE = Workload(
+    "durable",
+    f"Durable execution beside {NAME} 3 on SQLite",
+    f"commit; {NAME}: as shipped (a rollback journal, synchronous=FULL)",
+    _measure,
+    needs=("statelog.durable",),  # until it is here
+    rows=tuple(table.ROWS),
+)
