@@ -96,6 +96,21 @@ class StoreNotFoundError(NotFoundError):
     exit_code = 11
 
 
+class RunNotFoundError(NotFoundError):
+    """No run of that id. Facts: run."""
+
+
+class GateNotFoundError(NotFoundError):
+    """No gate of that id. Facts: gate."""
+
+
+class NondeterminismError(UsageError):
+    """A workflow does not do what it did when it was recorded: the code was changed under an open run.
+
+    The run has stopped, and goes on with code that fits. Facts: run, place, recorded, called.
+    """
+
+
 class CursorError(UsageError):
     """A cursor of another store, or of a history that a loss of power took back. Facts: cursor."""
 
@@ -139,6 +154,10 @@ class LeaseHeldError(ConflictError):
 
 class LeaseLostError(ConflictError):
     """A claim or a lease has ended, so what it was a fence of was not done. Facts: key or name, token."""
+
+
+class RunEndedError(ConflictError):
+    """The run has ended. Facts: run, status."""
 
 
 class LimitError(StatelogError, ValueError):
@@ -203,3 +222,40 @@ class AccessError(StatelogError):
     """Not yours: permission of the file, or of the space in it."""
 
     exit_code = 10
+
+
+class ExecutionError(StatelogError):
+    """A step or a run has failed: look at what it did."""
+
+    exit_code = 13
+
+
+class StepFailedError(ExecutionError):
+    """A step raised an exception that is neither a builtin nor one of `raises=`. Facts: type, text."""
+
+
+class StepTimeoutError(ExecutionError):
+    """A step took too long. Whether its effect happened is not known. Facts: step, timeout_s."""
+
+
+class StepInterruptedError(ExecutionError):
+    """The process died while a step was called that is to be called once at most. Facts: step.
+
+    Nobody knows whether the effect happened: look, or ask.
+    """
+
+
+class RunFailedError(ExecutionError):
+    """A run has failed. Facts: run, error."""
+
+
+class RunCancelledError(ExecutionError):
+    """A run was cancelled. Facts: run."""
+
+
+class WebhookError(ExecutionError):
+    """A message was not taken: send it again later, if it is not final.
+
+    Facts: url (without user, password and query), status (None without an answer), reason, retry_after_s (what the
+    receiver asked for, or None), is_final (it wants no more messages: 410).
+    """

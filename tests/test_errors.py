@@ -26,6 +26,7 @@ GROUPS = {
     errors.CorruptionError: 7,
     errors.StorageError: 8,
     errors.AccessError: 10,
+    errors.ExecutionError: 13,
 }
 CLASSES = [
     each for _name, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.StatelogError)
@@ -257,6 +258,17 @@ ELSEWHERE = {
     errors.StorageError: "tests/storage/journal/test_checkpointing.py",
     errors.JournalMissingError: "tests/storage/journal/test_checkpointing.py",
     errors.AccessError: "tests/storage/test_environment.py",
+    errors.ExecutionError: "raised by subclasses only",
+    errors.RunNotFoundError: "tests/durable/test_runs.py",
+    errors.RunEndedError: "tests/durable/test_runs.py",
+    errors.RunFailedError: "tests/durable/test_runs.py",
+    errors.RunCancelledError: "tests/durable/test_runs.py",
+    errors.NondeterminismError: "tests/durable/test_runs.py",
+    errors.GateNotFoundError: "tests/durable/test_steps.py",
+    errors.StepFailedError: "tests/durable/test_steps.py",
+    errors.StepTimeoutError: "tests/durable/test_steps.py",
+    errors.StepInterruptedError: "tests/durable/test_steps.py",
+    errors.WebhookError: "tests/durable/test_webhook.py",
 }
 
 

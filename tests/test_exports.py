@@ -14,7 +14,15 @@ import pytest
 import statelog
 
 PACKAGE = Path(statelog.__file__).parent
-PUBLIC = ["statelog", "statelog.aio", "statelog.errors", "statelog.limits", "statelog.reducers", "statelog.testing"]
+PUBLIC = [
+    "statelog",
+    "statelog.aio",
+    "statelog.durable",
+    "statelog.errors",
+    "statelog.limits",
+    "statelog.reducers",
+    "statelog.testing",
+]
 FACE = {
     "Change",
     "Checkpoint",

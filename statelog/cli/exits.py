@@ -36,6 +36,7 @@ _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
     (errors.StorageError, "the disk or the operating system refused"),
     (errors.StoreLockedError, "another process holds the file"),
     (errors.AccessError, "no permission"),
+    (errors.ExecutionError, "a run or a step has failed"),
 )
 
 

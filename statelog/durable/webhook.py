@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from statelog.board.names import compile_pattern
-from statelog.errors import LimitError, StatelogError, UsageError
+from statelog.errors import LimitError, UsageError, WebhookError
 
 if TYPE_CHECKING:
     import ssl
@@ -37,14 +37,6 @@ _ID = re.compile(r"[!-\-/-~]{1,256}")
 _ANSWER_BYTES_MAX = 1024
 _QUOTED_CHARACTERS_MAX = 200
 _TIMEOUT_S_MAX = 3600.0
-
-
-class WebhookError(StatelogError):
-    """A message was not taken: send it again later, if it is not final.
-
-    Facts: url (without user, password and query), status (None without an answer), reason, retry_after_s (what the
-    receiver asked for, or None), is_final (it wants no more messages: 410).
-    """
 
 
 class Webhook:

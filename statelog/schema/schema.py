@@ -287,15 +287,21 @@ def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema
 
 
 def _readings(channels: Mapping[str, Channel]) -> dict[str, Shape]:
-    found = {}
-    for each in channels.values():
-        if _names_model(each.annotation):
-            from statelog.schema import models
+    found = {each.name: reading_of(each.annotation) for each in channels.values()}
+    return {name: shape for name, shape in found.items() if shape is not None}
 
-            found[each.name] = models.reading_of(each.annotation)
-        elif needs_loading(each.annotation):
-            found[each.name] = shape_of(each.annotation)
-    return {name: shape for name, shape in found.items() if shape.load is not None}
+
+def reading_of(annotation: object) -> Shape | None:
+    """How values of an annotation are read that are stored as others; None where they are read as they are stored."""
+    if _names_model(annotation):
+        from statelog.schema import models
+
+        shape = models.reading_of(annotation)
+    elif needs_loading(annotation):
+        shape = shape_of(annotation)
+    else:
+        return None
+    return None if shape.load is None else shape
 
 
 def _names_model(annotation: object) -> bool:

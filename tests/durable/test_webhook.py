@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 import standardwebhooks
 
-from statelog.durable.webhook import Webhook, WebhookError, _Exchange, body_of
-from statelog.errors import StatelogError, UsageError
+from statelog.durable.webhook import Webhook, _Exchange, body_of
+from statelog.errors import StatelogError, UsageError, WebhookError
 
 KEY = bytes(range(32))
 SECRET = "whsec_" + base64.b64encode(KEY).decode()

@@ -1,0 +1,130 @@
+"""What runs beside a workflow: steps and branches begun with `run.start`, `run.branch` and `run.map`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable.execution import SIGNALS, ContinuedAsNew, Suspended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Sequence
+
+    from statelog.durable.execution import Execution
+    from statelog.durable.hosts import Host
+
+
+class Branch:
+    """A step, or a part of a workflow, that runs beside it."""
+
+    def __init__(self, execution: Execution, place: str, work: Coroutine[Any, Any, Any]) -> None:
+        self._execution = execution
+        self.place = place
+        self.future = execution.host.spawn(work)
+        execution.outstanding[place] = self.future
+
+    def __repr__(self) -> str:
+        return f"<Branch {self.place} of {self._execution.id!r}>"
+
+    def result(self) -> Any:
+        """Return what it returns, or raise that; waits for it. Of a run in asyncio it is awaited."""
+        return self._execution.host.finish(gathered(self._execution.host, [self], is_alone=True))
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return gathered(self._execution.host, [self], is_alone=True).__await__()
+
+
+async def gathered(host: Host, branches: Sequence[Branch], *, is_alone: bool = False) -> Any:
+    """Return what branches return, when all have ended; raise the first exception."""
+    await host.wait([each.future for each in branches], first=False)
+    found = outcomes([each.future for each in branches])
+    return found[0] if is_alone else found
+
+
+def outcomes(futures: Sequence[Any]) -> list[Any]:
+    """Return the results of futures that have ended. Of exceptions a stop comes first, and a suspension last."""
+    errors = [error for future in futures if (error := error_in(future)) is not None]
+    stops = [error for error in errors if _is_signal(error)]
+    others = [error for error in errors if not _is_signal(error) and not isinstance(error, Suspended)]
+    if stops or others:
+        raise (stops or others)[0]
+    if errors:
+        raise Suspended(*(wait for error in errors if isinstance(error, Suspended) for wait in error.waits))
+    return [future.result() for future in futures]
+
+
+def error_in(future: Any) -> BaseException | None:
+    """Return what a future has ended with, None if with a result."""
+    if future.cancelled():
+        return None
+    error: BaseException | None = future.exception()
+    return error
+
+
+def _is_signal(error: BaseException) -> bool:
+    is_ours = isinstance(error, (*SIGNALS, ContinuedAsNew)) and not isinstance(error, Suspended)
+    return is_ours or not isinstance(error, (Exception, Suspended))
+
+
+async def in_turn(host: Host, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int) -> list[Any]:
+    """Run works, at most so many at once, and return their results in order; all end before one raises."""
+    todo = iter(enumerate(works))
+    ended: dict[int, Any] = {}
+    errors: dict[int, BaseException] = {}
+
+    async def go_on() -> None:
+        for number, work in todo:
+            try:
+                ended[number] = await work()
+            except Suspended as error:
+                errors[number] = error
+            except Exception as error:  # noqa: BLE001 - it is raised when all have ended
+                errors[number] = error
+
+    if len(works) == 1:
+        await go_on()
+    else:
+        futures = [host.spawn(go_on()) for _ in range(min(concurrency, len(works)))]
+        if futures:
+            await host.wait(futures, first=False)
+        outcomes(futures)
+    failed = [errors[number] for number in sorted(errors) if not isinstance(errors[number], Suspended)]
+    if failed:
+        raise failed[0]
+    if errors:
+        raise Suspended(*(wait for error in errors.values() if isinstance(error, Suspended) for wait in error.waits))
+    return [ended[number] for number in range(len(works))]
+
+
+async def first_done(execution: Execution, place: str, branches: Sequence[Branch]) -> Branch:
+    """Return the first branch that has ended, and record which it was."""
+    done = execution.begin(place, "any", str(len(branches)))
+    if done is not None:
+        winner = branches[done["r"]]
+    else:
+        execution.check_signals()
+        winner = await _first(execution, branches)
+        number = branches.index(winner)
+        await execution.host.io(execution.commit, execution.done(place, "any", str(len(branches)), r=number))
+    for each in branches:
+        if each is not winner:
+            execution.let_go.add(each.place)
+            execution.outstanding.pop(each.place, None)
+            execution.host.let_go(each.future)
+    return winner
+
+
+async def _first(execution: Execution, branches: Sequence[Branch]) -> Branch:
+    pending = list(branches)
+    waits: list[Any] = []
+    while pending:
+        await execution.host.wait([each.future for each in pending], first=True)
+        for each in [each for each in pending if each.future.done()]:
+            error = error_in(each.future)
+            if isinstance(error, Suspended):
+                waits += error.waits
+                pending.remove(each)
+            elif error is not None and _is_signal(error):
+                raise error
+            else:
+                return each
+    raise Suspended(*waits)

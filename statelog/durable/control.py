@@ -1,0 +1,211 @@
+"""What others do to a run: answer its gates, send it mail, cancel it, see its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable import naming
+from statelog.durable.clock import clock
+from statelog.durable.ending import unpark
+from statelog.durable.runs import ENDED, board_of, check_open, find, get, poke, retried, stage_poke
+from statelog.durable.values import encode, storable
+from statelog.durable.workflows import check_number
+from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from statelog.durable.runs import RunInfo
+    from statelog.store.store import Store
+
+_SLICE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Where a run waits for an answer.
+
+    Attributes:
+        status: `pending`, `answered`, `late` (nobody has answered in time), `closed` (its run has ended).
+
+    """
+
+    id: str
+    name: str
+    run: str
+    thread: str
+    payload: Any
+    status: str
+    opened: datetime
+    due: datetime | None
+    approved: bool | None
+    by: str | None
+
+
+def gates(store: Store, *, pending: bool | None = None, run: str | None = None) -> list[Gate]:
+    """Return the gates of a store, the oldest first.
+
+    Args:
+        store: the store.
+        pending: True: only those that wait for an answer. False: only the others.
+        run: only those of this run.
+
+    """
+    pattern = "durable/gates/**" if run is None else f"durable/gates/{naming.check_run_id(run)}/*"
+    found = [_gate_of(entry.value) for entry in board_of(store).list(pattern)]
+    chosen = [each for each in found if pending is None or (each.status == "pending") is pending]
+    return sorted(chosen, key=lambda each: each.opened)
+
+
+def _gate_of(value: dict[str, Any]) -> Gate:
+    answer = value["answer"] or {}
+    due = datetime.fromtimestamp(value["due"] / 1e6, UTC) if value["due"] else None
+    opened = datetime.fromtimestamp(value["opened"] / 1e6, UTC)
+    fields = (value["id"], value["name"], value["run"], value["thread"], value["payload"], value["status"])
+    return Gate(*fields, opened, due, answer.get("approved"), answer.get("by"))
+
+
+def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
+    """Answer a gate: its run goes on, in a worker that is woken, or when it is run again.
+
+    Args:
+        store: the store.
+        gate_id: see `gates`.
+        approved: what the workflow gets as `answer.approved`.
+        payload: as `answer.payload`.
+        by: who has answered.
+
+    Raises:
+        GateNotFoundError: no such gate. Facts: gate.
+        ConflictError: it was answered, its time is up, or its run has ended. Facts: gate, status, by.
+        ValueTypeError, LimitError: the payload cannot be stored.
+
+    """
+    if type(approved) is not bool:
+        raise UsageError(f"approved is True or False, not {approved!r}", argument="approved", value=approved)
+    if by is not None and not isinstance(by, str):
+        raise UsageError(f"by is a text, not {by!r}", argument="by", value=by)
+    encode(payload, "payload")
+    key = naming.gate_key(gate_id)
+    given = {"approved": approved, "payload": storable(payload), "by": by, "is_timeout": False}
+
+    def work(tx: Any) -> dict[str, Any]:
+        entry = board_of(store).get(key)
+        if entry is None:
+            raise GateNotFoundError(f"no gate {gate_id!r} in this store", gate=gate_id)
+        value: dict[str, Any] = entry.value
+        is_late = 0 < value["due"] <= clock().now_us()
+        if value["status"] != "pending" or is_late:
+            status = "late" if value["status"] == "pending" else value["status"]
+            held = (value["answer"] or {}).get("by")
+            what = {"answered": f"was answered{f' by {held}' if held else ''}", "late": "was not answered in time"}
+            message = f"gate {gate_id!r} {what.get(status, 'is of a run that has ended')}"
+            raise ConflictError(message, gate=gate_id, status=status, by=held)
+        changed = {**value, "status": "answered", "answer": given, "answered": clock().now_us()}
+        board_of(tx).cas(key, changed, expected_version=entry.version)
+        stage_poke(tx, store, find(store, value["run"]).value)
+        return changed
+
+    return _gate_of(retried(store, work))
+
+
+def send(store: Store, run: str, message: Any, *, topic: str = "default", idempotency_key: str | None = None) -> None:
+    """Send a run a message. It is kept until the run asks for it.
+
+    Args:
+        store: the store.
+        run: id of the run.
+        message: what `run.recv` returns.
+        topic: of `run.recv`.
+        idempotency_key: of two messages with the same one the second is passed over, while the first is kept.
+
+    Raises:
+        RunNotFoundError: there is no such run. RunEndedError: it has ended.
+        ValueTypeError, LimitError: the message cannot be stored.
+
+    """
+    from uuid import uuid4
+
+    encode(message, "message")
+    naming.run_key(run)
+    name = uuid4().hex if idempotency_key is None else naming.message_digest(idempotency_key)
+    key = f"{naming.mail_directory(run, topic)}{name}"
+
+    def work(tx: Any) -> None:
+        entry = find(store, run)
+        check_open(entry.value)
+        if board_of(store).get(key) is not None:
+            return
+        board_of(tx).create(key, {"message": storable(message), "topic": topic})
+        stage_poke(tx, store, entry.value)
+
+    retried(store, work)
+
+
+def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> Any:
+    """Return what a run has set an event to; wait for it. None: it was not set in time.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+
+    """
+    check_number("timeout_s", timeout_s, least=0)
+    key, deadline_s = naming.event_key(run, name), monotonic() + timeout_s
+    while True:
+        lsn = store.last_lsn
+        entry = board_of(store).get(key)
+        if entry is not None:
+            return entry.value["value"]
+        left_s = deadline_s - monotonic()
+        if find(store, run).value["status"] in ENDED or left_s <= 0:
+            return None
+        with board_of(store).watch(key, after=lsn, timeout_s=min(left_s, _SLICE_S)) as events:
+            next(events, None)
+
+
+def cancel(store: Store, run: str) -> bool:
+    """Have a run, and its children, stop at the next operation, and undo what was done; False if it has ended.
+
+    A step that is being called is not interrupted, unless it is async. A run that waits is undone by the next worker,
+    or when it is run again.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+
+    """
+
+    def work(tx: Any) -> bool:
+        entry = find(store, run)
+        if entry.value["status"] in ENDED:
+            return False
+        if not entry.value.get("cancel"):
+            status = "open" if entry.value["status"] == "parked" else entry.value["status"]
+            board = board_of(tx)
+            board.cas(entry.key, {**entry.value, "cancel": True}, expected_version=entry.version)
+            if status == entry.value["status"]:
+                stage_poke(tx, store, entry.value)
+        return True
+
+    is_open: bool = retried(store, work)
+    if is_open:
+        unpark(store, run)
+        for child in board_of(store).list(f"durable/children/{naming.check_run_id(run)}/*"):
+            try:
+                cancel(store, child.value["run"])
+            except RunNotFoundError:
+                continue
+    return is_open
+
+
+def resume(store: Store, run: str) -> RunInfo:
+    """Have a run looked at now: a parked one goes on, one that waits looks whether it still has to.
+
+    Raises:
+        RunNotFoundError: there is no such run. RunEndedError: it has ended.
+
+    """
+    check_open(find(store, run).value)
+    unpark(store, run)
+    poke(store, run)
+    return get(store, run)

@@ -1,0 +1,226 @@
+"""Driving a run: its workflow is called, replays what is recorded, and goes on from there."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable.ending import ATTEMPTS_MAX, begin_anew, end, park, put_back, suspend
+from statelog.durable.execution import (
+    ContinuedAsNew,
+    Execution,
+    Stopped,
+    Suspended,
+    Undo,
+    Unwinding,
+)
+from statelog.durable.holding import LEASE_S, renewed
+from statelog.durable.run import Run
+from statelog.durable.runs import board_of, find, task_key_of
+from statelog.durable.steps import make_call, take_step
+from statelog.durable.values import decode, encode, error_of, error_text, typed, typed_arguments
+from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Cancelled, name_of, options_of
+from statelog.errors import (
+    ClosedError,
+    LeaseLostError,
+    NondeterminismError,
+    StatelogError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statelog.durable.hosts import Host
+    from statelog.durable.workflows import Workflow
+    from statelog.store.claims import Claim
+    from statelog.store.store import Store
+
+_log = logging.getLogger("statelog.durable")
+
+STOPPED_DELAY_S = 5.0
+"""A run whose code does not fit is looked at again so much later."""
+
+
+async def drive(
+    store: Store, workflow: Workflow, run: str, claim: Claim, host: Host, *, lease_s: float = LEASE_S
+) -> None:
+    """Drive a claimed run until it ends, waits, or stops.
+
+    Raises:
+        NondeterminismError: the code is another than the one it has begun with. The run has stopped.
+        LeaseLostError: another process has taken the run over.
+        StatelogError: the store refuses.
+
+    """
+    value = (await host.io(find, store, run)).value
+    if workflow.is_async and not host.is_async:
+        await host.io(_give_back, store, value, claim, 0.0, None)
+        message = f"workflow {workflow.name!r} is async: run it by statelog.aio.durable"
+        raise UsageError(message, argument="workflow", value=workflow.name)
+    if claim.attempt > ATTEMPTS_MAX:
+        error = f"it was taken up {ATTEMPTS_MAX} times, and its process died each time"
+        await host.io(park, store, run, claim, error)
+        return
+    with renewed(claim, lease_s):
+        try:
+            while not await _execute(store, workflow, value, claim, host):
+                value = (await host.io(find, store, run)).value
+        except NondeterminismError as error:
+            _log.warning("%s", error.message)
+            text = error_text(error_of(error))
+            await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text)
+            raise
+        except (LeaseLostError, ClosedError):
+            raise
+        except BaseException as error:
+            text = error_text(error_of(error))
+            await host.io(_give_back, store, value, claim, 0.0, text)
+            raise
+
+
+def _give_back(store: Store, value: Mapping[str, Any], claim: Claim, delay_s: float, error: str | None) -> None:
+    try:
+        put_back(store, value, claim, delay_s=delay_s, error=error)
+    except StatelogError:  # its claim runs out
+        return
+
+
+async def _execute(  # noqa: C901 - told apart: how a workflow may end
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host
+) -> bool:
+    """Call the workflow; False if it is to be called again at once."""
+    execution = await host.io(Execution, store, workflow, value, claim, host)
+
+    async def drive_child(made: Workflow, run: str) -> None:
+        await _drive_child(store, made, run, host)
+
+    run = Run(execution, drive_child)
+    args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
+    error: BaseException | None = None
+    result: Any = None
+    run._enter()  # noqa: SLF001 - of this room
+    try:
+        result = await host.call(workflow.function, (run, *args), kwargs, None)
+        result = decode(encode(result, f"result of workflow {workflow.name!r}"))
+    except BaseException as raised:  # noqa: BLE001 - told apart below
+        error = raised
+    await host.settle(execution)
+    if execution.stop is not None:
+        raise execution.stop
+    suspended = run._root.suspended  # noqa: SLF001
+    error = error if suspended is None else suspended
+    if isinstance(error, Suspended):
+        return bool(await host.io(suspend, execution, error.waits))
+    if isinstance(error, ContinuedAsNew):
+        args, kwargs = (decode(encode(each, "arguments")) for each in error.arguments)
+        await host.io(begin_anew, execution, args, kwargs)
+        return False
+    if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
+        raise error  # an interrupt
+    try:
+        execution.record.check_all_called(execution.let_go)
+    except NondeterminismError as differs:
+        raise differs from error
+    if error is None and execution.record.undo is None:
+        await host.io(end, execution, "completed", {"value": result})
+        return True
+    try:
+        status, more = await _undo_all(execution, error)
+    except Suspended as waits:
+        return bool(await host.io(suspend, execution, waits.waits))
+    except Stopped:
+        assert execution.stop is not None
+        raise execution.stop from None
+    await host.io(end, execution, status, more)
+    return True
+
+
+# --- what has failed ------------------------------------------------------------------------------
+
+
+async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
+    """Run the compensations, the last step's first; return how the run has ended."""
+    host, record = execution.host, execution.record
+    execution.is_shielded = True
+    undos = sorted(execution.undos.values(), key=lambda each: -record.order.get(each.place, 0))
+    if record.undo is None:
+        assert error is not None
+        status, cause = _why(execution, error)
+        if undos:
+            await host.io(execution.begin_undoing, cause, status)
+    held = record.undo
+    failure = error_of(cause) if held is None else held["e"]
+    status = status if held is None else held["n"]
+    parked = []
+    for undo in undos:
+        try:
+            await _undo(execution, undo)
+        except Exception as failed:  # noqa: BLE001 - the others run all the same
+            parked.append(f"{undo.step}: {error_text(error_of(failed))}")
+    more: dict[str, Any] = {"error": error_text(failure), "failure": failure}
+    if parked:
+        more["parked"] = parked
+    return status, more
+
+
+def _why(execution: Execution, error: BaseException) -> tuple[str, BaseException]:
+    if not isinstance(error, Cancelled):
+        return "failed", error
+    if execution.cancelled == "timeout":
+        return "failed", TimeoutError(f"the run took longer than {execution.value['timeout_s']:g} s")
+    return "cancelled", RuntimeError("it was cancelled")
+
+
+async def _undo(execution: Execution, undo: Undo) -> None:
+    done = execution.record.done.get(undo.place)
+    result: Any = UNKNOWN
+    if done is not None and "r" in done:
+        result = typed(undo.call, "return", done["r"])
+    retry = options_of(undo.function).retry or COMPENSATION_RETRY
+    function, timeout_s = undo.function, options_of(undo.function).timeout_s
+    call = make_call(undo.call, undo.args, undo.kwargs, name=name_of(function), retry=retry)
+    await take_step(execution, f"undo.{undo.place}", call._replace(function=_of(function, result), timeout_s=timeout_s))
+
+
+def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
+    """Return a compensation with its first argument."""
+
+    def compensate(*args: Any, **kwargs: Any) -> Any:
+        return function(result, *args, **kwargs)
+
+    return compensate
+
+
+# --- children, and dry runs -------------------------------------------------------------------------
+
+
+async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -> None:
+    """Drive a child here, if nobody else does."""
+    entry = await host.io(find, store, run)
+    claim = await host.io(lambda: board_of(store).claim(task_key_of(entry.value), lease_s=LEASE_S))
+    if claim is not None:
+        await drive(store, workflow, run, claim, host)
+
+
+async def rehearse(store: Store, workflow: Workflow, info: Mapping[str, Any], host: Host) -> NondeterminismError | None:
+    """Replay a run, and do nothing that is not recorded; return how its code differs."""
+    execution = Execution(store, workflow, info, None, host)
+    run = Run(execution, None)
+    args, kwargs = typed_arguments(workflow.function, info["args"], info["kwargs"], skip=1)
+    run._enter()  # noqa: SLF001
+    error: BaseException | None = None
+    try:
+        await host.call(workflow.function, (run, *args), kwargs, None)
+    except BaseException as raised:  # noqa: BLE001 - told apart below
+        error = raised
+    await host.settle(execution)
+    if isinstance(execution.stop, NondeterminismError):
+        return execution.stop
+    if isinstance(execution.stop, StopIteration) or isinstance(error, Suspended):
+        return None  # it came to where the record ends
+    try:
+        execution.record.check_all_called(execution.let_go)
+    except NondeterminismError as differs:
+        return differs
+    return None

@@ -1,0 +1,153 @@
+"""Operations that write to the store alone: each happens once, in the commit that records it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable.execution import SIGNALS, in_step
+from statelog.durable.naming import check_part, event_key
+from statelog.durable.outbox import stage_message
+from statelog.durable.record import PATCH
+from statelog.durable.runs import board_of
+from statelog.durable.steps import execution_checkpoint
+from statelog.durable.values import arguments_item, decode, digest_of, encode, storable, typed
+from statelog.durable.workflows import name_of
+from statelog.errors import ConflictError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from statelog.durable.execution import Execution
+
+_CONFLICTS_MAX = 100
+_OWN_CHANNELS = "statelog:"
+
+
+async def take_value(
+    execution: Execution, place: str, op: str, make: Callable[[], Any], load: Callable[[Any], Any] | None = None
+) -> Any:
+    """Return a value that would differ each time: the one that was recorded."""
+    done = execution.begin(place, op, "")
+    if done is None:
+        execution.check_signals()
+        done = execution.done(place, op, "", r=make())
+        await execution.host.io(execution.commit, done)
+    return done["r"] if load is None else load(done["r"])
+
+
+async def take_commit(
+    execution: Execution, place: str, updates: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any] | None
+) -> None:
+    """Write to the thread, once."""
+    for update in updates:
+        for channel in update if hasattr(update, "keys") else ():
+            if isinstance(channel, str) and channel.startswith(_OWN_CHANNELS):
+                message = f"channel {channel!r} is the library's own"
+                raise UsageError(message, argument="channel", value=channel)
+    if execution.begin(place, "commit", "") is not None:
+        return
+    execution.check_signals()
+    done = execution.done(place, "commit", "")
+    await execution.host.io(lambda: execution.commit(done, writes=updates, metadata=metadata))
+
+
+async def take_emit(execution: Execution, place: str, topic: str, payload: Any) -> None:
+    """Emit, once."""
+    digest = digest_of(encode(payload, f"payload of {topic!r}"))
+    if execution.begin(place, "emit", topic, digest) is not None:
+        return
+    execution.check_signals()
+    checkpoint = execution_checkpoint()
+
+    def also(tx: Any) -> None:
+        stage_message(tx, execution, place, topic, payload, checkpoint=checkpoint)
+
+    done = execution.done(place, "emit", topic, digest)
+    await execution.host.io(lambda: execution.commit(done, also=also, checkpoint=checkpoint))
+
+
+async def take_event(execution: Execution, place: str, name: str, value: Any) -> None:
+    """Set an event, once."""
+    check_part("event", name)
+    digest = digest_of(encode(value, f"event {name!r}"))
+    if execution.begin(place, "event", name, digest) is not None:
+        return
+    execution.check_signals()
+    key, stored = event_key(execution.id, name), {"value": storable(value)}
+
+    def also(tx: Any) -> None:
+        board_of(tx).set(key, stored)
+
+    await execution.host.io(lambda: execution.commit(execution.done(place, "event", name, digest), also=also))
+
+
+async def take_transaction(
+    execution: Execution, place: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Return what a function of a transaction returns, whose writes happen with the record of it."""
+    name = name_of(function)
+    digest = digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, ()))
+    done = execution.begin(place, "transact", name, digest)
+    if done is None:
+        execution.check_signals()
+        return await execution.host.io(_transact, execution, place, function, name, digest, args, kwargs)
+    return execution.outcome(done, function)
+
+
+def _transact(
+    execution: Execution,
+    place: str,
+    function: Callable[..., Any],
+    name: str,
+    digest: bytes,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    for _ in range(_CONFLICTS_MAX):
+        item = execution.done(place, "transact", name, digest)
+        has_returned = False
+
+        def also(tx: Any, item: dict[str, Any] = item) -> None:
+            nonlocal has_returned
+            inside = in_step.set(True)
+            try:
+                result = function(tx, *args, **kwargs)
+            finally:
+                in_step.reset(inside)
+            item["r"] = decode(encode(result, f"result of transaction {name!r}"))
+            has_returned = True
+
+        try:
+            execution.commit(item, also=also)
+        except SIGNALS:
+            raise
+        except Exception as error:
+            if isinstance(error, ConflictError) and has_returned:
+                continue  # others wrote what it has read
+            failed = execution.record_failure(error, place, "transact", name, digest)
+            raise failed from error
+        return typed(function, "return", item["r"])
+    message = f"transaction {name!r} found what it reads changed by others {_CONFLICTS_MAX} times"
+    raise execution.record_failure(ConflictError(message), place, "transact", name, digest)
+
+
+async def take_patch(execution: Execution, next_place: str, name: str) -> bool:
+    """Whether the run goes by a patch."""
+    execution.check_stop()
+    record = execution.record
+    if name in record.patches:
+        record.patches[name] = True
+        return True
+    if name in execution.unpatched or record.has_after(next_place) or execution.is_dry or execution.is_unwinding:
+        execution.unpatched.add(name)
+        return False
+    await execution.host.io(execution.commit, execution.item(name, PATCH, "patch", name))
+    record.patches[name] = True
+    return True
+
+
+async def pass_patch(execution: Execution, name: str) -> None:
+    """Pass over what was recorded of a patch."""
+    execution.check_stop()
+    if name in execution.record.patches:
+        execution.record.patches[name] = True

@@ -1,0 +1,184 @@
+"""How the execution of a run ends: it has come to its end, waits, is parked, or begins anew. One commit each."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.durable import naming
+from statelog.durable.clock import clock
+from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.runs import (
+    FAR_S,
+    board_of,
+    delay_of,
+    find,
+    retried,
+    stage_poke,
+    stage_task,
+    task_key_of,
+    task_value,
+)
+from statelog.durable.steps import execution_checkpoint
+from statelog.errors import ConflictError, RunNotFoundError, StatelogError
+from statelog.reducers import DROP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from statelog.durable.execution import Execution, Wait
+    from statelog.store.claims import Claim
+    from statelog.store.store import Store
+
+ATTEMPTS_MAX: Final = 20
+"""A run that was taken up so often, and never came to a rest, is parked."""
+
+
+def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
+    """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
+    store, claim = execution.store, execution.claim
+    checkpoint = execution_checkpoint() if execution.has_header else None
+
+    def work(tx: Any) -> None:
+        entry = find(store, execution.id)
+        value = {**entry.value, **more, "status": status, "ended": clock().now_us(), "checkpoint": checkpoint}
+        if checkpoint is not None:
+            execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
+        board = board_of(tx)
+        board.cas(entry.key, value, expected_version=entry.version, fence=claim)
+        board.delete(task_key_of(value))
+        _next_of_thread(board, store, value)
+        _clear(board, store, execution)
+        if value.get("parent"):
+            with suppress(RunNotFoundError):
+                stage_poke(tx, store, find(store, value["parent"]).value)
+
+    _stopping(execution, lambda: retried(store, work))
+
+
+def _stopping(execution: Execution, work: Any) -> Any:
+    """Do what ends the execution; what is refused stops it, and the run goes on elsewhere or later."""
+    try:
+        return work()
+    except StatelogError as error:
+        raise execution.stopped(error) from error
+
+
+def _next_of_thread(board: Any, store: Store, value: Mapping[str, Any]) -> None:
+    """Stage that the next run of a thread may begin."""
+    key = naming.line_key(value["thread"], value["branch"])
+    line = board_of(store).get(key)
+    waiting = [run for run in (line.value if line is not None else []) if run != value["id"]]
+    if line is None:
+        return
+    if not waiting:
+        board.delete(key, expected_version=line.version)
+        return
+    board.cas(key, waiting, expected_version=line.version)
+    if line.value[0] == value["id"]:
+        stage_task(board, find(store, waiting[0]).value)
+
+
+def _clear(board: Any, store: Store, execution: Execution) -> None:
+    """Stage that what nobody waits for any more goes: its mail, and its open gates are closed."""
+    outside = board_of(store)
+    for entry in outside.list(f"durable/mail/{naming.check_run_id(execution.id)}/**"):
+        board.delete(entry.key)
+    for place, item in execution.record.begun.items():
+        if item["o"] == "gate" and place not in execution.record.done:
+            gate = outside.get(naming.gate_key(item["g"]))
+            if gate is not None and gate.value["status"] == "pending":
+                board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
+
+
+def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
+    """Put a run to rest until something happens; False if that has happened already."""
+    store, claim = execution.store, execution.claim
+    assert claim is not None
+    key = task_key_of(execution.value)
+    while True:
+        task = board_of(store).get(key)
+        if task is None:
+            raise execution.stopped(StatelogError("the task of the run has gone"))
+        execution.check_stop()
+        if execution.is_cancelled and not execution.is_shielded:
+            return False
+        dues = [wait.due_us for wait in waits if wait.due_us]
+        if execution.deadline_us:
+            dues.append(execution.deadline_us)
+        due_us = min(dues, default=0)
+        if any(wait.is_ready() for wait in waits) or 0 < due_us <= clock().now_us():
+            return False
+        value = task_value(execution.id, tuple(dict.fromkeys(wait.label for wait in waits)), due_us)
+        delay_s = delay_of(due_us) if due_us else FAR_S
+
+        def work(value: dict[str, Any] = value, delay_s: float | None = delay_s, version: int = task.version) -> None:
+            with store.transaction() as tx:
+                board = board_of(tx)
+                board.delete(key, expected_version=version, fence=claim)
+                board.create(key, value, priority=execution.value["priority"], delay_s=delay_s)
+
+        try:
+            work()
+        except ConflictError as error:
+            if not hasattr(error, "actual_version"):
+                raise execution.stopped(error) from error
+            continue  # somebody has woken the run: look again
+        except StatelogError as error:
+            raise execution.stopped(error) from error
+        return True
+
+
+def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Record that a run begins anew with other arguments."""
+    store, claim = execution.store, execution.claim
+
+    def work(tx: Any) -> None:
+        entry = find(store, execution.id)
+        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "renewed": clock().now_us()}
+        if execution.has_header:
+            execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
+        board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
+
+    _stopping(execution, lambda: retried(store, work))
+
+
+def put_back(store: Store, value: Mapping[str, Any], claim: Claim, *, delay_s: float, error: str | None) -> None:
+    """Give a run back that has stopped here, for another process or for later."""
+    key = task_key_of(value)
+    task = board_of(store).get(key)
+    if task is None or task.claim is None or task.claim.token != claim.token:
+        return
+    with store.transaction() as tx:
+        board = board_of(tx)
+        board.delete(key, fence=claim)
+        due_us = clock().now_us() + round(delay_s * 1e6) if delay_s else 0
+        made = task_value(value["id"], (), due_us, error)
+        board.create(key, made, priority=value["priority"], delay_s=delay_s or None)
+
+
+def park(store: Store, run: str, claim: Claim, error: str) -> None:
+    """Put a run aside, for a person to look at."""
+
+    def work(tx: Any) -> None:
+        entry = find(store, run)
+        board = board_of(tx)
+        board.cas(entry.key, {**entry.value, "status": "parked", "error": error}, expected_version=entry.version)
+        board.delete(task_key_of(entry.value), fence=claim)
+
+    retried(store, work)
+
+
+def unpark(store: Store, run: str) -> None:
+    """Have a parked run go on."""
+
+    def work(tx: Any) -> None:
+        entry = find(store, run)
+        if entry.value["status"] != "parked":
+            return
+        value = {name: each for name, each in entry.value.items() if name != "error"}
+        board = board_of(tx)
+        board.cas(entry.key, {**value, "status": "open"}, expected_version=entry.version)
+        stage_task(board, {**value, "due": 0})
+
+    retried(store, work)

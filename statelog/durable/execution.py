@@ -1,0 +1,302 @@
+"""One execution of a run: what it replays, what it records, and what makes it stop."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.durable.clock import clock
+from statelog.durable.naming import HEADER, STEPS, run_key
+from statelog.durable.record import BEGUN, DONE, UNDO, Item, Record
+from statelog.durable.runs import board_of
+from statelog.durable.values import error_of, exception_of, typed
+from statelog.durable.workflows import Cancelled
+from statelog.errors import (
+    ClosedError,
+    ConflictError,
+    ForkedError,
+    LeaseLostError,
+    LimitError,
+    NondeterminismError,
+    NotFoundError,
+    StatelogError,
+    StoreFullError,
+    UsageError,
+)
+from statelog.reducers import Overwrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from statelog.durable.hosts import Host
+    from statelog.durable.workflows import Workflow
+    from statelog.store.claims import Claim
+    from statelog.store.store import Store
+    from statelog.store.transaction import Transaction
+
+
+class Stopped(BaseException):
+    """Raised in a workflow that is not to go on here: another works on it, the disk is full, the code is another."""
+
+
+class Unwinding(BaseException):
+    """Raised in a workflow that failed before, where it would do what it did not do then."""
+
+
+class Wait(NamedTuple):
+    """What a run waits for."""
+
+    label: str
+    due_us: int
+    """When it goes on by itself, 0: never."""
+    is_ready: Callable[[], bool]
+
+
+class Suspended(BaseException):
+    """Raised in a workflow that waits for long."""
+
+    def __init__(self, *waits: Wait) -> None:
+        super().__init__(*waits)
+        self.waits = waits
+
+
+SIGNALS = (Stopped, Unwinding, Suspended, Cancelled)
+
+
+class Undo(NamedTuple):
+    """A compensation, and the step that it undoes."""
+
+    place: str
+    step: str
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    call: Callable[..., Any]
+    """The step's function: its annotation says the type of the result."""
+
+
+in_step: ContextVar[bool] = ContextVar("in_step", default=False)
+"""Whether a step is being called."""
+
+
+class Execution:
+    """A run, as one process drives it."""
+
+    def __init__(
+        self, store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim | None, host: Host
+    ) -> None:
+        self.store, self.workflow, self.claim, self.host = store, workflow, claim, host
+        self.value = value
+        self.id: str = value["id"]
+        branch = value["branch"]
+        self.thread: Any = store.thread(
+            value["thread"], **({"branch": branch} if branch != "main" else {}), schema=workflow.schema
+        )
+        state = self.thread.state
+        header = state.get(HEADER)
+        self._has_header = header is not None and header["run"] == self.id
+        held = state.get(STEPS) if self._has_header else None
+        self.record = Record(self.id, () if held is None else held.to_python())
+        self._lock = threading.RLock()
+        self.stop: BaseException | None = None
+        self.cancelled: str | None = None
+        self.is_shielded = False
+        self.is_unwinding = self.record.undo is not None
+        self.undos: dict[str, Undo] = {}
+        self.let_go: set[str] = set()
+        """Places of branches that nobody waits for."""
+        self.unpatched: set[str] = set()
+        """Patches that this execution has been told it does not go by."""
+        self.outstanding: dict[str, Any] = {}
+        """Futures of branches that are waited for before the run ends, by place."""
+        self._looked_lsn = -1
+        self._deadline_us = value["created"] + round(value["timeout_s"] * 1e6) if value.get("timeout_s") else 0
+        self.is_dry = claim is None
+        """Whether nothing is to happen but replay: see `check`."""
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def begin(self, place: str, op: str, name: str, digest: bytes | None = None) -> Item | None:
+        """Return what a call came to, None if it is to be made.
+
+        Raises:
+            UsageError: it stands inside a step.
+            Stopped: the run has stopped, or this call is another than the one recorded.
+
+        """
+        if in_step.get():
+            message = f"{op} {name!r} inside a step: a step calls no operation of its run. Return, and let the workflow"
+            raise UsageError(message, argument=op, value=name)
+        self.check_stop()
+        try:
+            return self.record.look(place, op, name, digest)
+        except NondeterminismError as error:
+            raise self.stopped(error) from error
+
+    def stopped(self, error: BaseException) -> Stopped:
+        """Note why the run stops here."""
+        with self._lock:
+            self.stop = self.stop or error
+        return Stopped(error)
+
+    def check_stop(self) -> None:
+        """Refuse to go on if the run has stopped here. Raises Stopped."""
+        if self.stop is not None:
+            raise Stopped(self.stop)
+
+    def check_signals(self) -> None:
+        """Refuse what is not to be done any more, where it is not recorded. Raises Stopped, Unwinding, Cancelled."""
+        self.check_stop()
+        if self.is_dry:
+            raise self.stopped(StopIteration())
+        if self.is_shielded:
+            return
+        if self.is_unwinding:
+            raise Unwinding
+        if self.cancelled is None:
+            self.cancelled = self._reason_to_cancel()
+        if self.cancelled is not None:
+            raise Cancelled(self.cancelled)
+
+    def _reason_to_cancel(self) -> str | None:
+        lsn = self.store.last_lsn
+        if lsn != self._looked_lsn:  # somebody has written since
+            self._looked_lsn = lsn
+            entry = board_of(self.store).get(run_key(self.id))
+            if entry is not None and entry.value.get("cancel"):
+                return "cancelled"
+        return "timeout" if 0 < self._deadline_us <= clock().now_us() else None
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the thread says that this run is at work in it."""
+        return self._has_header
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run was cancelled, or its time is up."""
+        return self.cancelled is not None or self.stop is not None or self._reason_to_cancel() is not None
+
+    @property
+    def deadline_us(self) -> int:
+        """When the run's time is up, 0: never."""
+        return 0 if self.is_shielded else self._deadline_us
+
+    def outcome(self, done: Item, function: Callable[..., Any] | None = None) -> Any:
+        """Return what is recorded of a call, or raise it."""
+        if "e" in done:
+            raise exception_of(done["e"], self.workflow.raises)
+        found = done.get("r")
+        return found if function is None else typed(function, "return", found)
+
+    # --- recording ----------------------------------------------------------------------------
+
+    def item(self, place: str, stage: int, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
+        """Return an item to record."""
+        made: Item = {"p": place, "s": stage, "o": op, "n": name, "t": clock().now_us(), **more}
+        if digest is not None:
+            made["a"] = digest
+        return made
+
+    def done(self, place: str, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
+        """Return the item of what a call came to."""
+        return self.item(place, DONE, op, name, digest, **more)
+
+    def begun(self, place: str, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
+        """Return the item of a call that is about to be made."""
+        return self.item(place, BEGUN, op, name, digest, **more)
+
+    def commit(
+        self,
+        *items: Item,
+        writes: Sequence[Mapping[str, Any]] = (),
+        metadata: Mapping[str, Any] | None = None,
+        also: Callable[[Transaction], None] | None = None,
+        checkpoint: str | None = None,
+        is_flushed: bool = False,
+    ) -> None:
+        """Record items, and whatever else happens with them, in one commit.
+
+        Raises:
+            Stopped: the run is another's by now, or the store refuses.
+            StatelogError: what is written besides cannot be.
+
+        """
+        with self._lock:
+            self.check_stop()
+            update: dict[str, Any] = {STEPS: list(items) if self._has_header else Overwrite(list(items))}
+            if not self._has_header:
+                update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
+            how: dict[str, Any] = {"fence": self.claim, "metadata": metadata, "id": checkpoint}
+            try:
+                if also is None:
+                    made = self.thread.commit(update, *writes, durable=True if is_flushed else None, **how)
+                    if made.lsn == self._looked_lsn + 1:
+                        self._looked_lsn = made.lsn
+                else:
+                    with self.store.transaction() as tx:
+                        also(tx)
+                        self.thread_in(tx).commit(update, *writes, **how)
+            except (LeaseLostError, StoreFullError, ClosedError, ForkedError) as error:
+                raise self.stopped(error) from error
+            except (UsageError, LimitError) as error:
+                if isinstance(error, NotFoundError):
+                    raise self.stopped(error) from error
+                raise
+            except ConflictError:
+                raise  # of what is written besides
+            except StatelogError as error:
+                raise self.stopped(error) from error
+            self._has_header = True
+            for item in items:
+                self.record.add(item)
+
+    def thread_in(self, tx: Transaction) -> Any:
+        """Return the run's thread in a transaction."""
+        branch = self.value["branch"]
+        where = {"branch": branch} if branch != "main" else {}
+        return tx.thread(self.value["thread"], **where, schema=self.workflow.schema)
+
+    def record_failure(self, error: BaseException, place: str, op: str, name: str, digest: bytes | None) -> Any:
+        """Record that a call has failed, and return the exception as the workflow gets it."""
+        item = self.done(place, op, name, digest, e=error_of(error))
+        self.commit(item)
+        return exception_of(item["e"], self.workflow.raises)
+
+    def begin_undoing(self, error: BaseException, reason: str) -> None:
+        """Record that the workflow has failed: its compensations follow."""
+        self.commit(self.item("undo", UNDO, "undo", reason, e=error_of(error)))
+        self.is_unwinding = True
+
+
+class ContinuedAsNew(BaseException):
+    """Raised in a workflow that begins anew with other arguments."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__(args, kwargs)
+        self.arguments = args, kwargs
+
+
+class Scope:
+    """Where calls are counted: a workflow, or a branch of it."""
+
+    def __init__(self, prefix: str, caller: object) -> None:
+        self._prefix = prefix
+        self.caller = caller
+        self.next_number = 0
+        self.suspended: Suspended | None = None
+        """Raised in it: nothing is called in it any more, whatever the workflow catches."""
+
+    def take(self) -> str:
+        """Return the place of the next call. Raises Suspended."""
+        if self.suspended is not None:
+            raise self.suspended
+        place = f"{self._prefix}{self.next_number}"
+        self.next_number += 1
+        return place
+
+    @property
+    def next_place(self) -> str:
+        """The place of the next call, which is not taken."""
+        return f"{self._prefix}{self.next_number}"

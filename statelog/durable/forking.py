@@ -1,0 +1,292 @@
+"""Looking at what a run has recorded, and beginning another one from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.durable import naming
+from statelog.durable.driving import rehearse
+from statelog.durable.hosts import ThreadHost
+from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
+from statelog.durable.runs import ENDED, Start, board_of, find, get, runs, stage_task
+from statelog.durable.starting import Handle
+from statelog.durable.values import encode, error_text, storable
+from statelog.durable.workflows import by_name
+from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError, NotFoundError, UsageError
+from statelog.reducers import DROP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from statelog.durable.workflows import Workflow
+    from statelog.errors import NondeterminismError
+    from statelog.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """What a run has recorded of a call.
+
+    Attributes:
+        place: where the call stands: `fork(at=place)` begins before it.
+        kind: `step`, `gate`, `recv`, `sleep`, `child`, `commit`, `transact`, `emit`, `event`, `now`, ...
+        status: `begun`, `tried` (it has failed, and is tried again), `done`, `failed`.
+        result: what it returned.
+        error: what it raised, as `Type: message`.
+        attempts: how often it was called.
+        began: when it was noted first. Of most calls only their end is.
+        ended: when it came to its end.
+
+    """
+
+    place: str
+    kind: str
+    name: str
+    status: str
+    result: Any
+    error: str | None
+    attempts: int
+    began: datetime
+    ended: datetime | None
+    is_compensation: bool
+
+
+class _At(NamedTuple):
+    """Where what a run has recorded stands: a thread at a version."""
+
+    thread: Any
+    version: int
+    items: list[Item]
+
+
+def steps(store: Store, run: str) -> list[StepInfo]:
+    """Return what a run has recorded, in the order it was noted; of one that has ended, what it had at its end.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+
+    """
+    items = _recorded(store, find(store, run).value).items
+    places: dict[str, list[Item]] = {}
+    for item in items:
+        if item["s"] in (BEGUN, TRIED, DONE):
+            places.setdefault(item["p"], []).append(item)
+    return [_step_info(place, held) for place, held in places.items()]
+
+
+def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
+    first, last = items[0], items[-1]
+    is_done = last["s"] == DONE
+    failure = last.get("e")
+    status = ("failed" if failure else "done") if is_done else ("tried" if last["s"] == TRIED else "begun")
+    tried = sum(item["s"] == TRIED for item in items)
+    return StepInfo(
+        place.removeprefix("undo."),
+        last["o"],
+        last["n"],
+        status,
+        last.get("r"),
+        None if failure is None else error_text(failure),
+        last.get("i", tried + 1),
+        _time(first["t"]),
+        _time(last["t"]) if is_done else None,
+        place.startswith("undo."),
+    )
+
+
+def _time(time_us: int) -> datetime:
+    return datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
+def _recorded(store: Store, value: Mapping[str, Any]) -> _At:
+    """Return what a run has recorded, and where."""
+    branch = value["branch"]
+    thread = store.thread(value["thread"], **({"branch": branch} if branch != "main" else {}))
+    version = thread.version
+    if value["status"] in ENDED and value.get("checkpoint"):
+        try:
+            version = thread.at(value["checkpoint"]).version - 1
+        except (CheckpointNotFoundError, ExpiredError):
+            return _At(thread, -1, [])
+    if version < 0:
+        return _At(thread, -1, [])
+    return _At(thread, version, _items_at(thread, version, value["id"]))
+
+
+def _items_at(thread: Any, version: int, run: str) -> list[Item]:
+    try:
+        state = thread.at(version).state
+    except (CheckpointNotFoundError, ExpiredError):
+        return []
+    header = state.get(HEADER)
+    held = state.get(STEPS)
+    if header is None or header["run"] != run or held is None:
+        return []
+    found: list[Item] = held.to_python()
+    return found
+
+
+def _count_at(thread: Any, version: int, run: str) -> int:
+    """Return how many items a run had at a version; -1 where it was not at work yet, or that was let go."""
+    try:
+        state = thread.at(version).state
+    except (CheckpointNotFoundError, ExpiredError):
+        return -1
+    header, held = state.get(HEADER), state.get(STEPS)
+    return -1 if header is None or header["run"] != run or held is None else len(held)
+
+
+def fork(
+    store: Store,
+    run: str,
+    *,
+    at: str | int,
+    id: str,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Handle:
+    """Begin a run that goes on from the middle of another: in a branch of its thread, with what was recorded before.
+
+    One commit, whatever was recorded. The state of the branch is that of the thread before the step, too. Mail and
+    answers that came later are not taken along: its gates ask again.
+
+    Args:
+        store: the store.
+        run: id of the run; it may have ended.
+        at: the step before which it leaves: its place (see `steps`), its name if it is called once, or how many of the
+            recorded calls are kept.
+        id: of the new run. It is the name of the branch, too.
+        args: of the workflow, instead of those of the run.
+        kwargs: likewise.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        AlreadyExistsError: there is a run of the new id, or a branch of its name.
+        UsageError: the run has recorded no such step, or what it had recorded was let go.
+
+    """
+    entry = find(store, run)
+    naming.check_run_id(id)
+    if board_of(store).get(naming.run_key(id)) is not None:
+        raise AlreadyExistsError(f"there is a run {id!r}", run=id)
+    recorded = _recorded(store, entry.value)
+    count = _count_before(recorded.items, at, run)
+    version = _version_with(recorded, count, entry.value["id"])
+    given = list(entry.value["args"]) if args is None else list(args)
+    named = dict(entry.value["kwargs"]) if kwargs is None else dict(kwargs)
+    item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}")
+    source = entry.value
+    start = Start(
+        source["workflow"],
+        item,
+        storable(given),
+        storable(named),
+        id,
+        source["thread"],
+        branch=id,
+        queue=source["queue"],
+        priority=source["priority"],
+        timeout_s=source["timeout_s"],
+    )
+    with store.transaction() as tx:
+        branch = source["branch"]
+        held = tx.thread(source["thread"], **({"branch": branch} if branch != "main" else {}))
+        update: dict[str, Any] | None = {HEADER: {"run": id, "workflow": source["workflow"]}} if count else None
+        if version < 0:  # the run has begun the thread
+            version, update = 0, dict.fromkeys(recorded.thread.at(0).state, DROP)
+        held.fork(id, at=version, update=update)
+        board = board_of(tx)
+        value = {**start.value(), "forked": run}
+        board.create(naming.run_key(id), value)
+        board.create(naming.line_key(source["thread"], id), [id])
+        stage_task(board, value)
+    return Handle(store, id)
+
+
+def _count_before(items: Sequence[Item], at: str | int, run: str) -> int:
+    """Return how many items come before a step. Raises UsageError."""
+    if isinstance(at, int) and not isinstance(at, bool):
+        if 0 <= at <= len(items):
+            return at
+        raise UsageError(f"run {run!r} has recorded {len(items)} items, not {at}", argument="at", value=at)
+    places = {item["p"] for item in items if item["p"] == at}
+    if not places:
+        places = {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
+    if len(places) != 1:
+        what = f"{len(places)} steps" if places else "no step"
+        message = f"run {run!r} has recorded {what} {at!r}: `durable.steps` gives their places"
+        raise UsageError(message, argument="at", value=at)
+    place = places.pop()
+    return next(number for number, item in enumerate(items) if item["p"] == place)
+
+
+def _version_with(recorded: _At, count: int, run: str) -> int:
+    """Return the last version at which a run had recorded so many items, -1: none at all. Raises UsageError."""
+    low, high = 0, recorded.version  # a bisection: what is recorded grows
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _count_at(recorded.thread, middle, run) <= count:
+            low = middle
+        else:
+            high = middle - 1
+    held = _count_at(recorded.thread, low, run)
+    if count == 0 and low == 0 and held > 0:
+        return -1
+    if held != count and not (count == 0 and held == -1):
+        message = f"what run {run!r} had recorded before is not kept, or was recorded in one commit with what follows"
+        raise UsageError(message, argument="at", value=count)
+    return low
+
+
+def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
+    """Replay all open runs with this code, and do nothing; return what differs, by run. Before a deploy it is empty.
+
+    A workflow runs as far as its record goes: what it does outside of its steps happens.
+
+    Args:
+        store: the store.
+        workflows: as they would be deployed. The runs of others are told, too.
+
+    """
+    known = by_name(workflows)
+    found: dict[str, NondeterminismError | NotFoundError] = {}
+    for info in runs(store):
+        if info.has_ended:
+            continue
+        workflow = known.get(info.workflow)
+        if workflow is None:
+            message = f"run {info.id!r} is of workflow {info.workflow!r}, which is not given"
+            found[info.id] = NotFoundError(message, run=info.id, workflow=info.workflow)
+            continue
+        if workflow.is_async:
+            continue
+        host = ThreadHost()
+        differs = host.finish(rehearse(store, workflow, find(store, info.id).value, host))
+        if differs is not None:
+            found[info.id] = differs
+    return found
+
+
+def purge(store: Store, run: str) -> None:
+    """Remove a run that has ended, with its gates, events, messages and streams. Its thread stays.
+
+    Its id may begin anew then.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        UsageError: it has not ended.
+
+    """
+    info = get(store, run)
+    if not info.has_ended:
+        raise UsageError(f"run {run!r} has not ended: it is {info.status}", argument="run", value=run)
+    quoted = naming.check_run_id(run)
+    board = board_of(store)
+    for pattern in ("gates", "events", "outbox", "children", "mail"):
+        for entry in board.list(f"durable/{pattern}/{quoted}/**"):
+            board.delete(entry.key)
+    board.delete(naming.delivery_key(run))
+    board.delete(naming.run_key(run))

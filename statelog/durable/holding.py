@@ -1,0 +1,79 @@
+"""Claims of tasks, renewed while their runs are driven: one OS thread for all of a process."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from statelog.errors import LeaseLostError, StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.store.claims import Claim
+
+LEASE_S: Final = 30.0
+"""So long others wait for a process that was killed."""
+
+_RENEWALS: Final = 3
+
+
+class _Renewer:
+    """Renews the claims that are held, until there are none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._held: dict[int, tuple[Claim, float, float]] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, claim: Claim, lease_s: float) -> None:
+        """Renew a claim from now on."""
+        with self._lock:
+            self._held[id(claim)] = (claim, lease_s / _RENEWALS, monotonic() + lease_s / _RENEWALS)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._go_on, name="statelog durable", daemon=True)
+                self._thread.start()
+            elif lease_s < LEASE_S:
+                self._lock.notify()
+
+    def drop(self, claim: Claim) -> None:
+        """Renew it no more."""
+        with self._lock:
+            self._held.pop(id(claim), None)
+
+    def _go_on(self) -> None:
+        while True:
+            with self._lock:
+                now_s = monotonic()
+                due = [(claim, each) for claim, each, at_s in self._held.values() if at_s <= now_s]
+                for claim, each in due:
+                    self._held[id(claim)] = (claim, each, now_s + each)
+                if not due:
+                    soonest_s = min((at_s for _claim, _each, at_s in self._held.values()), default=None)
+                    if not self._lock.wait(10.0 if soonest_s is None else soonest_s - now_s) and not self._held:
+                        self._thread = None
+                        return
+                    continue
+            for claim, _each in due:
+                try:
+                    claim.renew()
+                except LeaseLostError:
+                    self.drop(claim)
+                except StatelogError:  # a full disk, a closed store: its run finds out for itself
+                    with suppress(StatelogError):
+                        continue
+
+
+_renewer = _Renewer()
+
+
+@contextmanager
+def renewed(claim: Claim, lease_s: float) -> Iterator[None]:
+    """Renew a claim while a block runs."""
+    _renewer.add(claim, lease_s)
+    try:
+        yield
+    finally:
+        _renewer.drop(claim)

@@ -1,0 +1,135 @@
+"""Where a run is executed: in the calling thread. `statelog.aio.durable` has the other host, the event loop.
+
+What a run does is written once, as coroutines over a host. This one never suspends a coroutine: whatever it is asked to
+wait for it does at once, in the thread that asks. So `finish` runs a coroutine to its end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from statelog.durable.clock import clock
+from statelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What runs a workflow and its steps."""
+
+    is_async: bool
+
+    def note(self, execution: Any) -> None:
+        """Note that an operation of a run is under way in the calling task."""
+
+    async def settle(self, execution: Any) -> None:
+        """Wait for all that is under way beside the workflow."""
+
+    def finish(self, work: Coroutine[Any, Any, T]) -> Any:
+        """Return what a coroutine returns, or an awaitable of it."""
+
+    async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
+        """Call a workflow or a step. Raises TimeoutError: it was stopped as its time was up."""
+
+    async def io(self, function: Callable[..., T], *args: Any) -> T:
+        """Call what reads or writes the store."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Begin a branch; return a future."""
+
+    async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
+        """Wait until one of the futures is done, or all are."""
+
+    def place_of_caller(self) -> object:
+        """Return the task, or the thread, that calls."""
+
+    def let_go(self, future: Any) -> None:
+        """Have a branch come to nothing, if it can be stopped."""
+
+
+class ThreadHost:
+    """The calling thread."""
+
+    is_async = False
+
+    def note(self, execution: Any) -> None:
+        """As declared: it is under way for as long as this thread is in it."""
+
+    async def settle(self, execution: Any) -> None:
+        """As declared."""
+        while execution.outstanding:
+            futures = list(execution.outstanding.values())
+            wait(futures)
+            for place in [place for place, each in execution.outstanding.items() if each in futures]:
+                del execution.outstanding[place]
+
+    def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """As declared."""
+        try:
+            work.send(None)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # of the coroutine
+        work.close()
+        message = "a coroutine of this room has waited for something outside of its host"
+        raise AssertionError(message)
+
+    async def call(
+        self,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        timeout_s: float | None,  # noqa: ARG002 - a thread cannot be stopped
+    ) -> Any:
+        """As declared."""
+        result = function(*args, **kwargs)
+        if inspect.iscoroutine(result):
+            result.close()
+            message = f"{getattr(function, '__qualname__', function)!r} is async: call it by statelog.aio.durable"
+            raise UsageError(message, argument="function", value=function)
+        return result
+
+    async def io(self, function: Callable[..., T], *args: Any) -> T:
+        """As declared."""
+        return function(*args)
+
+    async def sleep(self, seconds: float) -> None:
+        """As declared."""
+        clock().sleep(seconds)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """As declared: an OS thread of its own, so that a branch may wait for others."""
+        future: Future[Any] = Future()
+        context = copy_context()
+
+        def run() -> None:
+            try:
+                future.set_result(context.run(self.finish, work))
+            except BaseException as error:  # noqa: BLE001 - who waits for it gets it
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="statelog run", daemon=True).start()
+        return future
+
+    async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
+        """As declared."""
+        if first:
+            wait(futures, return_when=FIRST_COMPLETED)
+        else:
+            wait(futures)
+
+    def place_of_caller(self) -> object:
+        """As declared."""
+        return threading.get_ident()
+
+    def let_go(self, future: Any) -> None:
+        """As declared: a thread cannot be stopped."""

@@ -1,0 +1,111 @@
+"""Names of runs, workflows, queues and topics, and the keys of the board that are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from typing import Final
+
+from statelog.errors import LimitError, UsageError
+from statelog.log.names import check_name
+
+RUN_ID_SIZE_BYTES_MAX: Final = 200
+NAME_SIZE_BYTES_MAX: Final = 90
+"""Of workflows, queues and topics. With the id of a run they fit a key of the board."""
+
+STEPS: Final = "statelog:steps"
+"""The channel with what the run at work in a thread has recorded."""
+
+HEADER: Final = "statelog:run"
+"""The channel that says which run that is."""
+
+_SIGNS = re.compile(r"[%/*?\[\]\\]")
+
+
+def quote(text: str) -> str:
+    """Return a text as one segment of a key."""
+    quoted = _SIGNS.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    if unicodedata.normalize("NFC", quoted) != quoted:
+        quoted = "".join(sign if sign.isascii() else f"%u{ord(sign):X}." for sign in quoted)
+    return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
+
+
+def _checked(what: str, text: str, size_bytes_max: int) -> str:
+    check_name(what, text, size_bytes_max=size_bytes_max)
+    quoted = quote(text)
+    size = len(quoted.encode())
+    if size > size_bytes_max:
+        message = f"a {what} of {size} bytes, with signs that are escaped; at most {size_bytes_max} are allowed"
+        raise LimitError(message, argument=what, value=text, actual=size, limit=size_bytes_max)
+    return quoted
+
+
+def check_run_id(run: str) -> str:
+    """Return the id of a run as part of a key. Raises UsageError, LimitError: it is none, or too long."""
+    return _checked("run id", run, RUN_ID_SIZE_BYTES_MAX)
+
+
+def check_part(what: str, name: str) -> str:
+    """Return the name of a workflow, queue, topic or event as part of a key. Raises UsageError, LimitError."""
+    return _checked(what, name, NAME_SIZE_BYTES_MAX)
+
+
+def run_key(run: str) -> str:
+    """Return the key of a run."""
+    return f"durable/runs/{check_run_id(run)}"
+
+
+def task_key(queue: str, workflow: str, run: str) -> str:
+    """Return the key of what is claimed to drive a run."""
+    return f"durable/tasks/{check_part('queue', queue)}/{check_part('workflow', workflow)}/{check_run_id(run)}"
+
+
+def line_key(thread: str, branch: str) -> str:
+    """Return the key of the runs that wait for a thread."""
+    digest = hashlib.blake2b(f"{len(thread)} {thread} {branch}".encode(), digest_size=16).hexdigest()
+    return f"durable/threads/{digest}"
+
+
+def gate_key(gate: str) -> str:
+    """Return the key of a gate. Raises UsageError."""
+    if not isinstance(gate, str) or gate.count("/") != 1 or not all(gate.split("/")):
+        message = f"a gate's id is that of its run, a slash, and its place, not {gate!r}"
+        raise UsageError(message, argument="gate_id", value=gate)
+    return f"durable/gates/{gate}"
+
+
+def gate_id(run: str, place: str) -> str:
+    """Return the id of a gate."""
+    return f"{check_run_id(run)}/{place}"
+
+
+def mail_directory(run: str, topic: str) -> str:
+    """Return what keys of the mail of a run begin with."""
+    return f"durable/mail/{check_run_id(run)}/{check_part('topic', topic)}/"
+
+
+def event_key(run: str, event: str) -> str:
+    """Return the key of an event that a run sets."""
+    return f"durable/events/{check_run_id(run)}/{check_part('event', event)}"
+
+
+def child_key(parent: str, child: str) -> str:
+    """Return the key that says that a run is the child of another."""
+    digest = hashlib.blake2b(child.encode(), digest_size=16).hexdigest()
+    return f"durable/children/{check_run_id(parent)}/{digest}"
+
+
+def outbox_directory(run: str) -> str:
+    """Return what keys of messages begin with that a run has emitted."""
+    return f"durable/outbox/{check_run_id(run)}/"
+
+
+def delivery_key(run: str) -> str:
+    """Return the key of what is claimed to deliver the messages of a run."""
+    return f"durable/deliver/{check_run_id(run)}"
+
+
+def message_digest(text: str) -> str:
+    """Return a text of any length as a short segment of a key."""
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,129 @@
+"""What a run has recorded: the items of its thread's channel, by place.
+
+An item is a dict. A *place* is where a call stands: the number of the call within its scope, with the places of the
+scopes around it before: `3`, `4.0`, `4.0.1`. See DESIGN.md here for the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.errors import NondeterminismError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Item = dict[str, Any]
+
+BEGUN = 0
+"""Stage of an item: what is called next is noted, before it is."""
+TRIED = 1
+"""An attempt has failed, and another one follows."""
+DONE = 2
+"""What the call came to."""
+PATCH = 3
+"""A change of the code that the run goes by."""
+UNDO = 4
+"""The workflow has failed: from here on its compensations run."""
+
+
+class Record:
+    """The items of a run."""
+
+    def __init__(self, run: str, items: Iterable[Item] = ()) -> None:
+        self.run = run
+        self.count = 0
+        self.done: dict[str, Item] = {}
+        self.begun: dict[str, Item] = {}
+        self.tried: dict[str, list[Item]] = {}
+        self.patches: dict[str, bool] = {}
+        """Whether the code has asked for it since."""
+        self.undo: Item | None = None
+        self.order: dict[str, int] = {}
+        """Of the places: which was noted first."""
+        self._seen: set[str] = set()
+        for item in items:
+            self.add(item)
+        self.replayed = self.count
+        """So many items were there at the beginning."""
+
+    def add(self, item: Item) -> None:
+        """Take a recorded item in."""
+        stage, place = item["s"], item["p"]
+        self.count += 1
+        self.order.setdefault(place, self.count)
+        if stage == DONE:
+            self.done[place] = item
+        elif stage == BEGUN:
+            self.begun[place] = item
+        elif stage == TRIED:
+            self.tried.setdefault(place, []).append(item)
+        elif stage == PATCH:
+            self.patches[place] = False
+        else:
+            self.undo = item
+
+    def look(self, place: str, op: str, name: str, digest: bytes | None) -> Item | None:
+        """Return what a call came to, None if it is not recorded.
+
+        Raises:
+            NondeterminismError: another call is recorded at its place.
+
+        """
+        self._seen.add(place)
+        found = self.done.get(place)
+        held = found or self.begun.get(place) or next(iter(self.tried.get(place, ())), None)
+        if held is not None and (held["o"] != op or held["n"] != name or held.get("a") != digest):
+            recorded, called = _shown(held["o"], held["n"]), _shown(op, name)
+            why = "with other arguments" if recorded == called else f"where the code calls {called}"
+            message = (
+                f"run {self.run!r} has recorded {recorded} at place {place} {why}. "
+                "It has stopped, and goes on with code that does as it did"
+            )
+            raise NondeterminismError(message, run=self.run, place=place, recorded=recorded, called=called)
+        return found
+
+    def has_after(self, place: str) -> bool:
+        """Whether anything is recorded at a place, or behind it in its scope."""
+        scope, _dot, number = place.rpartition(".")
+        first = int(number)
+        for each in self.order:
+            above, _dot, tail = each.rpartition(".")
+            while above != scope and above.startswith(f"{scope}." if scope else ""):
+                above, _dot, tail = above.rpartition(".")
+            if above == scope and tail.isdigit() and int(tail) >= first:
+                return True
+        return False
+
+    def see(self, place: str) -> None:
+        """Note that a call is made, by a branch that may look later."""
+        self._seen.add(place)
+
+    def check_all_called(self, let_go: Iterable[str] = ()) -> None:
+        """Refuse an end of the workflow before all that is recorded was called. Raises NondeterminismError.
+
+        Nobody has waited for the branches that were let go: they may be anywhere.
+        """
+        passed = ("undo.", *(f"{place}." for place in let_go))
+        for place in sorted((self.done.keys() | self.begun.keys()) - self._seen, key=lambda each: self.order[each]):
+            if place.startswith(passed):
+                continue
+            held = self.done.get(place) or self.begun[place]
+            recorded = _shown(held["o"], held["n"])
+            message = (
+                f"run {self.run!r} has recorded {recorded} at place {place}, and the code ends without it. "
+                "It has stopped, and goes on with code that does as it did"
+            )
+            raise NondeterminismError(message, run=self.run, place=place, recorded=recorded, called=None)
+        for name, is_asked in self.patches.items():
+            if not is_asked:
+                message = f"run {self.run!r} goes by the patch {name!r}, which the code does not ask for any more"
+                raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
+
+    def places(self) -> Iterator[str]:
+        """Yield the places, in the order they were noted."""
+        return iter(self.order)
+
+
+def _shown(op: str, name: str) -> str:
+    return f"{op} {name!r}" if name else op

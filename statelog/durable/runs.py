@@ -1,0 +1,355 @@
+"""Runs as the board has them: how one begins, waits for its turn, is found, and is woken."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statelog.durable import naming
+from statelog.durable.clock import clock
+from statelog.durable.naming import HEADER
+from statelog.durable.values import digest_of
+from statelog.errors import ConflictError, RunEndedError, RunNotFoundError, UsageError
+from statelog.store.board import own_board
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statelog.store.board import Board
+    from statelog.store.entries import Entry
+    from statelog.store.store import Store
+
+ENDED: Final = ("completed", "failed", "cancelled")
+STATUSES: Final = ("queued", "running", "suspended", "parked", *ENDED)
+DEFAULT_QUEUE: Final = "default"
+AGENT: Final = "statelog"
+
+_TRIES_MAX: Final = 1000
+
+
+class Start(NamedTuple):
+    """How a run begins."""
+
+    workflow: str
+    arguments: bytes
+    """Item of [args, kwargs]."""
+    args: list[Any]
+    kwargs: dict[str, Any]
+    id: str
+    thread: str
+    branch: str = "main"
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    delay_s: float = 0.0
+    timeout_s: float | None = None
+    parent: str | None = None
+    partition: str | None = None
+
+    def value(self) -> dict[str, Any]:
+        """Return the entry of the run."""
+        now_us = clock().now_us()
+        return {
+            "workflow": self.workflow,
+            "args": self.args,
+            "kwargs": self.kwargs,
+            "digest": digest_of(self.arguments),
+            "id": self.id,
+            "thread": self.thread,
+            "branch": self.branch,
+            "queue": self.queue,
+            "priority": self.priority,
+            "partition": self.partition,
+            "parent": self.parent,
+            "status": "open",
+            "created": now_us,
+            "due": now_us + round(self.delay_s * 1e6) if self.delay_s else 0,
+            "timeout_s": self.timeout_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run, as it is at a moment.
+
+    Attributes:
+        status: `queued` (it waits for a process, or its turn), `running`, `suspended` (it waits, and no process with
+            it), `parked` (it needs a person: `resume` lets it go on), `completed`, `failed`, `cancelled`.
+        value: what the workflow returned, if it has completed.
+        error: what it failed with, as `Type: message`; of a run that has stopped, why.
+        waiting_for: what a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`.
+        due: when a suspended run goes on by itself, None: not before something happens.
+        attempts: how often it was taken up since it was suspended last.
+        parked: compensations that have failed for good, by the step they were to undo.
+
+    """
+
+    id: str
+    workflow: str
+    thread: str
+    branch: str
+    status: str
+    value: Any
+    error: str | None
+    waiting_for: tuple[str, ...]
+    created: datetime
+    ended: datetime | None
+    due: datetime | None
+    queue: str
+    priority: int
+    attempts: int
+    parent: str | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    parked: tuple[str, ...] = field(default=())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.status in ENDED
+
+
+def board_of(store: Any, agent: str = AGENT) -> Board:
+    """Return the board of a store, or of a transaction, for entries of this room."""
+    return own_board(store, agent=agent)
+
+
+def task_value(
+    run: str, waiting_for: tuple[str, ...] = (), due_us: int = 0, error: str | None = None
+) -> dict[str, Any]:
+    """Return the entry of a task."""
+    return {"run": run, "waiting_for": list(waiting_for), "due": due_us, "error": error}
+
+
+def task_key_of(value: Mapping[str, Any]) -> str:
+    """Return the key of a run's task."""
+    queue = value["queue"] if value.get("partition") is None else f"{value['queue']}@{value['partition']}"
+    return naming.task_key(queue, value["workflow"], value["id"])
+
+
+def delay_of(due_us: int) -> float | None:
+    """Return how long a task is not to be claimed that is due at a time; 0: now."""
+    left_us = due_us - clock().now_us() if due_us else 0
+    return left_us / 1e6 if left_us > 0 else None
+
+
+FAR_S: Final = 10 * 365 * 86400.0
+"""How long a task waits that waits for something to happen."""
+
+
+# --- the beginning -------------------------------------------------------------------------------
+
+
+def create(store: Store, start: Start) -> bool:
+    """Have a run begin, behind those of its thread; False if it is there already.
+
+    Raises:
+        ConflictError: there is a run of this id with another workflow, other arguments or another thread.
+
+    """
+    for _ in range(_TRIES_MAX):
+        held = board_of(store).get(naming.run_key(start.id))
+        if held is not None:
+            check_same(start, held.value)
+            if not reopens(store, held):
+                return False
+        with contextlib.suppress(ConflictError):
+            with store.transaction() as tx:
+                stage_create(tx, store, start, held)
+            return True
+    raise ConflictError(f"run {start.id!r} could not begin: others wrote all the time", run=start.id)
+
+
+def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None) -> None:
+    """Stage the beginning of a run in a transaction. Raises ConflictError at its end: others were first."""
+    board = board_of(tx)
+    value = start.value()
+    if held is None:
+        board.create(naming.run_key(start.id), value)
+    else:
+        kept = {**held.value, "status": "open"}
+        for name in ("value", "error", "ended", "checkpoint", "cancel", "parked"):
+            kept.pop(name, None)
+        board.cas(naming.run_key(start.id), kept, expected_version=held.version)
+        value = kept
+    key = naming.line_key(value["thread"], value["branch"])
+    line = board_of(store).get(key)
+    if line is None:
+        board.create(key, [start.id])
+        stage_task(board, value)
+    elif line.value:
+        board.cas(key, [*line.value, start.id], expected_version=line.version)
+
+
+def stage_task(board: Board, value: Mapping[str, Any]) -> None:
+    """Stage that a run may be claimed, when its time has come."""
+    due_us = value.get("due", 0)
+    made = task_value(value["id"], (), due_us)
+    board.create(task_key_of(value), made, priority=value["priority"], delay_s=delay_of(due_us))
+
+
+def check_same(start: Start, held: Mapping[str, Any]) -> None:
+    """Refuse another run under the id of one that is there. Raises ConflictError."""
+    if (held["workflow"], held["digest"]) != (start.workflow, digest_of(start.arguments)):
+        what = "workflow" if held["workflow"] != start.workflow else "arguments"
+        message = f"run {start.id!r} is there with other {what}: the same id is the same run"
+        raise ConflictError(message, run=start.id, workflow=held["workflow"], arguments=tuple(held["args"]))
+    if held["thread"] != start.thread and not held.get("forked"):
+        message = f"run {start.id!r} is in thread {held['thread']!r}, not in {start.thread!r}"
+        raise ConflictError(message, run=start.id, thread=held["thread"])
+
+
+def reopens(store: Store, held: Entry) -> bool:
+    """Whether a run that has ended is to go on: its thread was rolled back to where the run was at work."""
+    value = held.value
+    if value["status"] not in ENDED:
+        return False
+    return bool(header_of(store, value["thread"], value["branch"]).get("run") == value["id"])
+
+
+def header_of(store: Any, thread: str, branch: str) -> dict[str, Any]:
+    """Return what a thread says of the run at work in it."""
+    held = store.thread(thread, branch=branch) if branch != "main" else store.thread(thread)
+    found = held.state.get(HEADER)
+    return {} if found is None else dict(found)
+
+
+# --- what there is -------------------------------------------------------------------------------
+
+
+def find(store: Store, run: str) -> Entry:
+    """Return the entry of a run. Raises RunNotFoundError."""
+    found = board_of(store).get(naming.run_key(run))
+    if found is None:
+        raise RunNotFoundError(f"no run {run!r} in this store", run=run)
+    return found
+
+
+def info_of(store: Store, entry: Entry) -> RunInfo:
+    """Return a run as its entry and its task say."""
+    value = entry.value
+    status, due_us, error = value["status"], 0, value.get("error")
+    waiting_for: tuple[str, ...] = ()
+    attempts = 0
+    if status not in ENDED and status != "parked":
+        task = board_of(store).get(task_key_of(value))
+        if task is None:
+            status, waiting_for = _in_line(store, value)
+        else:
+            attempts = task.attempts
+            waiting_for, due_us = tuple(task.value["waiting_for"]), task.value["due"]
+            error = task.value.get("error") or error
+            if task.claim is not None and task.claim.expires > datetime.now(UTC):
+                status, waiting_for, due_us = "running", (), 0
+            else:
+                status = "suspended" if waiting_for else "queued"
+    parked = value.get("parked") or ()
+    return RunInfo(
+        id=value["id"],
+        workflow=value["workflow"],
+        thread=value["thread"],
+        branch=value["branch"],
+        status=status,
+        value=value.get("value"),
+        error=error,
+        waiting_for=waiting_for,
+        created=_time(value["created"]),
+        ended=_time(value["ended"]) if value.get("ended") else None,
+        due=_time(due_us) if due_us else None,
+        queue=value["queue"],
+        priority=value["priority"],
+        attempts=attempts,
+        parent=value.get("parent"),
+        args=tuple(value["args"]),
+        kwargs=dict(value["kwargs"]),
+        parked=tuple(parked),
+    )
+
+
+def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
+    ahead = line.value[0] if line is not None and line.value else None
+    return "queued", () if ahead in (None, value["id"]) else (f"run {ahead}",)
+
+
+def _time(time_us: int) -> datetime:
+    return datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
+def get(store: Store, run: str) -> RunInfo:
+    """Return a run.
+
+    Raises:
+        RunNotFoundError: there is none of this id. Facts: run.
+
+    """
+    return info_of(store, find(store, run))
+
+
+def runs(
+    store: Store, *, status: str | None = None, workflow: str | None = None, thread: str | None = None
+) -> list[RunInfo]:
+    """Return the runs of a store, the oldest first.
+
+    Args:
+        store: the store.
+        status: only those of this status; see `RunInfo`.
+        workflow: only those of this workflow, by its name.
+        thread: only those of this thread.
+
+    Raises:
+        UsageError: there is no such status.
+
+    """
+    if status is not None and status not in STATUSES:
+        raise UsageError(f"status is one of {', '.join(STATUSES)}, not {status!r}", argument="status", value=status)
+    found = [
+        info_of(store, entry)
+        for entry in board_of(store).list("durable/runs/*")
+        if (workflow is None or entry.value["workflow"] == workflow)
+        and (thread is None or entry.value["thread"] == thread)
+    ]
+    return sorted((each for each in found if status is None or each.status == status), key=lambda each: each.created)
+
+
+# --- waking ------------------------------------------------------------------------------------
+
+
+def stage_poke(tx: Any, store: Store, value: Mapping[str, Any]) -> None:
+    """Stage that a run is looked at now. At the transaction's end it may raise ConflictError: read and stage again."""
+    key = task_key_of(value)
+    task = board_of(store).get(key)
+    if task is not None:
+        kept = {**task.value, "due": 0}
+        board_of(tx).cas(key, kept, expected_version=task.version, priority=task.priority)
+
+
+def poke(store: Store, run: str) -> None:
+    """Have a run looked at now."""
+
+    def work(tx: Any) -> None:
+        stage_poke(tx, store, find(store, run).value)
+
+    retried(store, work)
+
+
+def retried(store: Store, work: Any) -> Any:
+    """Commit a transaction; again, where others wrote meanwhile what it has read."""
+    for _ in range(_TRIES_MAX):
+        try:
+            with store.transaction() as tx:
+                result = work(tx)
+        except ConflictError as error:
+            if not hasattr(error, "actual_version") and not hasattr(error, "version"):
+                raise
+            continue
+        return result
+    raise ConflictError("others wrote all the time")
+
+
+def check_open(value: Mapping[str, Any]) -> None:
+    """Refuse what comes after the end of a run. Raises RunEndedError."""
+    if value["status"] in ENDED:
+        message = f"run {value['id']!r} has ended: it has {value['status']}"
+        raise RunEndedError(message, run=value["id"], status=value["status"])

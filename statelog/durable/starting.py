@@ -1,0 +1,334 @@
+"""Beginning and resuming runs, and waiting for their end."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable.control import cancel
+from statelog.durable.driving import drive
+from statelog.durable.holding import LEASE_S
+from statelog.durable.hosts import ThreadHost
+from statelog.durable.naming import check_run_id, run_key
+from statelog.durable.runs import (
+    DEFAULT_QUEUE,
+    ENDED,
+    Start,
+    board_of,
+    create,
+    find,
+    get,
+    info_of,
+    runs,
+    task_key_of,
+)
+from statelog.durable.values import arguments_item, storable, typed
+from statelog.durable.workflows import by_name, check_number, check_workflow
+from statelog.errors import (
+    LeaseLostError,
+    NondeterminismError,
+    RunCancelledError,
+    RunFailedError,
+    StatelogError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statelog.durable.runs import RunInfo
+    from statelog.durable.workflows import Workflow
+    from statelog.store.claims import Claim
+    from statelog.store.store import Store
+
+_SLICE_S = 0.5
+
+
+class Handle:
+    """A run that was begun.
+
+    Attributes:
+        id: of the run.
+
+    """
+
+    def __init__(self, store: Store, id: str, workflow: Workflow | None = None) -> None:
+        self._store, self._workflow = store, workflow
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<Handle of {self.id!r}>"
+
+    @property
+    def info(self) -> RunInfo:
+        """The run as it is now."""
+        return get(self._store, self.id)
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Return what the workflow returned; wait for it, for so long at most.
+
+        Raises:
+            TimeoutError: the run goes on.
+            RunFailedError: it has failed. Facts: run, error. RunCancelledError: it was cancelled.
+
+        """
+        info = wait_for_end(self._store, self.id, timeout_s)
+        if not info.has_ended:
+            message = f"run {self.id!r} has not ended within {timeout_s} s: it is {info.status}"
+            raise TimeoutError(message)
+        return result_of(info, self._workflow)
+
+    def cancel(self) -> bool:
+        """Have the run, and its children, stop at its next operation, and undo what it did. See `durable.cancel`."""
+        return cancel(self._store, self.id)
+
+
+def result_of(info: RunInfo, workflow: Workflow | None) -> Any:
+    """Return what a run that has ended returned. Raises RunFailedError, RunCancelledError."""
+    if info.status == "completed":
+        return info.value if workflow is None else typed(workflow.function, "return", info.value)
+    is_cancelled = info.status == "cancelled"
+    kind, what = (RunCancelledError, "was cancelled") if is_cancelled else (RunFailedError, "has failed")
+    raise kind(f"run {info.id!r} {what}: {info.error}", run=info.id, error=info.error)
+
+
+def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:
+    """Return a run when it has ended, or the time is up. Raises RunNotFoundError."""
+    if timeout_s is not None:
+        check_number("timeout_s", timeout_s, least=0)
+    deadline_s = None if timeout_s is None else monotonic() + timeout_s
+    entry = find(store, run)
+    while entry.value["status"] not in ENDED:
+        left_s = _SLICE_S if deadline_s is None else deadline_s - monotonic()
+        if left_s <= 0:
+            break
+        wait_for_change(store, run, entry.version, min(left_s, _SLICE_S))
+        entry = find(store, run)
+    return info_of(store, entry)
+
+
+def wait_for_change(store: Store, run: str, version: int, timeout_s: float) -> None:
+    """Wait until a run's entry is another than that of a version, or the time is up."""
+    with board_of(store).watch(run_key(run), after=version, timeout_s=timeout_s) as events:
+        next(events, None)
+
+
+def prepare(
+    workflow: Workflow,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    id: str | None,
+    thread: str | None,
+    **how: Any,
+) -> Start:
+    """Return how a run begins, checked.
+
+    Raises:
+        UsageError: an argument is none, or there is neither id nor thread.
+        ValueTypeError, LimitError: an argument of the workflow cannot be stored.
+
+    """
+    made = check_workflow(workflow)
+    if id is None and thread is None:
+        raise UsageError("a run needs id= or thread=: without them a crash could not find it", argument="id", value=id)
+    run = thread if id is None else id
+    assert run is not None
+    check_run_id(run)
+    item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ())
+    timeout_s = how.get("timeout_s")
+    if timeout_s is not None:
+        check_number("timeout_s", timeout_s, least=0, is_least_allowed=False)
+    check_number("delay_s", how.get("delay_s", 0.0), least=0)
+    return Start(made.name, item, storable(list(args)), storable(dict(kwargs)), run, thread or run, **how)
+
+
+def run(
+    store: Store,
+    workflow: Workflow,
+    /,
+    *args: Any,
+    id: str | None = None,
+    thread: str | None = None,
+    timeout_s: float | None = None,
+    wait_s: float = 0.0,
+    outbox: Iterable[Any] = (),
+    lease_s: float = LEASE_S,
+    **kwargs: Any,
+) -> RunInfo:
+    """Run a workflow here, until it ends or waits; begin it, or go on with it: the call is the same.
+
+    Args:
+        store: the store.
+        workflow: declared by `@workflow`.
+        *args: for the workflow; stored.
+        id: of the run, the caller's: the same id is the same run, for ever. That of the thread, if left out.
+        thread: id of the thread that it writes to. Runs of one thread follow each other. That of the run, if left out.
+        timeout_s: a run that takes longer, its waits included, fails, and is undone.
+        wait_s: of a run that waits, or that another process drives: wait with it for so long.
+        outbox: webhooks and callables that get what is emitted, before this returns.
+        lease_s: so long others wait for this process if it is killed.
+        **kwargs: for the workflow.
+
+    Returns:
+        The run as it is then: it has ended, is suspended, or is driven elsewhere.
+
+    Raises:
+        ConflictError: there is a run of this id with another workflow, other arguments or another thread.
+        NondeterminismError: the workflow does not do what the run has recorded. The run has stopped.
+        UsageError, ValueTypeError, LimitError: an argument is none, or cannot be stored. Nothing has begun.
+
+    """
+    check_number("wait_s", wait_s, least=0)
+    start = prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
+    is_new = create(store, start)
+    info = drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
+    deliver_here(store, outbox, start.id)
+    return typed_info(info, workflow)
+
+
+def typed_info(info: RunInfo, workflow: Workflow) -> RunInfo:
+    """Return a run whose value is of the type that its workflow says."""
+    import dataclasses
+
+    if info.status != "completed":
+        return info
+    return dataclasses.replace(info, value=typed(workflow.function, "return", info.value))
+
+
+def deliver_here(store: Store, outbox: Iterable[Any], run: str) -> None:
+    """Deliver what a run has emitted."""
+    del store, outbox, run
+
+
+def drive_here(
+    store: Store, workflow: Workflow, run: str, *, wait_s: float, is_patient: bool, lease_s: float = LEASE_S
+) -> RunInfo:
+    """Drive a run in this thread as far as it goes."""
+    deadline_s = monotonic() + wait_s
+    host = ThreadHost()
+    while True:
+        entry = find(store, run)
+        if entry.value["status"] in ENDED or entry.value["status"] == "parked":
+            return info_of(store, entry)
+        claim = board_of(store).claim(task_key_of(entry.value), lease_s=lease_s)
+        if claim is not None:
+            try:
+                host.finish(drive(store, workflow, run, claim, host, lease_s=lease_s))
+            except LeaseLostError:  # another process goes on with it
+                continue
+            is_patient = False
+            continue
+        info = info_of(store, entry)
+        left_s = deadline_s - monotonic()
+        is_elsewhere = info.status == "running"
+        if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
+            return info
+        wait_for_turn(store, entry, left_s if left_s > 0 else _SLICE_S, is_elsewhere=is_elsewhere)
+
+
+def wait_for_turn(store: Store, entry: Any, left_s: float, *, is_elsewhere: bool) -> None:
+    """Wait until a run may go on, for a while at most."""
+    slice_s = min(left_s, _SLICE_S)
+    if is_elsewhere:
+        wait_for_change(store, entry.value["id"], entry.version, slice_s)
+        return
+    claim: Claim | None = board_of(store).claim(task_key_of(entry.value), lease_s=LEASE_S, wait_s=slice_s)
+    if claim is not None:
+        claim.release()
+
+
+def start(
+    store: Store,
+    workflow: Workflow,
+    /,
+    *args: Any,
+    id: str | None = None,
+    thread: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    priority: int = 0,
+    delay_s: float = 0.0,
+    timeout_s: float | None = None,
+    **kwargs: Any,
+) -> Handle:
+    """Have a run begin in whichever worker takes it up first, and return at once. See `run` and `work`.
+
+    Args:
+        store: the store.
+        workflow: as for `run`.
+        *args: as for `run`.
+        id: as for `run`; one of the library's making if id and thread are left out.
+        thread: as for `run`.
+        queue: name of the queue it waits in.
+        priority: runs of a higher one begin first; -127 to 127.
+        delay_s: it begins so many seconds from now, and not before.
+        timeout_s: as for `run`.
+        **kwargs: as for `run`.
+
+    Raises:
+        ConflictError, UsageError, ValueTypeError, LimitError: as for `run`. Nothing has begun.
+
+    """
+    from uuid import uuid4
+
+    from statelog.durable.naming import check_part
+
+    check_part("queue", queue)
+    if id is None and thread is None:
+        id = uuid4().hex
+    if type(priority) is not int or not -127 <= priority <= 127:
+        message = f"priority is an int from -127 to 127, not {priority!r}"
+        raise UsageError(message, argument="priority", value=priority)
+    made = prepare(
+        workflow,
+        args,
+        kwargs,
+        id=id,
+        thread=thread,
+        queue=queue,
+        priority=priority,
+        delay_s=delay_s,
+        timeout_s=timeout_s,
+    )
+    create(store, made)
+    return Handle(store, made.id, workflow)
+
+
+def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
+    """Drive every run that can go on now, here, one after the other; return them as they are then.
+
+    Args:
+        store: the store.
+        workflows: those whose runs are driven.
+        outbox: as for `run`.
+
+    """
+    known, found = by_name(workflows), []
+    subscribers = tuple(outbox)
+    progressed = True
+    seen: set[str] = set()
+    while progressed:
+        progressed = False
+        for info in runs(store):
+            workflow = known.get(info.workflow)
+            if workflow is None or info.status not in ("queued", "suspended") or info.id in seen:
+                continue
+            if not is_due(store, info):
+                continue
+            try:
+                drive_here(store, workflow, info.id, wait_s=0.0, is_patient=False)
+            except (NondeterminismError, StatelogError):
+                seen.add(info.id)
+            else:
+                progressed = True
+            found.append(info.id)
+            deliver_here(store, subscribers, info.id)
+    return [get(store, each) for each in dict.fromkeys(found)]
+
+
+def is_due(store: Store, info: RunInfo) -> bool:
+    """Whether a run can go on now."""
+    task = board_of(store).get(task_key_of(find(store, info.id).value))
+    from datetime import UTC, datetime
+
+    return task is not None and (task.ready is None or task.ready <= datetime.now(UTC))

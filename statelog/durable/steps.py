@@ -1,0 +1,286 @@
+"""Steps: called once, recorded, and never called again."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statelog.durable.clock import clock
+from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
+from statelog.durable.outbox import stage_message
+from statelog.durable.record import TRIED
+from statelog.durable.streams import stage_chunk
+from statelog.durable.values import arguments_item, decode, digest_of, encode, error_of, exception_of, typed
+from statelog.durable.workflows import AT_LEAST_ONCE, AT_MOST_ONCE, NO_RETRY, Retry, check_number, name_of, options_of
+from statelog.errors import StatelogError, StepInterruptedError, StepTimeoutError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from statelog.durable.execution import Execution
+    from statelog.durable.record import Item
+
+
+class StepContext:
+    """The step that is being called: see `current_step`.
+
+    Attributes:
+        run: id of its run.
+        name: of the step.
+        attempt: which call it is, from 1.
+        idempotency_key: the same in every attempt, also after a crash: pass it to whom the step calls.
+
+    """
+
+    def __init__(self, execution: Execution, place: str, name: str, attempt: int, late_us: int) -> None:
+        self.run = execution.id
+        self.name = name
+        self.attempt = attempt
+        self.idempotency_key = f"{execution.id}/{place}"
+        self._execution, self._place, self._late_us = execution, place, late_us
+        self._chunks = 0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its run was cancelled, or its time is up. A step that takes long asks now and then, and returns."""
+        return self._execution.is_cancelled or 0 < self._late_us <= clock().now_us()
+
+    def heartbeat(self) -> None:
+        """Say that the step still runs: its run stays this process's for another while.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+
+        """
+        claim = self._execution.claim
+        if claim is not None:
+            claim.renew()
+
+    def stream(self, chunk: Any) -> None:
+        """Give out a part of the result ahead, to `durable.stream`. It is marked by attempt, and not flushed."""
+        stage_chunk(self._execution.store, self.run, self._place, self.attempt, self._chunks, chunk)
+        self._chunks += 1
+
+
+_current: ContextVar[StepContext | None] = ContextVar("step", default=None)
+
+
+def current_step() -> StepContext:
+    """Return the step that is being called.
+
+    Raises:
+        UsageError: none is.
+
+    """
+    found = _current.get()
+    if found is None:
+        raise UsageError("no step is being called here", argument="current_step", value=None)
+    return found
+
+
+class StepCall(NamedTuple):
+    """A call of a step, as the workflow asks for it."""
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    name: str
+    digest: bytes
+    retry: Retry
+    timeout_s: float | None
+    compensate: Callable[..., Any] | None
+    commit: Callable[[Any], Mapping[str, Any]] | None
+    transact: Callable[..., Any] | None
+    emit: Callable[[Any], tuple[str, Any]] | None
+    is_at_most_once: bool
+
+    def results_in_more(self) -> bool:
+        """Whether more than the result is written."""
+        return self.commit is not None or self.transact is not None or self.emit is not None
+
+
+def make_call(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    compensate: Callable[..., Any] | None = None,
+    commit: Callable[[Any], Mapping[str, Any]] | None = None,
+    transact: Callable[..., Any] | None = None,
+    emit: Callable[[Any], tuple[str, Any]] | None = None,
+    semantics: str = AT_LEAST_ONCE,
+) -> StepCall:
+    """Return a call, checked before anything happens.
+
+    Raises:
+        UsageError: one of the options is none.
+        ValueTypeError, LimitError: an argument cannot be stored. Facts: path.
+
+    """
+    if not callable(function):
+        raise UsageError(f"a step is a function, not {function!r}", argument="function", value=function)
+    options = options_of(function)
+    called = name or name_of(function)
+    if semantics not in (AT_LEAST_ONCE, AT_MOST_ONCE):
+        message = f"semantics is {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {semantics!r}"
+        raise UsageError(message, argument="semantics", value=semantics)
+    tried = retry or options.retry or NO_RETRY
+    if not isinstance(tried, Retry):
+        raise UsageError(f"retry is a durable.Retry, not {tried!r}", argument="retry", value=tried)
+    within_s = timeout_s if timeout_s is not None else options.timeout_s
+    if within_s is not None:
+        check_number("timeout_s", within_s, least=0, is_least_allowed=False)
+    for argument, value in (("compensate", compensate), ("commit", commit), ("transact", transact), ("emit", emit)):
+        if value is not None and not callable(value):
+            raise UsageError(f"{argument} is a function, not {value!r}", argument=argument, value=value)
+    item = arguments_item(f"step {called!r}", function, args, kwargs, options.ignore)
+    is_once = semantics == AT_MOST_ONCE
+    return StepCall(
+        function, args, kwargs, called, digest_of(item), tried, within_s, compensate, commit, transact, emit, is_once
+    )
+
+
+async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  # noqa: C901 - each way it may go on
+    """Return what a step returns, now or when it was called; raise what it raises."""
+    record = execution.record
+    done = execution.begin(place, "step", call.name, call.digest)
+    begun = record.begun.get(place)
+    if call.compensate is not None and (begun is not None or done is not None):
+        _register(execution, place, call)
+    if done is not None:
+        return execution.outcome(done, call.function)
+    execution.check_signals()
+    attempt = len(record.tried.get(place, ())) + 1
+    if call.is_at_most_once and begun is not None and begun["i"] >= attempt:
+        message = f"step {call.name!r} was being called when the process died, and is to be called once at most"
+        raise await execution.host.io(
+            execution.record_failure,
+            StepInterruptedError(message, step=call.name),
+            place,
+            "step",
+            call.name,
+            call.digest,
+        )
+    while True:
+        await _wait_for_turn(execution, place, call)
+        if call.is_at_most_once or (call.compensate is not None and place not in execution.undos):
+            begun = execution.begun(place, "step", call.name, call.digest, i=attempt)
+            await execution.host.io(lambda begun=begun: execution.commit(begun, is_flushed=call.is_at_most_once))
+            if call.compensate is not None:
+                _register(execution, place, call)
+        try:
+            result = await _call(execution, place, call, attempt)
+            item = encode(result, f"result of step {call.name!r}")
+        except SIGNALS:
+            raise
+        except Exception as error:
+            if not await execution.host.io(_note_failure, execution, place, call, attempt, error):
+                raise exception_of(error_of(error), execution.workflow.raises) from error
+            attempt += 1
+            execution.check_signals()
+        else:
+            return await execution.host.io(_note_result, execution, place, call, attempt, decode(item))
+
+
+def _register(execution: Execution, place: str, call: StepCall) -> None:
+    assert call.compensate is not None
+    execution.undos.setdefault(place, Undo(place, call.name, call.compensate, call.args, call.kwargs, call.function))
+
+
+async def _wait_for_turn(execution: Execution, place: str, call: StepCall) -> None:
+    """Wait until the next attempt is due."""
+    tried = execution.record.tried.get(place)
+    if tried:
+        await pause(execution, tried[-1]["u"], f"retry of step {call.name}")
+
+
+async def pause(execution: Execution, until_us: int, label: str) -> None:
+    """Wait until a time: here, if it is soon; else the run is suspended. Raises Suspended, Cancelled."""
+    left_s = (until_us - clock().now_us()) / 1e6
+    if left_s <= 0:
+        return
+    if not clock().is_short(left_s):
+        raise Suspended(Wait(label, until_us, lambda: False))
+    await execution.host.sleep(left_s)
+    execution.check_signals()
+
+
+async def _call(execution: Execution, place: str, call: StepCall, attempt: int) -> Any:
+    began_us = clock().now_us()
+    late_us = 0 if call.timeout_s is None else began_us + round(call.timeout_s * 1e6)
+    context = StepContext(execution, place, call.name, attempt, late_us)
+    current, inside = _current.set(context), in_step.set(True)
+    try:
+        result = await execution.host.call(call.function, call.args, call.kwargs, call.timeout_s)
+    except TimeoutError as error:
+        if late_us and clock().now_us() >= late_us:
+            raise _late(call) from error
+        raise
+    finally:
+        in_step.reset(inside)
+        _current.reset(current)
+    if 0 < late_us <= clock().now_us():
+        raise _late(call)
+    return result
+
+
+def _late(call: StepCall) -> StepTimeoutError:
+    message = f"step {call.name!r} took longer than {call.timeout_s:g} s"
+    return StepTimeoutError(message, step=call.name, timeout_s=call.timeout_s)
+
+
+def _note_failure(execution: Execution, place: str, call: StepCall, attempt: int, error: Exception) -> bool:
+    """Record that an attempt has failed; tell whether another one follows."""
+    failure = error_of(error)
+    if attempt < call.retry.attempts and not call.retry.gives_up(error):
+        until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)
+        execution.commit(execution.item(place, TRIED, "step", call.name, call.digest, i=attempt, e=failure, u=until_us))
+        return True
+    execution.commit(execution.done(place, "step", call.name, call.digest, i=attempt, e=failure))
+    return False
+
+
+def _note_result(execution: Execution, place: str, call: StepCall, attempt: int, result: Any) -> Any:
+    """Record what a step has returned, with what is committed with it, and return it as a replay does."""
+    item = execution.done(place, "step", call.name, call.digest, i=attempt, r=result)
+    given = typed(call.function, "return", result)
+    if not call.results_in_more():
+        execution.commit(item)
+        return given
+    try:
+        _commit_more(execution, call, item, given)
+    except SIGNALS:
+        raise
+    except Exception as error:
+        failed = execution.record_failure(error, place, "step", call.name, call.digest)
+        if isinstance(error, StatelogError):
+            raise
+        raise failed from error
+    return given
+
+
+def _commit_more(execution: Execution, call: StepCall, item: Item, given: Any) -> None:
+    writes = () if call.commit is None else (call.commit(given),)
+    if call.transact is None and call.emit is None:
+        execution.commit(item, writes=writes)
+        return
+    message = None if call.emit is None else call.emit(given)
+    checkpoint = None if message is None else execution_checkpoint()
+
+    def also(tx: Any) -> None:
+        if call.transact is not None:
+            call.transact(tx, given)
+        if message is not None:
+            stage_message(tx, execution, item["p"], *message, checkpoint=checkpoint)
+
+    execution.commit(item, writes=writes, also=also, checkpoint=checkpoint)
+
+
+def execution_checkpoint() -> str:
+    """Return an id for a checkpoint that a message names."""
+    from uuid import uuid4
+
+    return uuid4().hex

@@ -1,0 +1,273 @@
+"""What a run waits for: time, a gate, mail, a child."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.durable import naming
+from statelog.durable.clock import clock
+from statelog.durable.execution import Suspended, Wait
+from statelog.durable.outbox import stage_message
+from statelog.durable.runs import ENDED, FAR_S, Start, board_of, check_same, find, stage_create
+from statelog.durable.steps import execution_checkpoint, pause
+from statelog.durable.values import arguments_item, digest_of, encode, storable, typed
+from statelog.durable.workflows import check_number
+from statelog.errors import ConflictError, RunCancelledError, RunFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from statelog.durable.execution import Execution
+    from statelog.durable.workflows import Workflow
+    from statelog.store.entries import Entry
+
+GATE_OPENED: Final = "gate/opened"
+"""Topic of the message that a gate waits for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a gate was answered.
+
+    Attributes:
+        approved: False, too, where nobody has answered in time.
+        payload: what came with it.
+        by: who has answered.
+        is_timeout: whether nobody has answered in time.
+
+    """
+
+    approved: bool
+    payload: Any = None
+    by: str | None = None
+    is_timeout: bool = False
+
+
+def due_of(timeout_s: float | None) -> int:
+    """Return the time at which a wait ends, 0: never. Raises UsageError."""
+    if timeout_s is None:
+        return 0
+    return clock().now_us() + round(min(check_number("timeout_s", timeout_s, least=0), FAR_S) * 1e6)
+
+
+def _is_over(due_us: int) -> bool:
+    return 0 < due_us <= clock().now_us()
+
+
+async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
+    """Sleep, once."""
+    until_us = due_of(seconds)
+    digest = digest_of(encode(float(seconds), "seconds"))
+    if execution.begin(place, "sleep", "", digest) is not None:
+        return
+    execution.check_signals()
+    begun = execution.record.begun.get(place)
+    if begun is None:
+        begun = execution.begun(place, "sleep", "", digest, u=until_us)
+        await execution.host.io(execution.commit, begun)
+    await pause(execution, begun["u"], "time")
+    await execution.host.io(execution.commit, execution.done(place, "sleep", "", digest))
+
+
+# --- gates -----------------------------------------------------------------------------------
+
+
+async def take_gate(execution: Execution, place: str, name: str, payload: Any, timeout_s: float | None) -> Answer:
+    """Return what a person, or another program, has answered."""
+    due_us = due_of(timeout_s)
+    naming.check_part("gate", name)
+    digest = digest_of(encode(payload, f"payload of gate {name!r}"))
+    done = execution.begin(place, "gate", name, digest)
+    if done is not None:
+        return Answer(**done["r"])
+    execution.check_signals()
+    gate = naming.gate_id(execution.id, place)
+    begun = execution.record.begun.get(place)
+    if begun is None:
+        begun = execution.begun(place, "gate", name, digest, g=gate, u=due_us)
+        await execution.host.io(_open_gate, execution, begun, payload)
+    while True:
+        given = await execution.host.io(_take_answer, execution, begun)
+        if given is not None:
+            return Answer(**given)
+        raise Suspended(Wait(f"gate {gate}", begun["u"], lambda: _answered(execution, gate) is not None))
+
+
+def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> None:
+    gate, checkpoint = begun["g"], execution_checkpoint()
+    value = {
+        "id": gate,
+        "run": execution.id,
+        "name": begun["n"],
+        "thread": execution.value["thread"],
+        "payload": storable(payload),
+        "status": "pending",
+        "opened": begun["t"],
+        "due": begun["u"],
+        "answer": None,
+    }
+
+    def also(tx: Any) -> None:
+        board_of(tx).set(naming.gate_key(gate), value)
+        told = {"name": begun["n"], "payload": payload, "due": begun["u"]}
+        stage_message(tx, execution, begun["p"], GATE_OPENED, told, checkpoint=checkpoint, gate=gate)
+
+    execution.commit(dict(begun), also=also, checkpoint=checkpoint)
+
+
+def _answered(execution: Execution, gate: str) -> Mapping[str, Any] | None:
+    entry = board_of(execution.store).get(naming.gate_key(gate))
+    answer: Mapping[str, Any] | None = None if entry is None else entry.value["answer"]
+    return answer
+
+
+def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Record what a gate was answered, or that its time is up; None: neither yet."""
+    key = naming.gate_key(begun["g"])
+    while True:
+        entry = board_of(execution.store).get(key)
+        answer = None if entry is None else entry.value["answer"]
+        late = None
+        if answer is None:
+            if not _is_over(begun["u"]):
+                return None
+            answer = {"approved": False, "payload": None, "by": None, "is_timeout": True}
+            late = entry
+        item = execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer)
+        try:
+            execution.commit(item, also=None if late is None else _closing(late, "late"))
+        except ConflictError:  # answered in the last moment
+            continue
+        return answer
+
+
+def _closing(entry: Entry, status: str) -> Any:
+    def also(tx: Any) -> None:
+        board_of(tx).cas(entry.key, {**entry.value, "status": status}, expected_version=entry.version)
+
+    return also
+
+
+# --- mail ------------------------------------------------------------------------------------
+
+
+async def take_mail(execution: Execution, place: str, topic: str, timeout_s: float | None) -> Any:
+    """Return the next message of a topic, None: none came in time."""
+    due_us = due_of(timeout_s)
+    directory = naming.mail_directory(execution.id, topic)
+    done = execution.begin(place, "recv", topic)
+    if done is not None:
+        return done.get("r")
+    execution.check_signals()
+    if timeout_s is not None and place not in execution.record.begun:
+        found = await execution.host.io(_take_message, execution, place, topic, 0)
+        if found is not None:
+            return found.get("r")
+        await execution.host.io(execution.commit, execution.begun(place, "recv", topic, u=due_us))
+    begun = execution.record.begun.get(place)
+    until_us = 0 if begun is None else begun["u"]
+    found = await execution.host.io(_take_message, execution, place, topic, until_us)
+    if found is not None:
+        return found.get("r")
+    raise Suspended(Wait(f"mail {topic}", until_us, lambda: bool(_mail(execution, directory))))
+
+
+def _mail(execution: Execution, directory: str) -> list[Entry]:
+    return sorted(board_of(execution.store).list(f"{directory}*"), key=lambda each: each.version)
+
+
+def _take_message(execution: Execution, place: str, topic: str, due_us: int) -> Mapping[str, Any] | None:
+    """Record the oldest message, or that none came in time; None: neither."""
+    directory = naming.mail_directory(execution.id, topic)
+    while True:
+        held = _mail(execution, directory)
+        if not held and not _is_over(due_us):
+            return None
+        if not held:
+            item = execution.done(place, "recv", topic, late=True)
+            execution.commit(item)
+            return item
+        first = held[0]
+        item = execution.done(place, "recv", topic, r=first.value["message"])
+
+        def also(tx: Any, first: Entry = first) -> None:
+            board_of(tx).delete(first.key, expected_version=first.version)
+
+        try:
+            execution.commit(item, also=also)
+        except ConflictError:  # another branch has taken it
+            continue
+        return item
+
+
+# --- children ----------------------------------------------------------------------------------
+
+
+async def take_child(
+    execution: Execution,
+    place: str,
+    workflow: Workflow,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    id: str | None,
+    drive: Any,
+) -> Any:
+    """Return what a run within this run returns, or raise what it failed with."""
+    run = id or f"{execution.id}.{place}"
+    item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, ())
+    digest = digest_of(item)
+    done = execution.begin(place, "child", workflow.name, digest)
+    if done is not None:
+        return execution.outcome(done, workflow.function)
+    execution.check_signals()
+    if place not in execution.record.begun:
+        start = Start(
+            workflow.name,
+            item,
+            storable(list(args)),
+            storable(dict(kwargs)),
+            run,
+            run,
+            queue=execution.value["queue"],
+            priority=execution.value["priority"],
+            parent=execution.id,
+        )
+        await execution.host.io(_begin_child, execution, place, digest, start)
+    run = execution.record.begun[place]["c"]
+    if not await execution.host.io(_has_ended, execution, run):
+        await drive(run)
+    value = (await execution.host.io(find, execution.store, run)).value
+    if value["status"] not in ENDED:
+        raise Suspended(Wait(f"run {run}", 0, lambda: _has_ended(execution, run)))
+    if value["status"] == "completed":
+        result = value.get("value")
+        await execution.host.io(execution.commit, execution.done(place, "child", workflow.name, digest, r=result))
+        return typed(workflow.function, "return", result)
+    is_cancelled = value["status"] == "cancelled"
+    kind, what = (RunCancelledError, "was cancelled") if is_cancelled else (RunFailedError, "has failed")
+    error = kind(f"run {run!r} {what}: {value.get('error')}", run=run, error=value.get("error"))
+    raise await execution.host.io(execution.record_failure, error, place, "child", workflow.name, digest)
+
+
+def _has_ended(execution: Execution, run: str) -> bool:
+    return find(execution.store, run).value["status"] in ENDED
+
+
+def _begin_child(execution: Execution, place: str, digest: bytes, start: Start) -> None:
+    while True:
+        held = board_of(execution.store).get(naming.run_key(start.id))
+        if held is not None:
+            check_same(start, held.value)
+
+        def also(tx: Any, held: Entry | None = held) -> None:
+            if held is None:
+                stage_create(tx, execution.store, start)
+            board_of(tx).set(naming.child_key(execution.id, start.id), {"run": start.id})
+
+        try:
+            begun = execution.begun(place, "child", start.workflow, digest, c=start.id)
+            execution.commit(begun, also=also)
+        except ConflictError:
+            continue
+        return

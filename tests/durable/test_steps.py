@@ -1,0 +1,530 @@
+"""Steps, sagas, gates and mail."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+
+import pydantic
+import pytest
+
+from statelog import durable
+from statelog.errors import (
+    ConflictError,
+    GateNotFoundError,
+    StepFailedError,
+    StepInterruptedError,
+    StepTimeoutError,
+    UsageError,
+    ValueTypeError,
+)
+
+FAST = durable.Retry(attempts=3, first_delay_s=0.001, jitter=False)
+
+
+class DeclinedError(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Flight:
+    number: str
+    seats: list[int]
+
+
+class Hotel(pydantic.BaseModel):
+    name: str
+
+
+def execute(store, body, *args, id="evt-1", raises=(), **how):
+    """Run a body as a workflow."""
+    return durable.run(store, durable.workflow(name="w", raises=raises)(body), *args, id=id, **how)
+
+
+# --- what comes back -------------------------------------------------------------------------------
+
+
+def test_a_step_returns_what_is_recorded_and_never_the_live_object(store):
+    live = {"a": [1]}
+    got = []
+
+    def body(run):
+        got.append(run.step(lambda: live))
+        got[0]["a"].append(2)
+        return run.recv()
+
+    execute(store, body)
+    durable.send(store, "evt-1", 1)
+    execute(store, body)
+    assert live == {"a": [1]}
+    assert got[1] == {"a": [1]} or got[1] == {"a": [1, 2]}
+    assert got[1] is not got[0]
+
+
+def test_an_annotation_brings_the_type_back(store):
+    def fly() -> Flight:
+        return Flight("LH1", [1, 2])
+
+    def sleep() -> Hotel:
+        return Hotel(name="Ritz")
+
+    def body(run):
+        return [type(run.step(fly)).__name__, type(run.step(sleep)).__name__, run.step(fly).seats]
+
+    assert execute(store, body).value == ["Flight", "Hotel", [1, 2]]
+
+
+def test_exceptions_come_back_as_themselves_if_they_are_builtin_or_declared(store):
+    caught = []
+
+    def body(run):
+        for error in (KeyError("k"), DeclinedError("no money"), pydantic.PydanticUserError("x", code=None)):
+
+            def fail(error=error):
+                raise error
+
+            try:
+                run.step(fail, name="fail")
+            except Exception as raised:  # noqa: BLE001
+                caught.append(raised)
+        return run.recv()
+
+    execute(store, body, raises=[DeclinedError])
+    durable.send(store, "evt-1", 1)
+    execute(store, body, raises=[DeclinedError])
+    kinds = [KeyError, DeclinedError, StepFailedError]
+    assert [type(each) for each in caught] == kinds * 2
+    assert caught[0].args == caught[3].args == ("k",)
+    assert caught[5].type == "PydanticUserError"
+
+
+def test_what_cannot_be_stored_is_refused_before_the_call_or_recorded_after_it(store):
+    called = []
+
+    def body(run):
+        with pytest.raises(ValueTypeError, match="arguments of step"):
+            run.step(called.append, object())
+        with pytest.raises(ValueTypeError, match="result of step"):
+            run.step(object, name="thing")
+        return called
+
+    assert execute(store, body).value == []
+
+
+def test_arguments_that_are_ignored_need_not_be_storable(store):
+    @durable.step(ignore=["client"])
+    def ask(client, question):
+        return client(question)
+
+    def body(run):
+        return run.step(ask, str.upper, "a"), run.recv()
+
+    execute(store, body)
+    durable.send(store, "evt-1", 1)
+    assert execute(store, body).value == ("A", 1)
+
+
+def test_a_step_inside_a_step_is_refused(store):
+    def body(run):
+        return run.step(lambda: run.step(len, "a"), name="outer")
+
+    assert "inside a step" in execute(store, body).error
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"retry": 3}, {"timeout_s": 0}, {"semantics": "once"}, {"compensate": 1}, {"commit": {}}],
+)
+def test_bad_options_are_refused_before_the_call(store, options):
+    called = []
+    info = execute(store, lambda run: run.step(called.append, 1, **options))
+    assert info.error.startswith("UsageError")
+    assert called == []
+
+
+# --- attempts ----------------------------------------------------------------------------------------
+
+
+def test_a_step_is_tried_again_with_the_same_idempotency_key(store):
+    seen = []
+
+    def flaky():
+        step = durable.current_step()
+        seen.append((step.attempt, step.idempotency_key))
+        if len(seen) < 3:
+            raise OSError("again")
+        return "done"
+
+    assert execute(store, lambda run: run.step(flaky, retry=FAST)).value == "done"
+    assert seen == [(number, "evt-1/0") for number in (1, 2, 3)]
+    assert durable.steps(store, "evt-1")[0].attempts == 3
+
+
+def test_a_long_wait_suspends_and_give_up_on_ends_the_attempts(store):
+    def fail():
+        raise OSError("again")
+
+    slow = durable.Retry(attempts=2, first_delay_s=60)
+    info = execute(store, lambda run: run.step(fail, retry=slow))
+    assert (info.status, info.waiting_for) == (
+        "suspended",
+        ("retry of step test_a_long_wait_suspends_and_give_up_on_ends_the_attempts.fail",),
+    )
+    never = durable.Retry(attempts=9, first_delay_s=60, give_up_on=OSError)
+    assert execute(store, lambda run: run.step(fail, retry=never), id="evt-2").status == "failed"
+
+
+def test_a_step_that_takes_too_long_has_failed(store):
+    def slow():
+        while not durable.current_step().is_cancelled:
+            time.sleep(0.001)
+
+    def body(run):
+        with pytest.raises(StepTimeoutError):
+            run.step(slow, timeout_s=0.01)
+        return "late"
+
+    assert execute(store, body).value == "late"
+
+
+def test_no_step_is_called_outside_of_one():
+    with pytest.raises(UsageError, match="no step"):
+        durable.current_step()
+
+
+class Crash(BaseException):
+    """Ends a process, as far as a run can tell."""
+
+
+def test_what_was_in_flight_is_called_again_at_least_once(store):
+    seen = []
+
+    def effect():
+        seen.append(durable.current_step().idempotency_key)
+        if len(seen) == 1:
+            raise Crash
+        return "done"
+
+    with pytest.raises(Crash):
+        execute(store, lambda run: run.step(effect))
+    assert execute(store, lambda run: run.step(effect)).value == "done"
+    assert seen == ["evt-1/0", "evt-1/0"]
+
+
+def test_what_was_in_flight_is_not_called_again_at_most_once(store):
+    seen = []
+
+    def effect():
+        seen.append(1)
+        raise Crash
+
+    def body(run):
+        try:
+            return run.step(effect, semantics="at_most_once")
+        except StepInterruptedError as error:
+            return error.message
+
+    with pytest.raises(Crash):
+        execute(store, body)
+    assert "once at most" in execute(store, body).value
+    assert seen == [1]
+
+
+# --- one commit ---------------------------------------------------------------------------------------
+
+
+def test_a_result_and_what_follows_from_it_are_one_checkpoint(store):
+    def body(run):
+        return run.step(lambda: "Ritz", commit=lambda result: {"hotel": result}, name="book")
+
+    execute(store, body, thread="t")
+    thread = store.thread("t")
+    assert [sorted(checkpoint.state) for checkpoint in thread.history()][-1] == [
+        "hotel",
+        "statelog:run",
+        "statelog:steps",
+    ]
+
+
+def test_a_write_that_is_refused_is_recorded_as_the_failure_of_its_step(store):
+    store.thread("t", schema={"n": int}).commit({"n": 1})
+
+    def body(run):
+        run.step(lambda: 1, commit=lambda result: {"other": result}, name="book")
+
+    info = execute(store, body, thread="t")
+    assert info.error.startswith("ChannelError")
+    assert store.thread("t").state == {"n": 1}
+
+
+def test_a_transaction_happens_exactly_once_and_all_of_it(store):
+    def reserve(tx, seat):
+        tx.board().create(f"seats/{seat}", "me")
+        tx.thread("log").commit({"seat": seat})
+        return seat
+
+    def body(run):
+        seat = run.transact(reserve, 7)
+        with pytest.raises(ConflictError):
+            run.transact(reserve, 7)
+        return seat
+
+    assert execute(store, body).value == 7
+    assert store.thread("log").version == 0
+
+
+def test_a_channel_of_the_library_is_not_the_workflow_s(store):
+    assert "library's own" in execute(store, lambda run: run.commit({"statelog:steps": []})).error
+
+
+# --- several at once --------------------------------------------------------------------------------
+
+
+def test_map_keeps_the_order_and_the_bound(store):
+    at_work, most = [], []
+    lock = threading.Lock()
+
+    def search(item):
+        with lock:
+            at_work.append(item)
+            most.append(len(at_work))
+        time.sleep(0.005)
+        with lock:
+            at_work.remove(item)
+        return item * 2
+
+    info = execute(store, lambda run: run.map(search, range(8), concurrency=3))
+    assert info.value == [number * 2 for number in range(8)]
+    assert max(most) <= 3
+
+
+def test_wait_any_records_the_winner(store):
+    order = []
+
+    def body(run):
+        gate = threading.Event()
+        slow = run.start(lambda: gate.wait(5), name="slow")
+        fast = run.start(lambda: "fast", name="fast")
+        winner = run.wait_any(slow, fast)
+        gate.set()
+        order.append(winner.place)
+        return run.recv(), winner.result()
+
+    execute(store, body)
+    durable.send(store, "evt-1", 1)
+    assert execute(store, body).value == (1, "fast")
+    assert order[0] == order[1]
+
+
+def test_branches_count_for_themselves(store):
+    def part(run, start):
+        return [run.step(abs, start + number) for number in range(3)]
+
+    info = execute(store, lambda run: run.gather(run.branch(part, 10), run.branch(part, 20)))
+    assert info.value == [[10, 11, 12], [20, 21, 22]]
+    assert {each.place for each in durable.steps(store, "evt-1")} == {f"{a}.{b}" for a in (0, 1) for b in range(3)}
+
+
+def test_another_os_thread_is_told_how(store):
+    def body(run):
+        errors = []
+
+        def call():
+            try:
+                run.step(abs, 1)
+            except UsageError as error:
+                errors.append(error.message)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        return errors
+
+    assert "run.start" in execute(store, body).value[0]
+
+
+# --- what replays ----------------------------------------------------------------------------------------
+
+
+def test_time_and_chance_replay(store):
+    got = []
+
+    def body(run):
+        got.append((run.now(), run.uuid(), run.random()))
+        run.sleep(0.001)
+        return run.recv()
+
+    execute(store, body)
+    durable.send(store, "evt-1", 1)
+    execute(store, body)
+    assert got[0] == got[1]
+
+
+# --- sagas --------------------------------------------------------------------------------------------------
+
+
+def saga(undone, fail):
+    def book(what):
+        if what == fail:
+            raise OSError(what)
+        return what.upper()
+
+    def undo(result, what):
+        undone.append((what, result))
+
+    def body(run):
+        for what in ("flight", "hotel", "car"):
+            run.step(book, what, compensate=undo)
+        raise durable.Abort("enough")
+
+    return body
+
+
+def test_compensations_run_last_first(store):
+    undone = []
+    assert execute(store, saga(undone, None)).error == "Abort: enough"
+    assert undone == [("car", "CAR"), ("hotel", "HOTEL"), ("flight", "FLIGHT")]
+
+
+def test_a_step_that_failed_is_undone_as_unknown(store):
+    undone = []
+    assert execute(store, saga(undone, "hotel")).error == "OSError: hotel"
+    assert undone == [("hotel", durable.UNKNOWN), ("flight", "FLIGHT")]
+
+
+def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
+    undone = []
+
+    @durable.step(retry=durable.Retry(attempts=2, first_delay_s=0.001))
+    def broken(_result):
+        undone.append("broken")
+        raise OSError("stuck")
+
+    def body(run):
+        run.step(lambda: 1, compensate=undone.append, name="one")
+        run.step(lambda: 2, compensate=broken, name="two")
+        raise durable.Abort
+
+    info = execute(store, body)
+    assert undone == ["broken", "broken", 1]
+    assert info.parked == ("two: OSError: stuck",)
+
+
+def test_a_saga_goes_on_after_a_crash_in_a_compensation(store):
+    undone = []
+
+    def undo(_result, what):
+        undone.append(what)
+        if undone.count(what) == 1 and what == "hotel":
+            raise Crash
+
+    def body(run):
+        for what in ("flight", "hotel"):
+            run.step(str.upper, what, compensate=undo)
+        raise durable.Abort
+
+    with pytest.raises(Crash):
+        execute(store, body)
+    assert execute(store, body).status == "failed"
+    assert undone == ["hotel", "hotel", "flight"]
+
+
+def test_a_cancelled_run_is_undone(store):
+    undone = []
+
+    def body(run):
+        run.step(str.upper, "a", compensate=lambda result, _what: undone.append(result))
+        return run.gate("ok")
+
+    execute(store, body)
+    durable.cancel(store, "evt-1")
+    assert execute(store, body).status == "cancelled"
+    assert undone == ["A"]
+    assert durable.gates(store)[0].status == "closed"
+
+
+# --- gates and mail ---------------------------------------------------------------------------------------
+
+
+def test_a_gate_suspends_and_its_answer_lets_the_run_go_on(store):
+    body = lambda run: dataclasses.asdict(run.gate("pay", payload={"total": 840}))  # noqa: E731
+    info = execute(store, body)
+    (gate,) = durable.gates(store, pending=True)
+    assert (info.status, info.waiting_for, gate.payload) == ("suspended", (f"gate {gate.id}",), {"total": 840})
+    durable.answer(store, gate.id, approved=True, payload=5, by="me")
+    assert execute(store, body).value == {"approved": True, "payload": 5, "by": "me", "is_timeout": False}
+    with pytest.raises(ConflictError, match="answered by me"):
+        durable.answer(store, gate.id, approved=False)
+
+
+def test_an_answer_to_nothing_or_of_nothing_is_refused(store):
+    with pytest.raises(GateNotFoundError):
+        durable.answer(store, "evt-1/0", approved=True)
+    with pytest.raises(UsageError):
+        durable.answer(store, "evt-1", approved=True)
+    with pytest.raises(UsageError):
+        durable.answer(store, "evt-1/0", approved="yes")
+
+
+def test_an_answer_wakes_a_worker(store):
+    stop = threading.Event()
+    flow = durable.workflow(name="w")(lambda run: run.gate("pay").approved)
+    worker = threading.Thread(target=durable.work, args=(store, [flow]), kwargs={"stop": stop})
+    worker.start()
+    try:
+        handle = durable.start(store, flow, id="evt-1")
+        deadline = time.monotonic() + 10
+        while not durable.gates(store, pending=True) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        durable.answer(store, durable.gates(store, pending=True)[0].id, approved=True)
+        assert handle.result(timeout_s=10) is True
+    finally:
+        stop.set()
+        worker.join()
+
+
+def test_a_gate_whose_time_is_up_says_so(store):
+    flow = lambda run: run.gate("pay", timeout_s=0.01).is_timeout  # noqa: E731
+    execute(store, flow)
+    time.sleep(0.02)
+    assert execute(store, flow).value is True
+    with pytest.raises(ConflictError, match="not answered in time"):
+        durable.answer(store, durable.gates(store)[0].id, approved=True)
+
+
+def test_mail_that_comes_before_the_wait_is_kept_in_order_once(store):
+    durable.start(store, durable.workflow(name="w")(lambda run: [run.recv("chat") for _ in range(3)]), id="evt-1")
+    for number in range(3):
+        durable.send(store, "evt-1", number, topic="chat", idempotency_key=str(number))
+        durable.send(store, "evt-1", "again", topic="chat", idempotency_key=str(number))
+    assert execute(store, lambda run: [run.recv("chat") for _ in range(3)]).value == [0, 1, 2]
+
+
+def test_no_mail_in_time_is_none(store):
+    flow = lambda run: run.recv("chat", timeout_s=0.01)  # noqa: E731
+    execute(store, flow)
+    time.sleep(0.02)
+    assert execute(store, flow).value is None
+
+
+def test_events_are_seen_by_others(store):
+    def body(run):
+        run.set_event("progress", 0.4)
+        return run.recv()
+
+    execute(store, body)
+    assert durable.get_event(store, "evt-1", "progress") == 0.4
+    assert durable.get_event(store, "evt-1", "other", timeout_s=0.01) is None
+
+
+def test_a_stream_is_read_ahead_of_the_result(store):
+    def talk():
+        for word in ("a", "b"):
+            durable.current_step().stream(word)
+        return "ab"
+
+    execute(store, lambda run: run.step(talk))
+    chunks = list(durable.stream(store, "evt-1"))
+    assert [(chunk.value, chunk.attempt) for chunk in chunks] == [("a", 1), ("b", 1)]
+    assert [chunk.value for chunk in durable.stream(store, "evt-1", after=chunks[0].cursor)] == ["b"]
