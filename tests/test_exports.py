@@ -79,7 +79,7 @@ NAMES = {
     "version",
     "transaction": "board copy_thread thread",
     "snapshot": "board last_lsn thread",
-    "board": "cas children claim claim_of create delete get history lease leases list retain rollback set sweep "
+    "board": "cas children claim claim_of claims create delete get history lease leases list retain rollback set sweep "
     "update watch",
 }
 """What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""

@@ -157,6 +157,10 @@ class Board:
         claim = await self._got(call)
         return None if claim is None else Claim(self._runner, claim)
 
+    async def claims(self, pattern: str = "**") -> builtins.list[Entry]:
+        """See `statelog.Board.claims`."""
+        return await self._runner.run(self._board.claims, pattern)
+
     @asynccontextmanager
     async def lease(
         self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True

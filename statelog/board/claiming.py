@@ -305,6 +305,14 @@ def release(writer: Writer, found: Found) -> Found:
     return stage(writer, Act.RELEASE, found.event.key)
 
 
+def claimed(view: View) -> Iterator[Found]:
+    """Yield the entries that are claimed, also those whose time is up, in no order that means anything."""
+    board = view.thread_lsn(BOARD_ID)
+    if board is not None:
+        for _place, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"Q", board)):
+            yield read_entry(view, last_row(view, board, payload.decode())[0].lsn)
+
+
 def leases(view: View) -> Iterator[Found]:
     """Yield the leases that were not released, by name."""
     board = view.thread_lsn(LEASES_ID)

@@ -15,6 +15,7 @@ from statelog.durable.execution import (
     Unwinding,
 )
 from statelog.durable.holding import LEASE_S, renewed
+from statelog.durable.owners import me
 from statelog.durable.run import Run
 from statelog.durable.runs import board_of, find, task_key_of
 from statelog.durable.steps import make_call, take_step
@@ -58,7 +59,7 @@ async def drive(
         await host.io(_give_back, store, value, claim, 0.0, None)
         message = f"workflow {workflow.name!r} is async: run it by statelog.aio.durable"
         raise UsageError(message, argument="workflow", value=workflow.name)
-    if claim.attempt > ATTEMPTS_MAX:
+    if claim.attempt + claim.value.get("crashes", 0) > ATTEMPTS_MAX:
         error = f"it was taken up {ATTEMPTS_MAX} times, and its process died each time"
         await host.io(park, store, run, claim, error)
         return
@@ -198,7 +199,7 @@ def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
 async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -> None:
     """Drive a child here, if nobody else does."""
     entry = await host.io(find, store, run)
-    claim = await host.io(lambda: board_of(store).claim(task_key_of(entry.value), lease_s=LEASE_S))
+    claim = await host.io(lambda: board_of(store, me()).claim(task_key_of(entry.value), lease_s=LEASE_S))
     if claim is not None:
         await drive(store, workflow, run, claim, host)
 

@@ -110,6 +110,7 @@ class Execution:
         """Patches that this execution has been told it does not go by."""
         self.outstanding: dict[str, Any] = {}
         """Futures of branches that are waited for before the run ends, by place."""
+        self._deferred: list[Item] = []
         self._looked_lsn = -1
         self._deadline_us = value["created"] + round(value["timeout_s"] * 1e6) if value.get("timeout_s") else 0
         self.is_dry = claim is None
@@ -225,6 +226,8 @@ class Execution:
         """
         with self._lock:
             self.check_stop()
+            deferred = len(self._deferred)
+            items = (*self._deferred, *items)
             update: dict[str, Any] = {STEPS: list(items) if self._has_header else Overwrite(list(items))}
             if not self._has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
@@ -249,8 +252,15 @@ class Execution:
             except StatelogError as error:
                 raise self.stopped(error) from error
             self._has_header = True
-            for item in items:
+            del self._deferred[:deferred]
+            for item in items[deferred:]:
                 self.record.add(item)
+
+    def defer(self, item: Item) -> None:
+        """Record an item with the next commit: until then a replay finds again what it says."""
+        with self._lock:
+            self._deferred.append(item)
+            self.record.add(item)
 
     def thread_in(self, tx: Transaction) -> Any:
         """Return the run's thread in a transaction."""

@@ -322,7 +322,8 @@ def stage_poke(tx: Any, store: Store, value: Mapping[str, Any]) -> None:
     task = board_of(store).get(key)
     if task is not None:
         kept = {**task.value, "due": 0}
-        board_of(tx).cas(key, kept, expected_version=task.version, priority=task.priority)
+        agent = AGENT if task.claim is None or task.claim.holder is None else task.claim.holder
+        board_of(tx, agent).cas(key, kept, expected_version=task.version, priority=task.priority)
 
 
 def poke(store: Store, run: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ from statelog.durable.control import cancel
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.naming import check_run_id, run_key
+from statelog.durable.naming import check_part, check_run_id, run_key
+from statelog.durable.owners import free, free_all, me
 from statelog.durable.runs import (
     DEFAULT_QUEUE,
     ENDED,
@@ -19,7 +21,6 @@ from statelog.durable.runs import (
     find,
     get,
     info_of,
-    runs,
     task_key_of,
 )
 from statelog.durable.values import arguments_item, storable, typed
@@ -29,7 +30,6 @@ from statelog.errors import (
     NondeterminismError,
     RunCancelledError,
     RunFailedError,
-    StatelogError,
     UsageError,
 )
 
@@ -211,7 +211,7 @@ def drive_here(
         entry = find(store, run)
         if entry.value["status"] in ENDED or entry.value["status"] == "parked":
             return info_of(store, entry)
-        claim = board_of(store).claim(task_key_of(entry.value), lease_s=lease_s)
+        claim = _claim(store, task_key_of(entry.value), lease_s)
         if claim is not None:
             try:
                 host.finish(drive(store, workflow, run, claim, host, lease_s=lease_s))
@@ -227,13 +227,24 @@ def drive_here(
         wait_for_turn(store, entry, left_s if left_s > 0 else _SLICE_S, is_elsewhere=is_elsewhere)
 
 
+def _claim(store: Store, key: str, lease_s: float) -> Claim | None:
+    """Claim a run; also one whose process is gone."""
+    board = board_of(store, me())
+    claim = board.claim(key, lease_s=lease_s)
+    if claim is None:
+        task = board.get(key)
+        if task is not None and free(store, task):
+            claim = board.claim(key, lease_s=lease_s)
+    return claim
+
+
 def wait_for_turn(store: Store, entry: Any, left_s: float, *, is_elsewhere: bool) -> None:
     """Wait until a run may go on, for a while at most."""
     slice_s = min(left_s, _SLICE_S)
     if is_elsewhere:
         wait_for_change(store, entry.value["id"], entry.version, slice_s)
         return
-    claim: Claim | None = board_of(store).claim(task_key_of(entry.value), lease_s=LEASE_S, wait_s=slice_s)
+    claim: Claim | None = board_of(store, me()).claim(task_key_of(entry.value), lease_s=LEASE_S, wait_s=slice_s)
     if claim is not None:
         claim.release()
 
@@ -271,8 +282,6 @@ def start(
     """
     from uuid import uuid4
 
-    from statelog.durable.naming import check_part
-
     check_part("queue", queue)
     if id is None and thread is None:
         id = uuid4().hex
@@ -297,38 +306,28 @@ def start(
 def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can go on now, here, one after the other; return them as they are then.
 
+    A run whose code does not fit has stopped, and `info.error` says why.
+
     Args:
         store: the store.
         workflows: those whose runs are driven.
         outbox: as for `run`.
 
+    Raises:
+        UsageError: one of the workflows is none.
+
     """
-    known, found = by_name(workflows), []
-    subscribers = tuple(outbox)
-    progressed = True
-    seen: set[str] = set()
-    while progressed:
-        progressed = False
-        for info in runs(store):
-            workflow = known.get(info.workflow)
-            if workflow is None or info.status not in ("queued", "suspended") or info.id in seen:
-                continue
-            if not is_due(store, info):
-                continue
-            try:
-                drive_here(store, workflow, info.id, wait_s=0.0, is_patient=False)
-            except (NondeterminismError, StatelogError):
-                seen.add(info.id)
-            else:
-                progressed = True
-            found.append(info.id)
-            deliver_here(store, subscribers, info.id)
-    return [get(store, each) for each in dict.fromkeys(found)]
-
-
-def is_due(store: Store, info: RunInfo) -> bool:
-    """Whether a run can go on now."""
-    task = board_of(store).get(task_key_of(find(store, info.id).value))
-    from datetime import UTC, datetime
-
-    return task is not None and (task.ready is None or task.ready <= datetime.now(UTC))
+    known = by_name(workflows)
+    patterns = [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in known]
+    found: dict[str, None] = {}
+    host = ThreadHost()
+    free_all(store)
+    while patterns and (claim := board_of(store, me()).claim(patterns, lease_s=LEASE_S)) is not None:
+        run = claim.value["run"]
+        found[run] = None
+        workflow = known[find(store, run).value["workflow"]]
+        with suppress(NondeterminismError, LeaseLostError):
+            host.finish(drive(store, workflow, run, claim, host))
+    for run in found:
+        deliver_here(store, outbox, run)
+    return [get(store, run) for run in found]

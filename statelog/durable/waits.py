@@ -61,13 +61,15 @@ async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
     digest = digest_of(encode(float(seconds), "seconds"))
     if execution.begin(place, "sleep", "", digest) is not None:
         return
-    execution.check_signals()
     begun = execution.record.begun.get(place)
     if begun is None:
+        execution.check_signals()
         begun = execution.begun(place, "sleep", "", digest, u=until_us)
         await execution.host.io(execution.commit, begun)
-    await pause(execution, begun["u"], "time")
-    await execution.host.io(execution.commit, execution.done(place, "sleep", "", digest))
+    if not _is_over(begun["u"]):
+        execution.check_signals()
+        await pause(execution, begun["u"], "time")
+    execution.defer(execution.done(place, "sleep", "", digest))
 
 
 # --- gates -----------------------------------------------------------------------------------
@@ -81,17 +83,17 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
     done = execution.begin(place, "gate", name, digest)
     if done is not None:
         return Answer(**done["r"])
-    execution.check_signals()
     gate = naming.gate_id(execution.id, place)
     begun = execution.record.begun.get(place)
     if begun is None:
+        execution.check_signals()
         begun = execution.begun(place, "gate", name, digest, g=gate, u=due_us)
         await execution.host.io(_open_gate, execution, begun, payload)
-    while True:
-        given = await execution.host.io(_take_answer, execution, begun)
-        if given is not None:
-            return Answer(**given)
-        raise Suspended(Wait(f"gate {gate}", begun["u"], lambda: _answered(execution, gate) is not None))
+    given = await execution.host.io(_take_answer, execution, begun)
+    if given is not None:
+        return Answer(**given)
+    execution.check_signals()
+    raise Suspended(Wait(f"gate {gate}", begun["u"], lambda: _answered(execution, gate) is not None))
 
 
 def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> None:
@@ -127,16 +129,17 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str,
     key = naming.gate_key(begun["g"])
     while True:
         entry = board_of(execution.store).get(key)
-        answer = None if entry is None else entry.value["answer"]
-        late = None
-        if answer is None:
-            if not _is_over(begun["u"]):
-                return None
-            answer = {"approved": False, "payload": None, "by": None, "is_timeout": True}
-            late = entry
+        answer: Mapping[str, Any] | None = None if entry is None else entry.value["answer"]
+        if answer is not None:
+            execution.defer(execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer))
+            return answer
+        if not _is_over(begun["u"]):
+            return None
+        execution.check_signals()
+        answer = {"approved": False, "payload": None, "by": None, "is_timeout": True}
         item = execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer)
         try:
-            execution.commit(item, also=None if late is None else _closing(late, "late"))
+            execution.commit(item, also=None if entry is None else _closing(entry, "late"))
         except ConflictError:  # answered in the last moment
             continue
         return answer

@@ -11,6 +11,7 @@ from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import check_part
+from statelog.durable.owners import free_all, me
 from statelog.durable.runs import board_of
 from statelog.durable.workflows import by_name
 from statelog.errors import LeaseLostError, StatelogError, UsageError
@@ -83,7 +84,8 @@ class _Worker:
 
     def go_on(self, patterns: list[str], *, until_idle: bool) -> int:
         """Claim runs, and have them driven."""
-        board = board_of(self._store)
+        board = board_of(self._store, me())
+        free_all(self._store)
         taken = 0
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="statelog worker") as pool:
             while not self._stop.is_set():

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from statelog.board import reading
+from statelog.board import claiming, reading
 from statelog.board.names import check_key, check_prefix, compile_pattern
 from statelog.board.rules import ALL, Rules
 from statelog.errors import UsageError
@@ -130,6 +130,25 @@ class ReadBoard:
         with self._session.read() as view:
             board = reading.board_of(view)
             return [] if board is None else list(reading.scan_children(view, board, prefix, now_us(), may))
+
+    def claims(self, pattern: str = "**") -> builtins.list[Entry]:
+        """Return the entries that are claimed and that a pattern fits, by key; also those whose time is up.
+
+        It costs what is claimed, not what is there.
+
+        Raises:
+            UsageError: the pattern is none.
+
+        """
+        compiled = compile_pattern(pattern)
+        self._rights.check_any("read", pattern)
+        with self._session.read() as view:
+            found = [
+                each
+                for each in claiming.claimed(view)
+                if compiled.fits(each.event.key) and self._rights.may("read", each.event.key)
+            ]
+        return sorted((self._entry(each) for each in found), key=lambda each: each.key)
 
     def _entry(self, found: Found) -> Entry:
         return entry_of(self._session, found)

@@ -302,3 +302,14 @@ def test_how_an_entry_is_set_is_checked(board, name, value):
     with pytest.raises(UsageError):
         board.set("t", 1, **{name: value})
     assert board.get("t") is None
+
+
+def test_claims_are_listed_also_those_whose_time_is_up(store):
+    board = store.board()
+    for key in ("tasks/a", "tasks/b", "tasks/c", "other/d"):
+        board.set(key, 1)
+    board.claim("tasks/a", lease_s=0.001)
+    board.claim("tasks/c")
+    board.claim("other/d")
+    assert [each.key for each in board.claims("tasks/*")] == ["tasks/a", "tasks/c"]
+    assert [each.key for each in board.claims()] == ["other/d", "tasks/a", "tasks/c"]

@@ -1,8 +1,5 @@
 """What statelog takes for the rows of the table: a function for each."""
 
-# mypy: disable-error-code="attr-defined, name-defined, untyped-decorator"
-# until statelog.durable is here
-
 from __future__ import annotations
 
 import json

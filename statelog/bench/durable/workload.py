@@ -30,6 +30,5 @@ DURABLE = Workload(
     f"Durable execution beside {NAME} 3 on SQLite",
     f"commit; {NAME}: as shipped (a rollback journal, synchronous=FULL)",
     _measure,
-    needs=("statelog.durable",),  # until it is here
     rows=tuple(table.ROWS),
 )

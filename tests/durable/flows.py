@@ -1,0 +1,14 @@
+"""What tests of runs share."""
+
+from __future__ import annotations
+
+from statelog import durable
+
+
+class Crash(BaseException):
+    """Ends a process, as far as a run can tell."""
+
+
+def execute(store, body, *args, id="evt-1", raises=(), **how):
+    """Run a body as a workflow."""
+    return durable.run(store, durable.workflow(name="w", raises=raises)(body), *args, id=id, **how)

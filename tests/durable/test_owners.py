@@ -1,0 +1,71 @@
+"""A run whose process was killed is taken over at once, and by one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import statelog
+from statelog import durable
+from statelog.durable import owners
+
+_PROGRAM = """
+import os, sys, statelog
+from statelog import durable
+
+@durable.step(name="wait")
+def wait():
+    print("two", flush=True)
+    input()
+
+@durable.workflow(name="w")
+def flow(run):
+    run.step(print, "one", flush=True)
+    run.step(wait)
+
+durable.run(statelog.open(sys.argv[1]), flow, id="evt-1")
+"""
+
+
+@pytest.fixture
+def begun(path):
+    """A process that is in the middle of a step."""
+    child = subprocess.Popen([sys.executable, "-c", _PROGRAM, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert [child.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
+    yield child
+    child.kill()
+    child.communicate()
+
+
+@durable.workflow(name="w")
+def flow(run):
+    run.step(print, "one", flush=True)
+    return run.step(lambda: "done", name="wait")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
+def test_a_killed_process_is_taken_over_at_once(path, begun):
+    begun.kill()
+    begun.wait()
+    with statelog.open(path) as store:
+        assert durable.run(store, flow, id="evt-1").value == "done"
+
+
+def test_a_process_that_is_stopped_keeps_its_run(path, begun):
+    os.kill(begun.pid, signal.SIGSTOP)
+    with statelog.open(path) as store:
+        assert durable.run(store, flow, id="evt-1").status == "running"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
+def test_who_is_gone_is_told_by_more_than_a_number():
+    place, process_id, started, image = owners.me().split(":")
+    assert not owners.is_gone(owners.me())
+    assert owners.is_gone(f"{place}:{process_id}:{started}:other")
+    assert owners.is_gone(f"{place}:1:1:{image}")
+    for strange in (None, "", "me", f"elsewhere:1:1:{image}", f"{place}:x:1:{image}"):
+        assert not owners.is_gone(strange)

@@ -1,0 +1,181 @@
+"""Sagas, gates and mail: what a run undoes, and what it waits for."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+
+import pytest
+from flows import Crash, execute
+
+from statelog import durable
+from statelog.errors import ConflictError, GateNotFoundError, UsageError
+
+# --- sagas --------------------------------------------------------------------------------------------------
+
+
+def saga(undone, fail):
+    def book(what):
+        if what == fail:
+            raise OSError(what)
+        return what.upper()
+
+    def undo(result, what):
+        undone.append((what, result))
+
+    def body(run):
+        for what in ("flight", "hotel", "car"):
+            run.step(book, what, compensate=undo)
+        raise durable.Abort("enough")
+
+    return body
+
+
+def test_compensations_run_last_first(store):
+    undone = []
+    assert execute(store, saga(undone, None)).error == "Abort: enough"
+    assert undone == [("car", "CAR"), ("hotel", "HOTEL"), ("flight", "FLIGHT")]
+
+
+def test_a_step_that_failed_is_undone_as_unknown(store):
+    undone = []
+    assert execute(store, saga(undone, "hotel")).error == "OSError: hotel"
+    assert undone == [("hotel", durable.UNKNOWN), ("flight", "FLIGHT")]
+
+
+def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
+    undone = []
+
+    @durable.step(retry=durable.Retry(attempts=2, first_delay_s=0.001))
+    def broken(_result):
+        undone.append("broken")
+        raise OSError("stuck")
+
+    def body(run):
+        run.step(lambda: 1, compensate=undone.append, name="one")
+        run.step(lambda: 2, compensate=broken, name="two")
+        raise durable.Abort
+
+    info = execute(store, body)
+    assert undone == ["broken", "broken", 1]
+    assert info.parked == ("two: OSError: stuck",)
+
+
+def test_a_saga_goes_on_after_a_crash_in_a_compensation(store):
+    undone = []
+
+    def undo(_result, what):
+        undone.append(what)
+        if undone.count(what) == 1 and what == "hotel":
+            raise Crash
+
+    def body(run):
+        for what in ("flight", "hotel"):
+            run.step(str.upper, what, compensate=undo)
+        raise durable.Abort
+
+    with pytest.raises(Crash):
+        execute(store, body)
+    assert execute(store, body).status == "failed"
+    assert undone == ["hotel", "hotel", "flight"]
+
+
+def test_a_cancelled_run_is_undone(store):
+    undone = []
+
+    def body(run):
+        run.step(str.upper, "a", compensate=lambda result, _what: undone.append(result))
+        return run.gate("ok")
+
+    execute(store, body)
+    durable.cancel(store, "evt-1")
+    assert execute(store, body).status == "cancelled"
+    assert undone == ["A"]
+    assert durable.gates(store)[0].status == "closed"
+
+
+# --- gates and mail ---------------------------------------------------------------------------------------
+
+
+def test_a_gate_suspends_and_its_answer_lets_the_run_go_on(store):
+    body = lambda run: dataclasses.asdict(run.gate("pay", payload={"total": 840}))  # noqa: E731
+    info = execute(store, body)
+    (gate,) = durable.gates(store, pending=True)
+    assert (info.status, info.waiting_for, gate.payload) == ("suspended", (f"gate {gate.id}",), {"total": 840})
+    durable.answer(store, gate.id, approved=True, payload=5, by="me")
+    assert execute(store, body).value == {"approved": True, "payload": 5, "by": "me", "is_timeout": False}
+    with pytest.raises(ConflictError, match="answered by me"):
+        durable.answer(store, gate.id, approved=False)
+
+
+def test_an_answer_to_nothing_or_of_nothing_is_refused(store):
+    with pytest.raises(GateNotFoundError):
+        durable.answer(store, "evt-1/0", approved=True)
+    with pytest.raises(UsageError):
+        durable.answer(store, "evt-1", approved=True)
+    with pytest.raises(UsageError):
+        durable.answer(store, "evt-1/0", approved="yes")
+
+
+def test_an_answer_wakes_a_worker(store):
+    stop = threading.Event()
+    flow = durable.workflow(name="w")(lambda run: run.gate("pay").approved)
+    worker = threading.Thread(target=durable.work, args=(store, [flow]), kwargs={"stop": stop})
+    worker.start()
+    try:
+        handle = durable.start(store, flow, id="evt-1")
+        deadline = time.monotonic() + 10
+        while not durable.gates(store, pending=True) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        durable.answer(store, durable.gates(store, pending=True)[0].id, approved=True)
+        assert handle.result(timeout_s=10) is True
+    finally:
+        stop.set()
+        worker.join()
+
+
+def test_a_gate_whose_time_is_up_says_so(store):
+    flow = lambda run: run.gate("pay", timeout_s=0.01).is_timeout  # noqa: E731
+    execute(store, flow)
+    time.sleep(0.02)
+    assert execute(store, flow).value is True
+    with pytest.raises(ConflictError, match="not answered in time"):
+        durable.answer(store, durable.gates(store)[0].id, approved=True)
+
+
+def test_mail_that_comes_before_the_wait_is_kept_in_order_once(store):
+    durable.start(store, durable.workflow(name="w")(lambda run: [run.recv("chat") for _ in range(3)]), id="evt-1")
+    for number in range(3):
+        durable.send(store, "evt-1", number, topic="chat", idempotency_key=str(number))
+        durable.send(store, "evt-1", "again", topic="chat", idempotency_key=str(number))
+    assert execute(store, lambda run: [run.recv("chat") for _ in range(3)]).value == [0, 1, 2]
+
+
+def test_no_mail_in_time_is_none(store):
+    flow = lambda run: run.recv("chat", timeout_s=0.01)  # noqa: E731
+    execute(store, flow)
+    time.sleep(0.02)
+    assert execute(store, flow).value is None
+
+
+def test_events_are_seen_by_others(store):
+    def body(run):
+        run.set_event("progress", 0.4)
+        return run.recv()
+
+    execute(store, body)
+    assert durable.get_event(store, "evt-1", "progress") == 0.4
+    assert durable.get_event(store, "evt-1", "other", timeout_s=0.01) is None
+
+
+def test_a_stream_is_read_ahead_of_the_result(store):
+    def talk():
+        for word in ("a", "b"):
+            durable.current_step().stream(word)
+        return "ab"
+
+    execute(store, lambda run: run.step(talk))
+    chunks = list(durable.stream(store, "evt-1"))
+    assert [(chunk.value, chunk.attempt) for chunk in chunks] == [("a", 1), ("b", 1)]
+    assert [chunk.value for chunk in durable.stream(store, "evt-1", after=chunks[0].cursor)] == ["b"]
