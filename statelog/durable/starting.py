@@ -207,24 +207,27 @@ def drive_here(
     """Drive a run in this thread as far as it goes."""
     deadline_s = monotonic() + wait_s
     host = ThreadHost()
+    claim: Claim | None = None
     while True:
         entry = find(store, run)
         if entry.value["status"] in ENDED or entry.value["status"] == "parked":
             return info_of(store, entry)
-        claim = _claim(store, task_key_of(entry.value), lease_s)
+        claim = claim or _claim(store, task_key_of(entry.value), lease_s)
         if claim is not None:
-            try:
+            with suppress(LeaseLostError):  # another process goes on with it
                 host.finish(drive(store, workflow, run, claim, host, lease_s=lease_s))
-            except LeaseLostError:  # another process goes on with it
-                continue
-            is_patient = False
+            claim, is_patient = None, False
             continue
         info = info_of(store, entry)
         left_s = deadline_s - monotonic()
         is_elsewhere = info.status == "running"
         if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
             return info
-        wait_for_turn(store, entry, left_s if left_s > 0 else _SLICE_S, is_elsewhere=is_elsewhere)
+        slice_s = min(left_s if left_s > 0 else _SLICE_S, _SLICE_S)
+        if is_elsewhere:
+            wait_for_change(store, run, entry.version, slice_s)
+        else:
+            claim = board_of(store, me()).claim(task_key_of(entry.value), lease_s=lease_s, wait_s=slice_s)
 
 
 def _claim(store: Store, key: str, lease_s: float) -> Claim | None:
@@ -236,17 +239,6 @@ def _claim(store: Store, key: str, lease_s: float) -> Claim | None:
         if task is not None and free(store, task):
             claim = board.claim(key, lease_s=lease_s)
     return claim
-
-
-def wait_for_turn(store: Store, entry: Any, left_s: float, *, is_elsewhere: bool) -> None:
-    """Wait until a run may go on, for a while at most."""
-    slice_s = min(left_s, _SLICE_S)
-    if is_elsewhere:
-        wait_for_change(store, entry.value["id"], entry.version, slice_s)
-        return
-    claim: Claim | None = board_of(store, me()).claim(task_key_of(entry.value), lease_s=LEASE_S, wait_s=slice_s)
-    if claim is not None:
-        claim.release()
 
 
 def start(
