@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from statelog.durable.control import cancel
 from statelog.durable.ending import ATTEMPTS_MAX, begin_anew, end, park, put_back, suspend
 from statelog.durable.execution import (
     ContinuedAsNew,
@@ -150,6 +151,9 @@ async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[
         status, cause = _why(execution, error)
         if undos:
             await host.io(execution.begin_undoing, cause, status)
+    for place, item in record.begun.items():
+        if item["o"] == "child" and place not in record.done:
+            await host.io(cancel, execution.store, item["c"])
     held = record.undo
     failure = error_of(cause) if held is None else held["e"]
     status = status if held is None else held["n"]

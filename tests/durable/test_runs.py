@@ -221,6 +221,17 @@ def test_a_parent_waits_for_a_child_that_waits_and_is_cancelled_with_it(store):
     assert {durable.get(store, each).status for each in ("evt-2", "kid")} == {"cancelled"}
 
 
+def test_a_parent_that_fails_cancels_the_child_it_waits_for(store):
+    @durable.workflow
+    def parent(run):
+        return run.child(chat, "child", id="kid")
+
+    durable.run(store, parent, id="evt-1", timeout_s=0.01)
+    time.sleep(0.02)
+    assert durable.run(store, parent, id="evt-1").status == "failed"
+    assert durable.run(store, chat, "child", id="kid").status == "cancelled"
+
+
 def test_a_loop_without_end_begins_anew(store):
     @durable.workflow
     def loop(run, count):
