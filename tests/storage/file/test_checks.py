@@ -114,9 +114,10 @@ def flips_of_transaction_ids(path, check):
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("commits", range(5))
 def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
-    open_environment, append, path, check, commits, is_compacted
+    open_environment, append, path, check, commits, is_compacted, monkeypatch
 ):
     """At least where the commit grew the file: see the test after this one."""
+    monkeypatch.setattr(checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes meanwhile
     environment = open_environment()
     environment.committer.submit(append)
     if is_compacted:
