@@ -6,25 +6,43 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import statelog
+from statelog.cli import main
 
 STATELOG = Path(sys.executable).with_name("statelog")
 
 pytestmark = pytest.mark.skipif(not STATELOG.exists(), reason="the script is not installed")
 
 
-def offered(line, directory):
-    """Return what bash is offered at the end of a line."""
+def asking(line):
+    """Return the variables by which bash asks what fits the end of a line."""
     words = line.split(" ")
-    environment = {
-        **os.environ,
-        "COMP_WORDS": " ".join(words),
-        "COMP_CWORD": str(len(words) - 1),
-        "_STATELOG_COMPLETE": "bash_complete",
-    }
-    done = subprocess.run([STATELOG], env=environment, cwd=directory, capture_output=True, text=True, check=True)
-    return [each.partition(",")[2] for each in done.stdout.splitlines() if each]
+    return {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_STATELOG_COMPLETE": "bash_complete"}
+
+
+def names_in(answer):
+    return [each.partition(",")[2] for each in answer.splitlines() if each]
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """Tell what bash is offered at the end of a line, without a process for each."""
+
+    def offered_in(line, directory):
+        monkeypatch.chdir(directory)
+        result = CliRunner().invoke(main, [], env=asking(line))
+        assert (result.exit_code, result.stderr) == (0, "")
+        return names_in(result.stdout)
+
+    return offered_in
+
+
+def test_the_script_offers_what_fits(state):
+    environment = {**os.environ, **asking("statelog history agent.state ")}
+    done = subprocess.run([STATELOG], env=environment, cwd=state.parent, capture_output=True, text=True, check=True)
+    assert names_in(done.stdout) == ["ticket-42", "other"]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +61,7 @@ def offered(line, directory):
         ("statelog history none.state ", []),
     ],
 )
-def test_a_shell_is_offered_what_fits(state, line, names):
+def test_a_shell_is_offered_what_fits(offered, state, line, names):
     assert state.name == "agent.state"
     assert offered(line, state.parent) == names
 
@@ -57,7 +75,7 @@ def test_a_shell_is_offered_what_fits(state, line, names):
         ("statelog board set agent.state a//", []),
     ],
 )
-def test_a_shell_is_offered_keys_of_the_board(path, line, keys):
+def test_a_shell_is_offered_keys_of_the_board(offered, path, line, keys):
     with statelog.open(path) as store:
         for key in ("tasks/1", "tasks/done/2", "notes"):
             store.board().set(key, 1)

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("langgraph", reason="needs the extra langgraph")
 pytest.importorskip("langgraph.checkpoint.sqlite", reason="needs langgraph-checkpoint-sqlite")
 
+from commands import run_here
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -58,6 +59,8 @@ def execute(database, statement):
 
 
 def run(*arguments, **environment):
+    if not environment:
+        return run_here(*arguments)
     command = [sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(
         command,

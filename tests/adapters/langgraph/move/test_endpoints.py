@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("langgraph", reason="needs the extra langgraph")
 pytest.importorskip("langgraph.checkpoint.sqlite", reason="needs langgraph-checkpoint-sqlite")
 
+from commands import run_here
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 
@@ -26,6 +27,8 @@ def execute(database, *statements):
 
 
 def run(*arguments, prefix=()):
+    if not prefix:
+        return run_here(*arguments)
     command = [*prefix, sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 

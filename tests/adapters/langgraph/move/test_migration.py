@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("langgraph", reason="needs the extra langgraph")
 pytest.importorskip("langgraph.checkpoint.sqlite", reason="needs langgraph-checkpoint-sqlite")
 
+from commands import run_here
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
@@ -133,6 +134,9 @@ def expected(database):
 
 
 def run(*arguments, **environment):
+    """Run a command; in a process of its own, which imports LangGraph anew, where it is to have another environment."""
+    if not environment:
+        return run_here(*arguments)
     command = [sys.executable, "-m", "statelog", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
