@@ -92,7 +92,7 @@ def check(written, seen):
 
 
 def test_watchers_that_are_killed_and_come_back_miss_nothing(tmp_path):
-    written, seen = run(tmp_path, 1500, 4, seed=7)
+    written, seen = run(tmp_path, 600, 4, seed=7)
     check(written, seen)
 
 

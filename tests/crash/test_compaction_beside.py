@@ -109,7 +109,7 @@ def run(path, seed, seconds, prelude=""):
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_nothing_acknowledged_is_lost(path, seed):
-    writers, errors, files = run(path, seed, seconds=8 if seed == 1 else 30)
+    writers, errors, files = run(path, seed, seconds=4 if seed == 1 else 12)
     assert errors == []
     assert files > 1
     with statelog.open(path) as store:

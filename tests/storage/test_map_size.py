@@ -56,7 +56,7 @@ def test_the_pin_is_given_back_and_taken_again(path):
         assert store.verify().ok
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_full_store_that_is_killed_is_whole(path, seed):
     """Without its pin a process writes over the steady snapshot, which is what the next one begins with."""
     command = [sys.executable, "-c", FILL, path, str(seed), os.path.dirname(__file__)]  # noqa: PTH120

@@ -94,7 +94,7 @@ say(int.from_bytes(os.pread(counters, 8, 0), "big"))
 SHARE = (
     TOGETHER
     + """
-PROCESSES, TOTAL = 8, 8000
+PROCESSES, TOTAL = 8, 4000
 
 def share(lock):
     lock.acquire(30)
@@ -247,9 +247,9 @@ def test_without_the_lock_the_same_processes_lose_increments(start_child):
 @pytest.mark.parametrize("how", ["one by one", "turns"])
 def test_processes_that_write_without_end_share_the_lock_evenly(start_child, how):
     *shares, changes = said(start_child(SHARE, how))
-    assert (len(shares), sum(shares)) == (8, 8000)
-    assert min(shares) >= 0.7 * 8000 / 8
-    assert (changes <= 8000 // 4) == (how == "turns")
+    assert (len(shares), sum(shares)) == (8, 4000)
+    assert min(shares) >= 0.7 * 4000 / 8
+    assert (changes <= 4000 // 4) == (how == "turns")
 
 
 @needs_mutex

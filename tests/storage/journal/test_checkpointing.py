@@ -368,7 +368,7 @@ def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_byte
         thread.commit({"x": 0})
         assert child.stdout.readline()
         largest = number = 0
-        for turn in range(3):
+        for turn in range(2):
             until = time.monotonic() + 0.9  # within a second of its commit: then it rests anyhow
             while time.monotonic() < until:
                 number += 1
@@ -379,7 +379,7 @@ def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_byte
             assert child.stdout.readline()
         child.stdin.close()
         assert child.wait() == 0
-        assert store.thread("idle").state["x"] == 2
+        assert store.thread("idle").state["x"] == 1
         assert store.verify().ok
         assert largest <= size_bytes_max
-        assert number > 300
+        assert number > 200
