@@ -33,7 +33,7 @@ class Patient(InMemorySaver):
         return {} if id in seen else super().get_delta_channel_history(config=config, channels=channels)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | puts | put_writes, max_size=14), filters, st.sampled_from([0, by_ids.FEW_LINES]))
 def test_answers_are_those_of_an_in_memory_saver(history, wanted, few_lines):
     with (

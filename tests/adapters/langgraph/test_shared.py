@@ -48,7 +48,7 @@ def saver(tmp_path):
         yield saver
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(plain, st.integers(0, 6), st.integers(0, 40))
 def test_what_was_cut_is_put_together_byte_for_byte(value, code, lost):
     """Whatever the bytes are: a serialiser of somebody's may give any."""
@@ -147,7 +147,7 @@ def _remove(saver, path, kind):
     return saver
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | put_writes, min_size=3, max_size=14), removals)
 def test_whatever_goes_what_stays_reads_as_before(history, kinds):
     with tempfile.TemporaryDirectory() as folder:

@@ -352,7 +352,7 @@ def apply(step, world, savers, number):
         saver.prune([thread], strategy=kind)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | puts | put_writes | others, max_size=20), st.sampled_from(["commit", "interval"]))
 def test_a_saver_of_long_standing_answers_as_a_new_one(history, durability):
     with tempfile.TemporaryDirectory() as folder, statelog.open(Path(folder) / "s", durability=durability) as store:
@@ -366,7 +366,7 @@ def test_a_saver_of_long_standing_answers_as_a_new_one(history, durability):
                     assert savers[step["by"]].get_tuple(asked) == StatelogSaver(store).get_tuple(asked)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(("put", "put", "put_writes", "error", "ask", "early")), max_size=40))
 def test_a_run_is_answered_as_by_a_new_saver(history):
     with tempfile.TemporaryDirectory() as folder, StatelogSaver.open(Path(folder) / "s") as saver:
