@@ -24,6 +24,12 @@ def pytest_configure(config):
     _keep_bytecode(config)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Take half as many workers again as there are processors: tests wait, for processes and for flushes."""
+    return max(len(os.sched_getaffinity(0)) * 3 // 2, 1)
+
+
 def _put_stores_into_memory():
     """Put temporary stores into memory where there is room for that.
 
