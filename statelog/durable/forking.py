@@ -39,6 +39,7 @@ class StepInfo:
         attempts: how often it was called.
         began: when it was noted first. Of most calls only their end is.
         ended: when it came to its end.
+        child: id of the run that a `child` has begun.
 
     """
 
@@ -52,6 +53,7 @@ class StepInfo:
     began: datetime
     ended: datetime | None
     is_compensation: bool
+    child: str | None = None
 
 
 class _At(NamedTuple):
@@ -94,6 +96,7 @@ def _step_info(place: str, items: Sequence[Item]) -> StepInfo:
         _time(first["t"]),
         _time(last["t"]) if is_done else None,
         place.startswith("undo."),
+        next((item["c"] for item in items if "c" in item), None),
     )
 
 

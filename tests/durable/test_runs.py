@@ -374,3 +374,13 @@ def test_a_store_with_runs_verifies_and_rebuilds(path):
         store.rebuild_index()
         assert store.verify().problems == []
         assert durable.get(store, "evt-2").status == "suspended"
+
+
+@durable.workflow
+def parent(run):
+    return run.child(three, "a", id="below")
+
+
+def test_what_is_recorded_of_a_child_names_its_run(store):
+    durable.run(store, parent, id="above")
+    assert [(each.kind, each.child) for each in durable.steps(store, "above")] == [("child", "below")]
