@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from statelog.cli.opening import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import escape, shorten
-from statelog.cli.values import render, to_json
+from statelog.cli.values import parse_json, render, to_json
 from statelog.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def set_(
 ) -> None:
     """Set KEY in STORE, whatever it was. A store that is not there is not made."""
     with open_for_writing(store) as opened:
-        made = opened.board(agent=agent).set(key, _parse(value), ttl_s=ttl_s, priority=priority, delay_s=delay_s)
+        made = opened.board(agent=agent).set(key, parse_json(value), ttl_s=ttl_s, priority=priority, delay_s=delay_s)
     _tell(made, as_json=as_json)
 
 
@@ -136,7 +135,7 @@ def cas(
 ) -> None:
     """Set KEY in STORE if it is of the version expected, and refuse otherwise."""
     with open_for_writing(store) as opened:
-        entry = opened.board(agent=agent).cas(key, _parse(value), expected_version=expected_version, ttl_s=ttl_s)
+        entry = opened.board(agent=agent).cas(key, parse_json(value), expected_version=expected_version, ttl_s=ttl_s)
     _tell(entry, as_json=as_json)
 
 
@@ -293,7 +292,7 @@ def complete(
     Exit code 4: the claim has ended, and nothing was done.
     """
     output = Output(as_json=as_json)
-    results = [] if result is None else [_parse(result, "the result")]
+    results = [] if result is None else [parse_json(result, "the result")]
     with open_for_writing(store) as opened:
         opened.board(agent=agent).claim_of(key, token).complete(*results, to=to)
     target = None if to is None else to + key.rpartition("/")[2]
@@ -335,14 +334,6 @@ def ls_leases(*, store: Path, absolute: bool | None, as_json: bool) -> None:
     ]
     columns = ("name", "holder" if any(each.holder for each in found) else "", "token", "until")
     output.table(columns, rows, right=("token",), whole=("until",), name="name")
-
-
-def _parse(text: str, what: str = "the value") -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        message = f"{what} is no JSON: {error}; a text is in quotes, as '\"done\"'"
-        raise UsageError(message, argument=what.rpartition(" ")[2], value=text) from None
 
 
 def _tell(entry: Entry, *, as_json: bool) -> None:

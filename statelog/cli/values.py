@@ -175,6 +175,15 @@ def _everyday_decoder(tag: str) -> Callable[[Any], Any] | None:
     return None if codec is None else lambda payload: codec.decode(from_json(payload))
 
 
+def parse_json(text: str, what: str = "the value") -> Any:
+    """Return what a person has written as JSON on a command line. Raises UsageError: it is none."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        message = f"{what} is no JSON: {error}; a text is in quotes, as '\"done\"'"
+        raise UsageError(message, argument=what.rpartition(" ")[2], value=text) from None
+
+
 # --- for people -------------------------------------------------------------------
 
 
