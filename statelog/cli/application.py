@@ -25,11 +25,13 @@ from statelog.cli.logs import log
 from statelog.cli.portable import export, import_
 from statelog.cli.recover import recover
 from statelog.cli.retain import delete, retain
+from statelog.cli.runs import runs
 from statelog.cli.salvage import salvage
 from statelog.cli.states import show
 from statelog.cli.threads import history, threads
 from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
+from statelog.cli.waiting import gates, outbox, queue
 from statelog.errors import CorruptionError, JournalMissingError, StatelogError, StorageError, StoreNotFoundError
 
 if TYPE_CHECKING:
@@ -188,11 +190,11 @@ def main(context: click.Context) -> None:
     """The state of an AI agent in one file: look into it, go back in it, take care of it.
 
     Commands that only read open the file read-only and never create one. With --json,
-    `threads`, `history`, `tree`, `log`, `board ls`, `board history`, `board watch` and
-    `lease ls` write one object per line, the others one object; what JSON lacks is
-    written as {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]},
-    {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
-    {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata.
+    `threads`, `history`, `tree`, `log`, `board history`, `board watch` and every `ls`
+    write one object per line, the others one object; what JSON lacks is written as
+    {"$bytes": base64}, {"$tuple": [...]}, {"$set": [...]}, {"$frozenset": [...]},
+    {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...}, {"$float": "nan"},
+    {"$int": hexadecimal}, and read back from --update and --metadata.
     An error is one object, too, on stderr: {"error", "kind", "exit_code", "facts"}.
     """
     if context.invoked_subcommand is None:
@@ -200,8 +202,8 @@ def main(context: click.Context) -> None:
 
 
 for command in (
-    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, stat, verify,
-    rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph, export_langgraph, recover,
-    salvage, crashtest,
+    demo, threads, history, show, tree, diff, log, rollback, fork, copy, tag, board, lease, runs, gates, queue,
+    outbox, stat, verify, rebuild_index, bench, retain, delete, compact, export, import_, import_langgraph,
+    export_langgraph, recover, salvage, crashtest,
 ):  # fmt: skip
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""What a shell offers when a person presses tab: threads, branches, keys, and what names a checkpoint."""
+"""What a shell offers when a person presses tab: threads, branches, keys, runs, and what names a checkpoint."""
 
 from __future__ import annotations
 
@@ -58,10 +58,35 @@ def _keys(store: Store, start: str) -> Iterator[str]:
     return iter(sorted(entry.key for entries in found for entry in entries))
 
 
+def complete_run(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the ids of runs that begin so."""
+    from statelog import durable
+
+    return _offer(context, start, lambda store, _run: (info.id for info in durable.runs(store)))
+
+
+def complete_place(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the places that the run named before has recorded."""
+    from statelog import durable
+
+    return _offer(
+        context,
+        start,
+        lambda store, run: (each.place for each in durable.steps(store, run) if not each.is_compensation),
+    )
+
+
+def complete_gate(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Return the gates that wait for an answer and begin so."""
+    from statelog import durable
+
+    return _offer(context, start, lambda store, _gate: (gate.id for gate in durable.gates(store, pending=True)))
+
+
 def _offer(context: click.Context, start: str, names: _Names) -> list[str]:
     """Return names that begin so, out of the store that the command line names; none if it cannot be read."""
     # Click leaves arguments where they are when the option to be completed ends the line.
-    named = [context.params[name] for name in ("store", "thread") if context.params.get(name) is not None]
+    named = [context.params[name] for name in ("store", "thread", "run") if context.params.get(name) is not None]
     path, thread = [*named, *context.args, None, ""][:2]
     found: list[str] = []
     with suppress(StatelogError, OSError):

@@ -9,7 +9,10 @@ from statelog.cli.paths import format_path
 from statelog.cli.values import to_json
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from statelog import Change, Checkpoint, Entry, Event
+    from statelog.durable import Gate, RunInfo, StepInfo
     from statelog.log.reader import LogRecord
     from statelog.store.claims import LeaseInfo
     from statelog.store.statistics import StoreStatistics
@@ -132,3 +135,69 @@ def lease_document(lease: LeaseInfo) -> dict[str, Any]:
         "expires": lease.expires.isoformat(),
         "is_over": lease.is_over,
     }
+
+
+def run_document(info: RunInfo) -> dict[str, Any]:
+    """Return a run, as it is at a moment."""
+    return {
+        "id": info.id,
+        "workflow": info.workflow,
+        "status": info.status,
+        "thread": info.thread,
+        "branch": info.branch,
+        "queue": info.queue,
+        "priority": info.priority,
+        "attempts": info.attempts,
+        "parent": info.parent,
+        "args": to_json(list(info.args)),
+        "kwargs": to_json(info.kwargs),
+        "created": info.created.isoformat(),
+        "ended": _iso(info.ended),
+        "due": _iso(info.due),
+        "waiting_for": list(info.waiting_for),
+        "value": to_json(info.value),
+        "error": info.error,
+        "parked": list(info.parked),
+    }
+
+
+def step_document(step: StepInfo) -> dict[str, Any]:
+    """Return what a run has recorded of a call."""
+    return {
+        "place": step.place,
+        "kind": step.kind,
+        "name": step.name,
+        "status": step.status,
+        "is_compensation": step.is_compensation,
+        "result": to_json(step.result),
+        "error": step.error,
+        "attempts": step.attempts,
+        "began": step.began.isoformat(),
+        "ended": _iso(step.ended),
+        "child": step.child,
+    }
+
+
+def gate_document(gate: Gate) -> dict[str, Any]:
+    """Return where a run waits for an answer, or what it was answered."""
+    return {
+        "id": gate.id,
+        "name": gate.name,
+        "run": gate.run,
+        "thread": gate.thread,
+        "payload": to_json(gate.payload),
+        "status": gate.status,
+        "opened": gate.opened.isoformat(),
+        "due": _iso(gate.due),
+        "approved": gate.approved,
+        "by": gate.by,
+    }
+
+
+def message_document(entry: Entry, status: str) -> dict[str, Any]:
+    """Return a message that a run has emitted, with all that its entry has of it."""
+    return {"key": entry.key, "status": status, "created": entry.created.isoformat(), "message": to_json(entry.value)}
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

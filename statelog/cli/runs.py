@@ -1,0 +1,271 @@
+"""`statelog runs ...`: what runs have done, what they wait for, and what a person does to them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli.completion import complete_place, complete_run
+from statelog.cli.documents import run_document
+from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.runtree import draw_run, outcome_of, tree_document
+from statelog.cli.values import to_json
+from statelog.errors import ExecutionError, RunEndedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statelog.durable import RunInfo, Workflow
+
+_OUTCOME_CHARACTERS = 80
+_RUN = click.argument("run", shell_complete=complete_run)
+
+
+@click.group(short_help="Show runs of workflows, and what they wait for.")
+def runs() -> None:
+    """Show the runs of a store, and have them go on, stop, or begin anew from a step.
+
+    MODULE is a Python module as in `import`, from the current directory or installed; MODULE:NAME is one workflow of
+    it. Importing it executes it.
+    """
+
+
+@runs.command(short_help="List runs.")
+@STORE
+@click.option("--status", metavar="STATUS", help="Only those: queued, running, suspended, parked, completed, ...")
+@click.option("--workflow", metavar="NAME", help="Only those of this workflow.")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
+@ABSOLUTE
+@AS_JSON
+def ls(
+    *, store: Path, status: str | None, workflow: str | None, limit: int, absolute: bool | None, as_json: bool
+) -> None:
+    """List the runs of STORE, the newest first."""
+    from statelog import durable
+
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        found = durable.runs(opened, status=status, workflow=workflow)[::-1]
+    if as_json:
+        for info in found[:limit]:
+            output.emit(run_document(info))
+        return
+    if not found:
+        output.line("no runs")
+        return
+    rows = [
+        (info.id, output.time(info.created), info.status, info.workflow, outcome_of(info, output, _OUTCOME_CHARACTERS))
+        for info in found[:limit]
+    ]
+    columns = ("run", "created", "status", "workflow", "outcome")
+    output.table(columns, rows, whole=("created", "status"), name="run")
+    if len(found) > limit:
+        output.hint(f"there are {len(found):,}: --limit says how many are shown")
+
+
+@runs.command(short_help="Draw what a run has done.")
+@STORE
+@_RUN
+@click.option("--full", is_flag=True, help="Shorten nothing.")
+@ABSOLUTE
+@AS_JSON
+def show(*, store: Path, run: str, full: bool, absolute: bool | None, as_json: bool) -> None:
+    """Draw what RUN of STORE has recorded, as a tree: times, attempts, results, gates, children, compensations.
+
+    In front of a call stands its place, which `runs fork --at` takes.
+    """
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        if as_json:
+            output.emit(tree_document(opened, run))
+        else:
+            draw_run(output, opened, run, is_full=full)
+
+
+@runs.command(short_help="Have a run go on.")
+@STORE
+@_RUN
+@click.option("--with", "module", metavar="MODULE[:NAME]", help="Drive it here, with the workflows of this module.")
+@AS_JSON
+def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
+    """Have RUN of STORE go on: a parked one, too; one that waits looks whether it still has to.
+
+    A worker takes it up. With --with it is driven in this process, as far as it goes; exit code 13: it has failed.
+    """
+    from statelog import durable
+    from statelog.durable.starting import drive_here, result_of
+
+    output = Output(as_json=as_json)
+    known = {} if module is None else {each.name: each for each in workflows_of(module)}
+    with open_for_writing(store) as opened:
+        info = durable.get(opened, run)
+        if known and info.workflow not in known:
+            message = f"run {run!r} is of workflow {info.workflow!r}; {module} has {', '.join(sorted(known))}"
+            raise UsageError(message, argument="with", value=module)
+        durable.resume(opened, run)
+        if known:
+            with _quiet():
+                drive_here(opened, known[info.workflow], run, wait_s=0.0, is_patient=False)
+        info = durable.get(opened, run)
+    _tell(output, info)
+    if known and info.has_ended:
+        result_of(info, None)
+
+
+@runs.command(short_help="Have a run stop, and undo what it did.")
+@STORE
+@_RUN
+@AS_JSON
+def cancel(*, store: Path, run: str, as_json: bool) -> None:
+    """Have RUN of STORE, and its children, stop at the next operation, and undo what was done.
+
+    A worker does that, or `runs resume --with`.
+    """
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        is_open = durable.cancel(opened, run)
+        info = durable.get(opened, run)
+    if not is_open:
+        message = f"run {run!r} has ended: its status is {info.status}"
+        raise RunEndedError(message, run=run, status=info.status)
+    if as_json:
+        output.emit(run_document(info))
+    else:
+        output.say(f"{run} stops at its next operation, and undoes what it did, when a worker takes it up")
+
+
+@runs.command(short_help="Begin a run from the middle of another.")
+@STORE
+@_RUN
+@click.option(
+    "--at",
+    required=True,
+    metavar="PLACE",
+    shell_complete=complete_place,
+    help="The step before which it leaves: its place, as `runs show` has it, or its name.",
+)
+@click.option("--id", "new", required=True, metavar="NEW", help="Id of the new run, and name of its branch.")
+@AS_JSON
+def fork(*, store: Path, run: str, at: str, new: str, as_json: bool) -> None:
+    """Begin run NEW of STORE with what RUN has recorded before PLACE, in a branch of its thread."""
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    with open_for_writing(store) as opened:
+        info = durable.fork(opened, run, at=at, id=new).info
+    if as_json:
+        output.emit(run_document(info))
+    else:
+        output.say(f"{new} goes on from {run} before {at}, in branch {info.branch} of {info.thread}")
+
+
+@runs.command(short_help="Tell whether open runs go by some code.")
+@STORE
+@click.argument("module", metavar="MODULE[:NAME]")
+@AS_JSON
+def check(*, store: Path, module: str, as_json: bool) -> None:
+    """Replay the open runs of STORE with the workflows of MODULE, and change nothing: before a deploy.
+
+    What a workflow does outside of its steps happens. Exit code 13: some runs would stop with this code, or are of a
+    workflow that MODULE does not have. Runs of async workflows are counted, and not replayed.
+    """
+    from statelog import durable
+
+    output = Output(as_json=as_json)
+    workflows = workflows_of(module)
+    asynchronous = {each.name for each in workflows if each.is_async}
+    with open_for_reading(store) as opened, _quiet():
+        found = durable.check(opened, workflows)
+        present = [info for info in durable.runs(opened) if not info.has_ended]
+    skipped = [info.id for info in present if info.workflow in asynchronous]
+    if as_json:
+        differs = [
+            {"run": run, "error": error.message, "kind": type(error).__name__, "facts": to_json(error.facts)}
+            for run, error in found.items()
+        ]
+        output.emit({"open": len(present), "differs": differs, "skipped": skipped})
+    else:
+        for error in found.values():
+            output.say(error.message, indent=2)
+        if skipped:
+            output.say(f"{len(skipped):,} of async workflows: not replayed")
+    if found:
+        message = f"{len(found):,} of {len(present):,} open runs would not go on with {module}"
+        raise ExecutionError(message, runs=tuple(found))
+    if not as_json:
+        output.say(f"{len(present) - len(skipped):,} open runs replay with {module}")
+
+
+def _tell(output: Output, info: RunInfo) -> None:
+    if output.as_json:
+        output.emit(run_document(info))
+        return
+    outcome = outcome_of(info, output, _OUTCOME_CHARACTERS)
+    output.say(f"{info.id} is {info.status}" + (f": {outcome}" if outcome else ""))
+
+
+# --- the code of workflows -------------------------------------------------------------------
+
+
+def workflows_of(text: str) -> list[Workflow]:
+    """Return the workflows of MODULE, or that of MODULE:NAME. Raises UsageError: there is none, or no such module."""
+    from statelog.durable import Workflow
+
+    name, _colon, attribute = text.partition(":")
+    held = vars(_import(name))
+    if attribute or text.endswith(":"):
+        made = held.get(attribute)
+        if not isinstance(made, Workflow):
+            what = f"has no {attribute!r}" if made is None else f"has a {type(made).__name__} as {attribute!r}"
+            message = f"module {name} {what}: a workflow is declared with @durable.workflow"
+            raise UsageError(message, argument="module", value=text)
+        return [made]
+    found = list(dict.fromkeys(each for each in held.values() if isinstance(each, Workflow)))
+    if not found:
+        message = f"module {name} has no workflows: they are declared with @durable.workflow"
+        raise UsageError(message, argument="module", value=text)
+    return found
+
+
+def _import(name: str) -> Any:
+    """Import a module, from the current directory first. Raises UsageError."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        message = f"{name!r} is no name of a module, as flows or agents.flows are"
+        raise UsageError(message, argument="module", value=name)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        with _quiet():
+            return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+        if is_absent:
+            ending = ": leave .py out" if name.endswith(".py") else ""
+            message = f"no module {name!r} in {here}, nor among those that are installed{ending}"
+        else:
+            message = f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        raise UsageError(message, argument="module", value=name) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Have what workflows print go to stderr; why a run has stopped is told once, as the command's error."""
+    log, handler = logging.getLogger("statelog.durable"), logging.NullHandler()
+    log.addHandler(handler)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        log.removeHandler(handler)

@@ -1,0 +1,266 @@
+"""`statelog gates`, `statelog queue` and `statelog outbox`: what waits for a person, for a worker, or to be sent."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from statelog.cli.completion import complete_gate
+from statelog.cli.documents import gate_document, message_document
+from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
+from statelog.cli.output import Output
+from statelog.cli.text import count
+from statelog.cli.values import parse_json, render
+from statelog.errors import RunNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from statelog import Entry, Store
+    from statelog.durable import Gate
+
+_VALUE_CHARACTERS = 80
+_WIDE = 110
+"""Columns of text that have room for two times."""
+_OUTBOX = "durable/outbox/**"
+_PARKED = "durable/outbox-parked/**"
+
+
+@click.group(short_help="Show and answer what waits for a person.")
+def gates() -> None:
+    """Show the gates of a store, where runs wait for an answer, and answer them."""
+
+
+@gates.command(short_help="List gates.")
+@STORE
+@click.option("--run", metavar="RUN", help="Only those of this run.")
+@click.option("--all", "show_all", is_flag=True, help="Also those that wait no more.")
+@ABSOLUTE
+@AS_JSON
+def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, as_json: bool) -> None:
+    """List the gates of STORE that wait for an answer, the oldest first."""
+    from statelog import durable
+
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        if run is not None:
+            durable.get(opened, run)
+        found = durable.gates(opened, pending=None if show_all else True, run=run)
+    if as_json:
+        for gate in found:
+            output.emit(gate_document(gate))
+        return
+    if not found:
+        output.line("no gates" if show_all else "no gates wait")
+        return
+    is_wide = output.width >= _WIDE or not any(gate.due for gate in found)
+    rows = [
+        (
+            gate.id,
+            gate.name,
+            output.time(gate.opened) if is_wide else "",
+            _state_of(gate) if show_all else "",
+            "" if gate.due is None else output.time(gate.due),
+            render(gate.payload, _VALUE_CHARACTERS),
+        )
+        for gate in found
+    ]
+    columns = ("gate", "name", "opened" if is_wide else "", "status" if show_all else "", "until", "payload")
+    output.table(columns, rows, whole=("gate", "opened", "status", "until"))
+
+
+def _state_of(gate: Gate) -> str:
+    if gate.status != "answered":
+        return gate.status
+    return ("approved" if gate.approved else "rejected") + (f" by {gate.by}" if gate.by else "")
+
+
+@gates.command(name="answer", short_help="Answer a gate.")
+@STORE
+@click.argument("gate", shell_complete=complete_gate)
+@click.option("--approve/--reject", "approved", default=None, help="The answer.")
+@click.option("--payload", metavar="JSON", help="What the workflow gets with it.")
+@click.option("--by", metavar="NAME", help="Who answers.")
+@AS_JSON
+def answer_(
+    *, store: Path, gate: str, approved: bool | None, payload: str | None, by: str | None, as_json: bool
+) -> None:
+    """Answer GATE of STORE, as `gates ls` has it: its run goes on when a worker takes it up, or by `runs resume`.
+
+    Exit code 4: it was answered before, its time is up, or its run has ended.
+    """
+    from statelog import durable
+
+    if approved is None:
+        raise UsageError("an answer is --approve or --reject", argument="approve")
+    output = Output(as_json=as_json)
+    given = None if payload is None else parse_json(payload, "the payload")
+    with open_for_writing(store) as opened:
+        made = durable.answer(opened, gate, approved=approved, payload=given, by=by)
+    if as_json:
+        output.emit(gate_document(made))
+    else:
+        output.say(f"{made.id} is {_state_of(made)}; run {made.run} goes on when a worker takes it up")
+
+
+# --- queues ----------------------------------------------------------------------------------
+
+
+@click.group(short_help="Show what waits for a worker.")
+def queue() -> None:
+    """Show the queues of a store, in which runs wait for a worker."""
+
+
+@queue.command(name="ls", short_help="List queues.")
+@STORE
+@ABSOLUTE
+@AS_JSON
+def ls_queues(*, store: Path, absolute: bool | None, as_json: bool) -> None:
+    """List the queues of STORE with runs that have not ended: how many wait for a worker, run, or are suspended."""
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        found = _queues(opened)
+    if as_json:
+        for each in found:
+            output.emit({name: _plain(value) for name, value in each.items()})
+        return
+    if not found:
+        output.line("no queues: no run waits")
+        return
+    rows = [
+        (
+            each["queue"],
+            f"{each['queued']:,}",
+            f"{each['running']:,}",
+            f"{each['suspended']:,}",
+            "" if each["oldest"] is None else output.time(each["oldest"]),
+            ", ".join(each["workflows"]),
+        )
+        for each in found
+    ]
+    numbers = ("queued", "running", "suspended")
+    columns = ("queue", *numbers, "oldest", "workflows")
+    output.table(columns, rows, right=numbers, whole=("oldest",), name="queue")
+
+
+def _queues(store: Store) -> list[dict[str, Any]]:
+    """Return what waits in each queue, by the tasks that are there; `oldest` is when the first queued run began."""
+    from statelog import durable
+
+    found: dict[str, dict[str, Any]] = {}
+    for task in store.board().list("durable/tasks/**"):
+        try:
+            info = durable.get(store, task.value["run"])
+        except RunNotFoundError:  # it has ended since
+            continue
+        if info.has_ended:
+            continue
+        nothing = {"queue": info.queue, "queued": 0, "running": 0, "suspended": 0, "oldest": None, "workflows": set()}
+        held = found.setdefault(info.queue, nothing)
+        held[info.status] = held.get(info.status, 0) + 1
+        held["workflows"].add(info.workflow)
+        if info.status == "queued":
+            held["oldest"] = min(held["oldest"] or info.created, info.created)
+    return [{**each, "workflows": sorted(each["workflows"])} for _name, each in sorted(found.items())]
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# --- the outbox ------------------------------------------------------------------------------
+
+
+@click.group(short_help="Show and deliver what runs have emitted.")
+def outbox() -> None:
+    """Show the messages that runs of a store have emitted and that are not delivered yet, and deliver them."""
+
+
+@outbox.command(name="ls", short_help="List messages.")
+@STORE
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
+@ABSOLUTE
+@AS_JSON
+def ls_messages(*, store: Path, limit: int, absolute: bool | None, as_json: bool) -> None:
+    """List the messages of STORE that are not delivered yet, the oldest first, and those that are parked."""
+    output = Output(as_json=as_json, absolute=absolute)
+    with open_for_reading(store) as opened:
+        found = _messages(opened)
+    if as_json:
+        for entry, status in found[:limit]:
+            output.emit(message_document(entry, status))
+        return
+    if not found:
+        output.line("no messages")
+        return
+    rows = [_row(entry, status, output) for entry, status in found[:limit]]
+    columns = ("run", "topic", "time", "status", "attempts", "payload")
+    output.table(columns, rows, right=("attempts",), whole=("time", "status"), name="run")
+    if len(found) > limit:
+        output.hint(f"there are {len(found):,}: --limit says how many are shown")
+
+
+def _messages(store: Store) -> list[tuple[Entry, str]]:
+    """Return the entries of messages, and whether they wait or are parked, in the order they were emitted."""
+    board = store.board()
+    found = [
+        (entry, status)
+        for pattern, status in ((_OUTBOX, "waits"), (_PARKED, "parked"))
+        for entry in board.list(pattern)
+    ]
+    return sorted(found, key=lambda each: each[0].created)
+
+
+def _row(entry: Entry, status: str, output: Output) -> tuple[str, ...]:
+    value = entry.value
+    time: datetime = entry.created
+    payload = render(value["payload"], _VALUE_CHARACTERS)
+    return value["run"], value["topic"], output.time(time), status, str(value.get("attempts", 0)), payload
+
+
+@outbox.command(short_help="Deliver messages to a URL.")
+@STORE
+@click.option("--url", required=True, metavar="URL", help="Where they go, signed as Standard Webhooks says.")
+@click.option("--secret-env", required=True, metavar="NAME", help="Environment variable that has the secret, whsec_...")
+@click.option("--topic", "topics", multiple=True, metavar="PATTERN", help="Only these topics; may be given again.")
+@AS_JSON
+def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], as_json: bool) -> None:
+    """Deliver what runs of STORE have emitted to a URL, and tell what is left.
+
+    The secret is not given here, where other users could see it: --secret-env names a variable that has it.
+    """
+    from statelog import durable
+    from statelog.durable.webhook import Webhook
+
+    output = Output(as_json=as_json)
+    webhook = Webhook(url, _secret(secret_env), topics=topics or ("**",))
+    with open_for_writing(store) as opened:
+        before = _count(opened)
+        durable.deliver(opened, [webhook])  # type: ignore[attr-defined]
+        after = _count(opened)
+    if as_json:
+        output.emit({"before": before, "after": after})
+        return
+    gone = max(before["waits"] + before["parked"] - after["waits"] - after["parked"], 0)
+    left = count(after["waits"], "message")
+    output.say(f"{count(gone, 'message')} delivered; {left} left, {after['parked']:,} parked")
+
+
+def _count(store: Store) -> dict[str, int]:
+    statuses = [status for _entry, status in _messages(store)]
+    return {each: statuses.count(each) for each in ("waits", "parked")}
+
+
+def _secret(variable: str) -> str:
+    """Return the secret. Raises UsageError, which does not repeat the name: it may be the secret itself."""
+    held = os.environ.get(variable)
+    if not held:
+        message = (
+            "--secret-env names an environment variable that has the secret; there is none of that name, or it is empty"
+        )
+        raise UsageError(message, argument="secret_env")
+    return held
