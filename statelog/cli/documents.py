@@ -196,7 +196,7 @@ def gate_document(gate: Gate) -> dict[str, Any]:
 
 def message_document(entry: Entry, status: str) -> dict[str, Any]:
     """Return a message that a run has emitted, with all that its entry has of it."""
-    return {"key": entry.key, "status": status, "created": entry.created.isoformat(), "message": to_json(entry.value)}
+    return {"key": entry.key, "status": status, "message": to_json(entry.value)}
 
 
 def _iso(time: datetime | None) -> str | None:

@@ -18,12 +18,13 @@ from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.runtree import draw_run, outcome_of, tree_document
 from statelog.cli.values import to_json
-from statelog.errors import ExecutionError, RunEndedError, UsageError
+from statelog.errors import ExecutionError, NondeterminismError, RunEndedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.durable import RunInfo, Workflow
+    from statelog.errors import StatelogError
 
 _OUTCOME_CHARACTERS = 80
 _RUN = click.argument("run", shell_complete=complete_run)
@@ -190,20 +191,30 @@ def check(*, store: Path, module: str, as_json: bool) -> None:
     skipped = [info.id for info in present if info.workflow in asynchronous]
     if as_json:
         differs = [
-            {"run": run, "error": error.message, "kind": type(error).__name__, "facts": to_json(error.facts)}
+            {"run": run, "error": _difference(error), "kind": type(error).__name__, "facts": to_json(error.facts)}
             for run, error in found.items()
         ]
         output.emit({"open": len(present), "differs": differs, "skipped": skipped})
     else:
         for error in found.values():
-            output.say(error.message, indent=2)
+            output.say(_difference(error), indent=2)
         if skipped:
             output.say(f"{len(skipped):,} of async workflows: not replayed")
     if found:
         message = f"{len(found):,} of {len(present):,} open runs would not go on with {module}"
-        raise ExecutionError(message, runs=tuple(found))
+        raise ExecutionError(message, runs=list(found))
     if not as_json:
         output.say(f"{len(present) - len(skipped):,} open runs replay with {module}")
+
+
+def _difference(error: StatelogError) -> str:
+    """Return how a run would stop; unlike the message of the error, which says that it has."""
+    if not isinstance(error, NondeterminismError):
+        return error.message
+    facts = error.facts
+    does = "ends without it" if facts["called"] is None else f"calls {facts['called']}"
+    does = "calls it with other arguments" if facts["called"] == facts["recorded"] else does
+    return f"run {facts['run']!r} has recorded {facts['recorded']} at place {facts['place']}; this code {does}"
 
 
 def _tell(output: Output, info: RunInfo) -> None:
@@ -211,7 +222,7 @@ def _tell(output: Output, info: RunInfo) -> None:
         output.emit(run_document(info))
         return
     outcome = outcome_of(info, output, _OUTCOME_CHARACTERS)
-    output.say(f"{info.id} is {info.status}" + (f": {outcome}" if outcome else ""))
+    output.say(f"{info.id}: {info.status}" + (f", {outcome}" if outcome else ""))
 
 
 # --- the code of workflows -------------------------------------------------------------------

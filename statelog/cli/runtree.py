@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
+_WIDTH_FULL = 1 << 40
 _DEPTH_MAX = 8
 """Of children of children: those further in are named alone."""
 
@@ -91,6 +92,8 @@ class _Drawing:
         info = durable.get(self._store, run)
         tree = (Tree if self._output.can_draw else Plain)(self._text(_title(info), "bold"))
         self._fill(tree, info, frozenset((run,)))
+        if self._is_full:
+            self._output.console.width = _WIDTH_FULL
         self._output.console.print(tree, soft_wrap=self._is_full)
 
     def _text(self, text: str, style: str = "") -> Any:

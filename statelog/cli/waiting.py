@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,6 @@ from statelog.cli.values import parse_json, render
 from statelog.errors import RunNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from statelog import Entry, Store
@@ -57,7 +57,8 @@ def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, a
     if not found:
         output.line("no gates" if show_all else "no gates wait")
         return
-    is_wide = output.width >= _WIDE or not any(gate.due for gate in found)
+    has_end = any(gate.due for gate in found)
+    is_wide = output.width >= _WIDE or not has_end
     rows = [
         (
             gate.id,
@@ -69,7 +70,8 @@ def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, a
         )
         for gate in found
     ]
-    columns = ("gate", "name", "opened" if is_wide else "", "status" if show_all else "", "until", "payload")
+    opened, status, until = "opened" if is_wide else "", "status" if show_all else "", "until" if has_end else ""
+    columns = ("gate", "name", opened, status, until, "payload")
     output.table(columns, rows, whole=("gate", "opened", "status", "until"))
 
 
@@ -212,12 +214,12 @@ def _messages(store: Store) -> list[tuple[Entry, str]]:
         for pattern, status in ((_OUTBOX, "waits"), (_PARKED, "parked"))
         for entry in board.list(pattern)
     ]
-    return sorted(found, key=lambda each: each[0].created)
+    return sorted(found, key=lambda each: int(each[0].value["time"]))
 
 
 def _row(entry: Entry, status: str, output: Output) -> tuple[str, ...]:
     value = entry.value
-    time: datetime = entry.created
+    time = datetime.fromtimestamp(value["time"] / 1e6, UTC)
     payload = render(value["payload"], _VALUE_CHARACTERS)
     return value["run"], value["topic"], output.time(time), status, str(value.get("attempts", 0)), payload
 

@@ -1,0 +1,454 @@
+"""`statelog runs`, `gates`, `queue` and `outbox`: what a person sees of runs, and does to them."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import sys
+
+import pytest
+
+import statelog
+from statelog import durable
+from statelog.cli.completion import complete_gate, complete_place, complete_run
+from statelog.store.board import own_board
+
+FLOWS = """
+from statelog import durable
+
+print("flows are imported")
+
+def plan(city):
+    return {"city": city, "long": "b" * 300}
+
+def book(number):
+    return f"F{number}"
+
+def unbook(result, number):
+    return f"{result} is cancelled"
+
+def flaky():
+    if durable.current_step().attempt < 2:
+        raise ValueError("busy")
+    return "at last"
+
+def charge():
+    raise ValueError("no \\x1b[2J funds")
+
+@durable.workflow
+def search(run, city):
+    return run.step(plan, city)
+
+@durable.workflow
+def trip(run, city):
+    run.step(book, 1, compensate=unbook)
+    run.step(flaky, retry=durable.Retry(attempts=2, first_delay_s=0.001))
+    run.child(search, city, id=f"{run.id}-search")
+    run.emit("trip/booked", {"number": 1})
+    if not run.gate("approve", {"total": 840, "text": "\\x1b[31m"}).approved:
+        raise durable.Abort("declined")
+    print("charging")
+    run.step(charge)
+
+@durable.workflow
+def chat(run):
+    return run.recv("chat")
+"""
+OTHER = """
+from statelog import durable
+import flows
+
+@durable.workflow
+def trip(run, city):
+    return run.step(flows.book, 2)
+"""
+ASYNC = """
+from statelog import durable
+
+@durable.workflow
+async def chat(run):
+    return await run.recv("chat")
+"""
+SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture
+def flows(tmp_path, monkeypatch):
+    """A directory with modules of workflows, and the first of them."""
+    for name, text in (("flows", FLOWS), ("other", OTHER), ("later", ASYNC), ("empty", "x = 1\n")):
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("flows")
+    for name in ("flows", "other", "later", "empty", "broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def trips(path, flows):
+    """A store with a run that waits at its gate, its child, and one that waits for mail."""
+    with statelog.open(path) as store:
+        durable.run(store, flows.trip, "Rome", id="evt-1", thread="ticket-42")
+        durable.run(store, flows.chat, id="c-1")
+    return path
+
+
+def edit(path, work):
+    """Do something to a store."""
+    with statelog.open(path) as store:
+        return work(store)
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_the_newest_first(run, trips):
+    lines = run("runs", "ls", trips).out.splitlines()
+    assert lines[0].split() == ["run", "created", "status", "workflow", "outcome"]
+    assert [line.split()[0] for line in lines[1:]] == ["c-1", "evt-1-search", "evt-1"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_run_as_json_says_what_it_waits_for(run, trips):
+    found = run("runs", "ls", trips, "--workflow", "trip", "--json").document
+    assert (found["id"], found["status"], found["waiting_for"]) == ("evt-1", "suspended", ["gate evt-1/4"])
+    assert (found["thread"], found["args"], found["due"]) == ("ticket-42", ["Rome"], None)
+
+
+def test_runs_are_chosen_by_status_and_cut_by_a_limit(run, trips):
+    assert [each["id"] for each in run("runs", "ls", trips, "--status", "completed", "--json").documents] == [
+        "evt-1-search"
+    ]
+    cut = run("runs", "ls", trips, "--limit", 1)
+    assert (len(cut.out.splitlines()), "there are 3" in cut.err) == (2, True)
+    assert len(run("runs", "ls", trips, "--limit", 1, "--json").documents) == 1
+
+
+def test_a_store_without_runs_says_so(run, path):
+    statelog.open(path).close()
+    said = [run(command, "ls", path).out for command in ("runs", "gates", "queue", "outbox")]
+    assert said == ["no runs\n", "no gates wait\n", "no queues: no run waits\n", "no messages\n"]
+    assert [run(command, "ls", path, "--json").out for command in ("runs", "gates", "queue", "outbox")] == [""] * 4
+
+
+def test_a_run_is_drawn_with_attempts_gates_and_its_child_below(run, trips):
+    out = run("runs", "show", trips, "evt-1").out
+    lines = out.splitlines()
+    assert lines[0] == "evt-1  trip  suspended"
+    assert "now  waits for gate evt-1/4" in out
+    assert "step flaky  (2 attempts)  -> 'at last'" in out
+    assert "gate approve  waits: evt-1/4" in out
+    at = next(number for number, line in enumerate(lines) if "child search" in line)
+    assert lines[at + 1] == "│   └── evt-1-search  search  completed"
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_long_result_is_cut_and_full_cuts_nothing(run, trips):
+    assert "b" * 300 not in run("runs", "show", trips, "evt-1").out
+    assert "b" * 300 in run("runs", "show", trips, "evt-1", "--full").out
+
+
+def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
+    run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann", "--payload", '{"n": 1}')
+    run("runs", "resume", trips, "evt-1", "--with", "flows")
+    out = run("runs", "show", trips, "evt-1", "--full").out
+    assert "gate approve  -> approved by ann  {'n': 1}" in out
+    assert "step charge  failed: ValueError" in out
+    assert "step unbook  -> 'F1 is cancelled'" in out
+    assert out.splitlines()[-1].startswith("└── failed  ")
+
+
+def test_stored_text_of_a_run_cannot_steer_the_terminal(run, trips):
+    run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "\x1b[31m")
+    run("runs", "resume", trips, "evt-1", "--with", "flows")
+    for arguments in (["runs", "ls"], ["runs", "show", "evt-1"], ["gates", "ls", "--all"], ["outbox", "ls"]):
+        answer = run(arguments[0], arguments[1], trips, *arguments[2:])
+        assert answer.out.replace("\n", "").isprintable(), answer
+
+
+def test_a_run_as_json_has_steps_gates_and_children(run, trips):
+    found = run("runs", "show", trips, "evt-1", "--json").document
+    assert [(each["place"], each["kind"], each["attempts"]) for each in found["steps"]][:3] == [
+        ("0", "step", 1),
+        ("1", "step", 2),
+        ("2", "child", 1),
+    ]
+    assert [each["payload"]["total"] for each in found["gates"]] == [840]
+    assert [each["id"] for each in found["children"]] == ["evt-1-search"]
+    assert found["children"][0]["steps"][0]["result"]["city"] == "Rome"
+
+
+def test_a_child_that_was_purged_is_named(run, trips):
+    edit(trips, lambda store: durable.purge(store, "evt-1-search"))
+    assert "evt-1-search  is not there any more" in run("runs", "show", trips, "evt-1").out
+    assert run("runs", "show", trips, "evt-1", "--json").document["children"] == []
+
+
+def test_a_run_is_resumed_here_and_its_failure_is_the_exit_code(run, trips):
+    assert run("runs", "resume", trips, "evt-1", "--json").document["status"] == "suspended"
+    assert run("runs", "resume", trips, "evt-1", "--with", "flows").code == 0
+    run("gates", "answer", trips, "evt-1/4", "--reject")
+    answer = run("runs", "resume", trips, "evt-1", "--with", "flows:trip", "--json")
+    assert (answer.code, answer.document["status"], json.loads(answer.err)["kind"]) == (13, "failed", "RunFailedError")
+
+
+def test_what_workflows_print_is_kept_off_stdout(run, trips):
+    run("gates", "answer", trips, "evt-1/4", "--approve")
+    sys.modules.pop("flows")
+    answer = run("runs", "resume", trips, "evt-1", "--with", "flows")
+    assert ("flows are imported" in answer.err, "charging" in answer.err) == (True, True)
+    assert answer.out.startswith("evt-1: failed, ValueError")
+
+
+def test_a_run_is_not_resumed_with_other_code(run, trips):
+    answer = run("runs", "resume", trips, "evt-1", "--with", "other", "--json")
+    assert (answer.code, answer.out, json.loads(answer.err)["kind"]) == (2, "", "NondeterminismError")
+    assert "is of workflow 'chat'; other has trip" in run("runs", "resume", trips, "c-1", "--with", "other").err
+
+
+def test_a_parked_run_goes_on(run, trips):
+    def park(store):
+        board = own_board(store)
+        entry = board.get("durable/runs/c-1")
+        board.set(entry.key, {**entry.value, "status": "parked", "error": "it has died"})
+        board.delete("durable/tasks/default/chat/c-1")
+
+    edit(trips, park)
+    assert "now  it has died" in run("runs", "show", trips, "c-1").out
+    assert run("runs", "resume", trips, "c-1").out == "c-1: queued\n"
+
+
+def test_a_run_is_cancelled_once(run, trips):
+    assert "stops at its next operation" in run("runs", "cancel", trips, "c-1").out
+    answer = run("runs", "resume", trips, "c-1", "--with", "flows")
+    assert (answer.code, answer.out.startswith("c-1: cancelled")) == (13, True)
+    again = run("runs", "cancel", trips, "c-1", "--json")
+    assert (again.code, json.loads(again.err)["facts"]["status"]) == (4, "cancelled")
+
+
+def test_a_run_is_forked_before_a_place(run, trips):
+    assert run("runs", "fork", trips, "evt-1", "--at", "1", "--id", "b").out.startswith("b goes on from evt-1 before 1")
+    found = run("runs", "show", trips, "b", "--json").document
+    assert ([each["place"] for each in found["steps"]], found["branch"]) == (["0"], "b")
+
+
+# --- code ---------------------------------------------------------------------------------------
+
+
+def test_open_runs_that_replay_are_counted(run, trips):
+    assert run("runs", "check", trips, "flows").out == "2 open runs replay with flows\n"
+    assert run("runs", "check", trips, "flows", "--json").document == {"open": 2, "differs": [], "skipped": []}
+
+
+def test_open_runs_that_differ_are_named_with_both_calls(run, trips):
+    answer = run("runs", "check", trips, "other", "--json")
+    differs = {each["run"]: (each["kind"], each["error"]) for each in answer.document["differs"]}
+    assert (answer.code, json.loads(answer.err)["facts"]["runs"]) == (13, ["evt-1", "c-1"])
+    assert differs["c-1"] == ("NotFoundError", "run 'c-1' is of workflow 'chat', which is not given")
+    kind, error = differs["evt-1"]
+    assert (kind, "this code calls it with other arguments" in error) == ("NondeterminismError", True)
+    assert "2 of 2 open runs would not go on with other" in run("runs", "check", trips, "other").err
+
+
+def test_a_check_changes_nothing(run, trips):
+    before = edit(trips, lambda store: store.last_lsn)
+    run("runs", "check", trips, "other")
+    assert edit(trips, lambda store: store.last_lsn) == before
+
+
+def test_runs_of_async_workflows_are_told_as_not_replayed(run, path, flows):
+    edit(path, lambda store: durable.run(store, flows.chat, id="c-1"))
+    assert run("runs", "check", path, "later", "--json").document == {"open": 1, "differs": [], "skipped": ["c-1"]}
+    assert (
+        run("runs", "check", path, "later").out == "1 of async workflows: not replayed\n0 open runs replay with later\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("none", "no module 'none' in "),
+        ("flows.py", "leave .py out"),
+        ("", "is no name of a module"),
+        ("../flows", "is no name of a module"),
+        ("empty", "module empty has no workflows"),
+        ("broken", "cannot be imported: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("flows:none", "module flows has no 'none'"),
+        ("flows:plan", "module flows has a function as 'plan'"),
+        ("flows:", "module flows has no ''"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_refused(run, trips, module, why):
+    for arguments in (["check", trips, module], ["resume", trips, "c-1", "--with", module]):
+        answer = run("runs", *arguments)
+        assert (answer.code, answer.out, why in answer.err) == (2, "", True), answer
+
+
+# --- gates --------------------------------------------------------------------------------------
+
+
+def test_gates_that_wait_are_listed(run, trips):
+    lines = run("gates", "ls", trips).out.splitlines()
+    assert lines[0].split() == ["gate", "name", "opened", "payload"]
+    assert lines[1].startswith("evt-1/4  approve")
+    found = run("gates", "ls", trips, "--run", "evt-1", "--json").document
+    assert (found["id"], found["status"], found["due"]) == ("evt-1/4", "pending", None)
+    assert run("gates", "ls", trips, "--run", "c-1").out == "no gates wait\n"
+
+
+def test_until_when_a_gate_waits_is_told_before_since_when(run, path):
+    @durable.workflow(name="asks")
+    def asks(run):
+        return run.gate("approve", timeout_s=1000)
+
+    edit(path, lambda store: durable.run(store, asks, id="a"))
+    assert run("gates", "ls", path).out.split()[:4] == ["gate", "name", "until", "payload"]
+
+
+def test_an_answer_is_kept_with_who_gave_it(run, trips):
+    made = run("gates", "answer", trips, "evt-1/4", "--reject", "--by", "ann", "--json").document
+    assert (made["status"], made["approved"], made["by"]) == ("answered", False, "ann")
+    assert run("gates", "ls", trips).out == "no gates wait\n"
+    assert "rejected by ann" in run("gates", "ls", trips, "--all").out
+
+
+def test_a_second_answer_is_a_conflict(run, trips):
+    assert run("gates", "answer", trips, "evt-1/4", "--approve").code == 0
+    answer = run("gates", "answer", trips, "evt-1/4", "--approve")
+    assert (answer.code, "was answered" in answer.err) == (4, True)
+
+
+# --- queues and the outbox ------------------------------------------------------------------------
+
+
+def test_queues_tell_what_waits_in_them(run, trips, flows):
+    edit(trips, lambda store: durable.start(store, flows.search, "Oslo", id="s-1", queue="trips"))
+    default, other = run("queue", "ls", trips, "--json").documents
+    assert (default["queue"], default["queued"], default["suspended"], default["oldest"]) == ("default", 0, 2, None)
+    assert (other["queue"], other["queued"], other["workflows"]) == ("trips", 1, ["search"])
+    lines = run("queue", "ls", trips).out.splitlines()
+    assert [line.split()[:4] for line in lines[1:]] == [["default", "0", "0", "2"], ["trips", "1", "0", "0"]]
+
+
+def test_messages_are_listed_with_those_that_are_parked(run, trips):
+    def park(store):
+        board = own_board(store)
+        entry = board.list("durable/outbox/**")[0]
+        board.delete(entry.key)
+        board.set(entry.key.replace("outbox", "outbox-parked"), {**entry.value, "attempts": 10})
+
+    edit(trips, park)
+    found = run("outbox", "ls", trips, "--json").documents
+    assert [(each["message"]["topic"], each["status"]) for each in found] == [
+        ("trip/booked", "parked"),
+        ("gate/opened", "waits"),
+    ]
+    lines = run("outbox", "ls", trips).out.splitlines()
+    assert [line.split()[-3] for line in lines[1:] if "parked" in line] == ["10"]
+    assert "there are 2" in run("outbox", "ls", trips, "--limit", 1).err
+
+
+def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, monkeypatch):
+    pytest.importorskip("httpx2")
+    given = []
+
+    def deliver(store, subscribers, *, run=None):
+        given.append((subscribers[0].url, subscribers[0].topics, run))
+        board = own_board(store)
+        board.delete(board.list("durable/outbox/**")[0].key)
+
+    monkeypatch.setattr(durable, "deliver", deliver, raising=False)
+    monkeypatch.setenv("TRIPS_SECRET", SECRET)
+    how = ["--url", "https://example.org/hook", "--secret-env", "TRIPS_SECRET"]
+    answer = run("outbox", "deliver", trips, *how, "--topic", "trip/*", "--topic", "gate/*")
+    assert answer.out == "1 message delivered; 1 message left, 0 parked\n"
+    assert run("outbox", "deliver", trips, *how, "--json").document == {
+        "before": {"waits": 1, "parked": 0},
+        "after": {"waits": 0, "parked": 0},
+    }
+    assert given == [
+        ("https://example.org/hook", ("trip/*", "gate/*"), None),
+        ("https://example.org/hook", ("**",), None),
+    ]
+
+
+def test_a_secret_is_never_repeated(run, trips, monkeypatch):
+    monkeypatch.setenv("WRONG", "whsec_no base64")
+    for variable in (SECRET, "WRONG"):
+        answer = run("outbox", "deliver", trips, "--url", "https://example.org", "--secret-env", variable, "--json")
+        assert (answer.code, "secret" in answer.err, "whsec_n" in answer.err, SECRET in answer.err) == (
+            2,
+            True,
+            False,
+            False,
+        )
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["runs", "ls", "--status", "odd"], 2, "status is one of"),
+        (["runs", "show", "none"], 3, "no run 'none'"),
+        (["runs", "resume", "none"], 3, "no run 'none'"),
+        (["runs", "resume", "none", "--with", "flows"], 3, "no run 'none'"),
+        (["runs", "resume", "evt-1-search"], 4, "has ended"),
+        (["runs", "cancel", "none"], 3, "no run 'none'"),
+        (["runs", "fork", "none", "--at", "0", "--id", "b"], 3, "no run 'none'"),
+        (["runs", "fork", "evt-1", "--at", "99", "--id", "b"], 2, "no step '99'"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "there is a run 'c-1'"),
+        (["runs", "fork", "evt-1", "--id", "b"], 2, "--at"),
+        (["gates", "ls", "--run", "none"], 3, "no run 'none'"),
+        (["gates", "answer", "evt-1/4"], 2, "--approve or --reject"),
+        (["gates", "answer", "evt-1/9", "--approve"], 3, "no gate 'evt-1/9'"),
+        (["gates", "answer", "evt-1", "--approve"], 2, "a gate's id"),
+        (["gates", "answer", "evt-1/4", "--approve", "--payload", "yes"], 2, "the payload is no JSON"),
+        (["outbox", "deliver", "--url", "https://example.org"], 2, "--secret-env"),
+    ],
+)
+def test_what_cannot_be_is_said(run, trips, arguments, code, why):
+    for more in ([], ["--json"]):
+        answer = run(arguments[0], arguments[1], trips, *arguments[2:], *more)
+        assert (answer.code, answer.out, why in answer.err) == (code, "", True), answer
+        assert not more or json.loads(answer.err)["exit_code"] == code
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["runs", "ls"],
+        ["runs", "show", "a"],
+        ["runs", "resume", "a"],
+        ["runs", "cancel", "a"],
+        ["runs", "fork", "a", "--at", "0", "--id", "b"],
+        ["gates", "ls"],
+        ["gates", "answer", "a/0", "--approve"],
+        ["queue", "ls"],
+        ["outbox", "ls"],
+    ],
+)
+def test_a_store_that_is_not_there_is_not_made(run, tmp_path, arguments):
+    assert run(arguments[0], arguments[1], tmp_path / "none.state", *arguments[2:]).code == 11
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the tab key ------------------------------------------------------------------------------------
+
+
+class Line:
+    """What has been typed."""
+
+    args = ()
+
+    def __init__(self, **params):
+        self.params = params
+
+
+def test_a_shell_is_offered_runs_places_and_gates(trips):
+    assert complete_run(Line(store=trips), None, "e") == ["evt-1", "evt-1-search"]
+    assert complete_place(Line(store=trips, run="evt-1"), None, "") == ["0", "1", "2", "3", "4"]
+    assert complete_gate(Line(store=trips), None, "") == ["evt-1/4"]
