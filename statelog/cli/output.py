@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import textwrap
@@ -103,6 +104,16 @@ class Output:
             for line in _wrap(escape(text), self.messages.width, 0):
                 self.messages.print(Text(line, style="dim"), soft_wrap=True)
 
+    @contextmanager
+    def hints_of(self, logger: str) -> Iterator[None]:
+        """Tell a person the warnings of a logger, while the block runs: stored text may stand in them."""
+        log, handler = logging.getLogger(logger), _Hints(self)
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
     def note(self, text: str) -> None:
         """Tell what is to be known of the result, whoever reads it."""
         sys.stdout.flush()
@@ -188,6 +199,18 @@ class Output:
         self.hint(f"{what} ...")
         yield tell
         self.hint(f"{what}: done in {format_duration(time.monotonic() - started_s)}")
+
+
+class _Hints(logging.Handler):
+    """Tells what is logged as hints."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As declared."""
+        self._output.hint(record.getMessage())
 
 
 def _wrap(text: str, width: int, indent: int) -> list[str]:

@@ -70,8 +70,8 @@ def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, a
         )
         for gate in found
     ]
-    opened, status, until = "opened" if is_wide else "", "status" if show_all else "", "until" if has_end else ""
-    columns = ("gate", "name", opened, status, until, "payload")
+    shown = {"opened": is_wide, "status": show_all, "until": has_end}
+    columns = ("gate", "name", *(name if is_shown else "" for name, is_shown in shown.items()), "payload")
     output.table(columns, rows, whole=("gate", "opened", "status", "until"))
 
 
@@ -233,23 +233,23 @@ def _row(entry: Entry, status: str, output: Output) -> tuple[str, ...]:
 def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], as_json: bool) -> None:
     """Deliver what runs of STORE have emitted to a URL, and tell what is left.
 
-    The secret is not given here, where other users could see it: --secret-env names a variable that has it.
+    What fits no --topic leaves the outbox, too, undelivered: give the topics that workers deliver there. The secret is
+    not given here, where other users could see it: --secret-env names a variable that has it.
     """
     from statelog import durable
     from statelog.durable.webhook import Webhook
 
     output = Output(as_json=as_json)
     webhook = Webhook(url, _secret(secret_env), topics=topics or ("**",))
-    with open_for_writing(store) as opened:
+    with open_for_writing(store) as opened, output.hints_of("statelog.durable"):
         before = _count(opened)
         durable.deliver(opened, [webhook])  # type: ignore[attr-defined]
         after = _count(opened)
     if as_json:
         output.emit({"before": before, "after": after})
         return
-    gone = max(before["waits"] + before["parked"] - after["waits"] - after["parked"], 0)
-    left = count(after["waits"], "message")
-    output.say(f"{count(gone, 'message')} delivered; {left} left, {after['parked']:,} parked")
+    gone = max(sum(before.values()) - sum(after.values()), 0)
+    output.say(f"{count(gone, 'message')} gone; {after['waits']:,} wait, {after['parked']:,} parked")
 
 
 def _count(store: Store) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import logging
 import sys
 
 import pytest
@@ -363,7 +364,7 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
     monkeypatch.setenv("TRIPS_SECRET", SECRET)
     how = ["--url", "https://example.org/hook", "--secret-env", "TRIPS_SECRET"]
     answer = run("outbox", "deliver", trips, *how, "--topic", "trip/*", "--topic", "gate/*")
-    assert answer.out == "1 message delivered; 1 message left, 0 parked\n"
+    assert answer.out == "1 message gone; 1 wait, 0 parked\n"
     assert run("outbox", "deliver", trips, *how, "--json").document == {
         "before": {"waits": 1, "parked": 0},
         "after": {"waits": 0, "parked": 0},
@@ -372,6 +373,19 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
         ("https://example.org/hook", ("trip/*", "gate/*"), None),
         ("https://example.org/hook", ("**",), None),
     ]
+
+
+def test_why_a_message_was_refused_is_told_and_cannot_steer_the_terminal(run, trips, monkeypatch):
+    pytest.importorskip("httpx2")
+
+    def deliver(*_arguments):
+        logging.getLogger("statelog.durable").warning("message of run %s was refused", "\x1b[2J")
+
+    monkeypatch.setattr(durable, "deliver", deliver, raising=False)
+    monkeypatch.setenv("TRIPS_SECRET", SECRET)
+    how = ["--url", "https://example.org/hook", "--secret-env", "TRIPS_SECRET"]
+    assert run("outbox", "deliver", trips, *how).err == "message of run \\x1b[2J was refused\n"
+    assert run("outbox", "deliver", trips, *how, "--json").err == ""
 
 
 def test_a_secret_is_never_repeated(run, trips, monkeypatch):
