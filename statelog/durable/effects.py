@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.durable.execution import SIGNALS, in_step
 from statelog.durable.naming import check_part, event_key
-from statelog.durable.outbox import stage_message
+from statelog.durable.outbox import check_topic, stage_message
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
 from statelog.durable.steps import execution_checkpoint
@@ -53,6 +53,7 @@ async def take_commit(
 
 async def take_emit(execution: Execution, place: str, topic: str, payload: Any) -> None:
     """Emit, once."""
+    check_topic(topic)
     digest = digest_of(encode(payload, f"payload of {topic!r}"))
     if execution.begin(place, "emit", topic, digest) is not None:
         return
