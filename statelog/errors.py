@@ -104,6 +104,10 @@ class GateNotFoundError(NotFoundError):
     """No gate of that id. Facts: gate."""
 
 
+class MessageNotFoundError(NotFoundError):
+    """No message of the outbox at that place. Facts: run, place."""
+
+
 class NondeterminismError(UsageError):
     """A workflow does not do what it did when it was recorded: the code was changed under an open run.
 

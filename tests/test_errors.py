@@ -265,6 +265,7 @@ ELSEWHERE = {
     errors.RunCancelledError: "tests/durable/test_runs.py",
     errors.NondeterminismError: "tests/durable/test_runs.py",
     errors.GateNotFoundError: "tests/durable/test_steps.py",
+    errors.MessageNotFoundError: "tests/durable/test_outbox.py",
     errors.StepFailedError: "tests/durable/test_steps.py",
     errors.StepTimeoutError: "tests/durable/test_steps.py",
     errors.StepInterruptedError: "tests/durable/test_steps.py",

@@ -288,7 +288,7 @@ def purge(store: Store, run: str) -> None:
         raise UsageError(f"run {run!r} has not ended: it is {info.status}", argument="run", value=run)
     quoted = naming.check_run_id(run)
     board = board_of(store)
-    for pattern in ("gates", "events", "outbox", "children", "mail"):
+    for pattern in ("gates", "events", "outbox", "outbox-parked", "children", "mail"):
         for entry in board.list(f"durable/{pattern}/{quoted}/**"):
             board.delete(entry.key)
     board.delete(naming.delivery_key(run))

@@ -101,6 +101,11 @@ def outbox_directory(run: str) -> str:
     return f"durable/outbox/{check_run_id(run)}/"
 
 
+def parked_directory(run: str) -> str:
+    """Return what keys of messages of a run begin with that were refused for good."""
+    return f"durable/outbox-parked/{check_run_id(run)}/"
+
+
 def delivery_key(run: str) -> str:
     """Return the key of what is claimed to deliver the messages of a run."""
     return f"durable/deliver/{check_run_id(run)}"

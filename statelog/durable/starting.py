@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.control import cancel
+from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
@@ -23,6 +24,7 @@ from statelog.durable.runs import (
     info_of,
     task_key_of,
 )
+from statelog.durable.subscribing import check_subscribers
 from statelog.durable.values import arguments_item, storable, typed
 from statelog.durable.workflows import by_name, check_number, check_workflow
 from statelog.errors import (
@@ -180,10 +182,11 @@ def run(
 
     """
     check_number("wait_s", wait_s, least=0)
+    subscribers = check_subscribers(outbox)
     start = prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
     is_new = create(store, start)
     info = drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
-    deliver_here(store, outbox, start.id)
+    deliver_here(store, subscribers, start.id)
     return typed_info(info, workflow)
 
 
@@ -194,11 +197,6 @@ def typed_info(info: RunInfo, workflow: Workflow) -> RunInfo:
     if info.status != "completed":
         return info
     return dataclasses.replace(info, value=typed(workflow.function, "return", info.value))
-
-
-def deliver_here(store: Store, outbox: Iterable[Any], run: str) -> None:
-    """Deliver what a run has emitted."""
-    del store, outbox, run
 
 
 def drive_here(
@@ -309,7 +307,7 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
         UsageError: one of the workflows is none.
 
     """
-    known = by_name(workflows)
+    known, subscribers = by_name(workflows), check_subscribers(outbox)
     patterns = [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in known]
     found: dict[str, None] = {}
     host = ThreadHost()
@@ -321,5 +319,5 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
         with suppress(NondeterminismError, LeaseLostError):
             host.finish(drive(store, workflow, run, claim, host))
     for run in found:
-        deliver_here(store, outbox, run)
+        deliver_here(store, subscribers, run)
     return [get(store, run) for run in found]

@@ -63,7 +63,9 @@ class Webhook:
         self._target = parts._replace(netloc=host, fragment="").geturl()
         self._login = (unquote(parts.username or ""), unquote(parts.password or "")) if "@" in parts.netloc else None
         self._keys = _keys_of(secret)
-        self._patterns = _patterns_of(topics)
+        self._patterns = patterns_of(topics)
+        self.digest = hashlib.blake2b(f"{self._login} {self._target}".encode(), digest_size=16).hexdigest()
+        """By which the store knows where messages have been sent: it keeps no URL."""
         self._certificates: ssl.SSLContext | None = None
         self.url = parts._replace(netloc=host, query="", fragment="").geturl()
         """Where messages go, without user, password and query: it may be shown."""
@@ -326,7 +328,8 @@ def _decoded(text: str) -> bytes:
     raise UsageError(message, argument="secret")
 
 
-def _patterns_of(topics: Sequence[str]) -> list[Any]:
+def patterns_of(topics: Sequence[str]) -> list[Any]:
+    """Return the patterns of topics. Raises UsageError: they are none."""
     is_sequence = isinstance(topics, Sequence) and not isinstance(topics, (str, bytes))
     if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
         message = f"topics is a sequence of patterns, at least one, not {topics!r}"

@@ -7,12 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from statelog.durable.delivering import delivered_beside
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.naming import check_part
 from statelog.durable.owners import free_all, me
 from statelog.durable.runs import board_of
+from statelog.durable.subscribing import check_subscribers
 from statelog.durable.workflows import by_name
 from statelog.errors import LeaseLostError, StatelogError, UsageError
 
@@ -67,9 +69,9 @@ def work(
     patterns = [f"durable/tasks/{queue}/{check_part('workflow', name)}/*" for queue in chosen for name in known]
     if not patterns:
         raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
-    del outbox
     worker = _Worker(store, known, concurrency, lease_s, stop or threading.Event())
-    return worker.go_on(patterns, until_idle=until_idle)
+    with delivered_beside(store, check_subscribers(outbox), drains=until_idle):
+        return worker.go_on(patterns, until_idle=until_idle)
 
 
 class _Worker:
