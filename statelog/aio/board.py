@@ -55,9 +55,9 @@ class Claim:
         """See `statelog.Claim.fail`."""
         await self._runner.run(self.fence.fail, error, retry_in_s=retry_in_s)
 
-    async def release(self) -> None:
+    async def release(self, *, counts: bool = True) -> None:
         """See `statelog.Claim.release`."""
-        await self._runner.run(self.fence.release)
+        await self._runner.run(self.fence.release, counts=counts)
 
 
 class Board:
@@ -151,10 +151,11 @@ class Board:
         wait_s: float = 0.0,
         max_attempts: int | None = None,
         dead: str | None = None,
+        unless: Sequence[str] = (),
     ) -> Claim | None:
         """See `statelog.Board.claim`. A task that is cancelled gives back what it would have got."""
-        call = partial(self._board.claim, pattern, lease_s=lease_s, wait_s=wait_s, max_attempts=max_attempts, dead=dead)
-        claim = await self._got(call)
+        how = {"lease_s": lease_s, "wait_s": wait_s, "max_attempts": max_attempts, "dead": dead, "unless": unless}
+        claim = await self._got(partial(self._board.claim, pattern, **how))  # type: ignore[arg-type]  # of those names
         return None if claim is None else Claim(self._runner, claim)
 
     async def claims(self, pattern: str = "**") -> builtins.list[Entry]:

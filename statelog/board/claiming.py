@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
-from statelog.board.names import RESERVED
+from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.reading import Found, read_entry
 from statelog.board.writing import Kept, Writer, kept_of, place_of, stage
 from statelog.errors import LeaseLostError
@@ -49,6 +49,8 @@ class Wanted(NamedTuple):
     """Where entries go that were claimed so often; None: they stay where they are, and nobody claims them."""
     check_write: Callable[[str], None] = lambda _key: None
     """Refuses keys to which they may not go."""
+    unless: tuple[str, ...] = ()
+    """What keys begin with that are not wanted, whatever the patterns say."""
 
     def is_spent(self, found: Found) -> bool:
         """Whether an entry was claimed too often."""
@@ -62,7 +64,11 @@ class Wanted(NamedTuple):
     def includes(self, key: str) -> bool:
         """Whether an entry is wanted. What has come to the dead is not."""
         fits = any(pattern.fits(key) for pattern in self.patterns)
-        return fits and self.may(key) and not (self.dead and key.startswith(self.dead))
+        return fits and self.may(key) and not (self.dead and key.startswith(self.dead)) and not self.shuns(key)
+
+    def shuns(self, key: str) -> bool:
+        """Whether an entry is not wanted, whatever the patterns say."""
+        return key.startswith(self.unless)
 
 
 class Choice(NamedTuple):
@@ -91,6 +97,8 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock) -> Choice:
             lapsed.append(read_entry(view, last_row(view, board, key)[0].lsn))
     best: tuple[int, int, str] | None = None
     for directory in {each for pattern in wanted.patterns for each in _directories(view, board, pattern)}:
+        if wanted.shuns(f"{directory}/"):
+            continue
         found = _first_in(view, board, directory, wanted, now_us, waits)
         if found is not None and (best is None or (found.rank, found.order_us, found.key) < best):
             best = found.rank, found.order_us, found.key
@@ -130,6 +138,7 @@ def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
         return
     top = pattern.prefix.rpartition("/")[0]
     yield top
+    fits = compile_pattern(above).fits if above and "**" not in pattern.text else None
     below = board_keys.encode_directory(board, f"{top}/" if top else "")[:-1]
     start = b"" if top else below + b"\1"
     while True:
@@ -137,7 +146,8 @@ def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
         if place is None:
             return
         directory = board_keys.decode_queue_key(place).directory
-        if directory != top and f"{directory}/".startswith(RESERVED) <= pattern.text.startswith(RESERVED):
+        is_reserved = f"{directory}/".startswith(RESERVED)
+        if directory != top and is_reserved <= pattern.text.startswith(RESERVED) and (fits is None or fits(directory)):
             yield directory
         start = board_keys.encode_directory(board, directory)[:-1] + b"\1"
 
@@ -227,11 +237,18 @@ def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
 
 
 def end(
-    writer: Writer, found: Found, act: Act, *, ready_us: int = 0, error: str | None = None, agent: str | None = ""
+    writer: Writer,
+    found: Found,
+    act: Act,
+    *,
+    ready_us: int = 0,
+    error: str | None = None,
+    agent: str | None = "",
+    counts: bool = True,
 ) -> Found:
     """Stage that a claim is given back: the entry may be claimed again, now or from a time on."""
     kept = kept_of(found)._replace(claim=None)
-    kept = kept._replace(ready_us=ready_us or kept.ready_us)
+    kept = kept._replace(ready_us=ready_us or kept.ready_us, attempts=kept.attempts - (not counts))
     return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, error=error)
 
 

@@ -351,6 +351,7 @@ class Board(ReadBoard):
         wait_s: float = 0.0,
         max_attempts: int | None = None,
         dead: str | None = None,
+        unless: Sequence[str] = (),
     ) -> Claim | None:
         """Claim an entry: of the highest priority, and of these the oldest. It has one claimer at a time.
 
@@ -363,6 +364,7 @@ class Board(ReadBoard):
             wait_s: wait so long for an entry; those who have waited longest are woken first.
             max_attempts: an entry that was claimed so often is not claimed again.
             dead: prefix of keys: such an entry is moved there, and not claimed from there.
+            unless: prefixes of keys: no entry below one of them is claimed, whatever the pattern says.
 
         Returns:
             The claim; None if there was no entry all the time.
@@ -381,9 +383,11 @@ class Board(ReadBoard):
         check_seconds("lease_s", lease_s)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
         _check_attempts(max_attempts, dead, self._rights)
-        wanted = Wanted(
-            patterns, partial(self._rights.may, "claim"), max_attempts, dead, partial(self._rights.check, "write")
-        )
+        shunned = (unless,) if isinstance(unless, str) else tuple(unless)
+        for each in shunned:
+            check_prefix(each or "/")
+        may, check_write = partial(self._rights.may, "claim"), partial(self._rights.check, "write")
+        wanted = Wanted(patterns, may, max_attempts, dead, check_write, shunned)
         return claims.claim_entry(self._session, self._agent, self._rights, wanted, lease_s, wait_s)
 
     def claim_of(self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None) -> Claim:

@@ -18,7 +18,7 @@ from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, Usage
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
-from statelog.store.arguments import check_seconds
+from statelog.store.arguments import check_flag, check_seconds
 from statelog.store.fences import Fence
 from statelog.store.session import StoreSession
 
@@ -146,9 +146,15 @@ class Claim(Fence):
 
         self._act(work, ends="failed")
 
-    def release(self) -> None:
-        """Give the entry back as it was, for others to claim. Raises as `renew`."""
-        self._act(lambda writer, found: claiming.end(writer, found, Act.RELEASE), ends="released")
+    def release(self, *, counts: bool = True) -> None:
+        """Give the entry back as it was, for others to claim. Raises as `renew`.
+
+        Args:
+            counts: False: its `attempts` are as if it had not been claimed.
+
+        """
+        check_flag("counts", counts)
+        self._act(lambda writer, found: claiming.end(writer, found, Act.RELEASE, counts=counts), ends="released")
 
     def _act(self, work: Callable[[Writer, Found], Any], *, ends: str | None = None) -> None:
         if self._ended is not None:

@@ -41,6 +41,45 @@ def test_what_is_no_pattern_to_claim_from_is_refused(board, pattern):
         board.claim(pattern)
 
 
+def test_what_lies_below_a_prefix_is_left_to_others(board):
+    for key, priority in (("q/a@x/1", 9), ("q/a@x/2", 8), ("q/a/1", 0), ("q/b/1", -1)):
+        board.set(key, 0, priority=priority)
+    assert board.claim("q/**", unless=["q/a@"]).key == "q/a/1"
+    assert board.claim(["q/a@*/*", "q/b/*"], unless=["q/a@x/"]).key == "q/b/1"
+    assert board.claim(["q/a@*/*"], unless="q/a@x/") is None
+    assert board.claim(["q/a@*/*"], unless=["q/a@x/1"]).key == "q/a@x/2"
+    assert board.claim(["q/a@*/*"]).key == "q/a@x/1"
+
+
+@pytest.mark.parametrize("unless", [[""], ["/"], ["a//"], [3], ["*"]], ids=repr)
+def test_what_is_no_prefix_to_leave_to_others_is_refused(board, unless):
+    board.set("a", 1)
+    with pytest.raises(UsageError):
+        board.claim("a", unless=unless)
+
+
+def test_a_claim_of_one_level_looks_into_no_other_directory(board):
+    for number in range(3):
+        board.set(f"other/{number}", 0)
+        board.set(f"q{number}/w/deep/1", 0)
+    assert board.claim("q*/w/*") is None
+    board.set("q2/w/1", 0)
+    assert board.claim("q*/w/*").key == "q2/w/1"
+
+
+def test_a_release_that_does_not_count_leaves_attempts_and_place_as_they_were(board):
+    board.set("a/1", 0)
+    board.set("a/2", 0)
+    board.claim("a/*").release()
+    claim = board.claim("a/*")
+    assert (claim.key, claim.attempt) == ("a/1", 2)
+    claim.release(counts=False)
+    assert board.get("a/1").attempts == 1
+    assert board.claim("a/*").key == "a/1"
+    with pytest.raises(UsageError):
+        board.claim("a/*").release(counts=1)
+
+
 LONG = "z" * 150
 
 
