@@ -243,7 +243,7 @@ def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], 
     webhook = Webhook(url, _secret(secret_env), topics=topics or ("**",))
     with open_for_writing(store) as opened, output.hints_of("statelog.durable"):
         before = _count(opened)
-        durable.deliver(opened, [webhook])  # type: ignore[attr-defined]
+        durable.deliver(opened, [webhook])
         after = _count(opened)
     if as_json:
         output.emit({"before": before, "after": after})

@@ -5,8 +5,10 @@ from statelog.durable.control import Gate, answer, cancel, gates, get_event, res
 from statelog.durable.delivering import Delivery, deliver
 from statelog.durable.forking import StepInfo, check, fork, purge, steps
 from statelog.durable.outbox import Message, outbox, redeliver
+from statelog.durable.queues import Queue, QueueInfo, queues
 from statelog.durable.run import Run
 from statelog.durable.runs import RunInfo, get, runs
+from statelog.durable.schedules import Schedule, next_due, schedule, schedules, unschedule
 from statelog.durable.starting import Handle, resume_all, run, start
 from statelog.durable.steps import StepContext, current_step
 from statelog.durable.streams import Chunk, stream
@@ -27,9 +29,12 @@ __all__ = [
     "Gate",
     "Handle",
     "Message",
+    "Queue",
+    "QueueInfo",
     "Retry",
     "Run",
     "RunInfo",
+    "Schedule",
     "StepContext",
     "StepInfo",
     "Webhook",
@@ -43,19 +48,24 @@ __all__ = [
     "gates",
     "get",
     "get_event",
+    "next_due",
     "outbox",
     "purge",
+    "queues",
     "redeliver",
     "resume",
     "resume_all",
     "run",
     "runs",
+    "schedule",
+    "schedules",
     "send",
     "start",
     "step",
     "steps",
     "stream",
     "subscription",
+    "unschedule",
     "work",
     "workflow",
 ]

@@ -45,9 +45,18 @@ STOPPED_DELAY_S = 5.0
 
 
 async def drive(
-    store: Store, workflow: Workflow, run: str, claim: Claim, host: Host, *, lease_s: float = LEASE_S
+    store: Store,
+    workflow: Workflow,
+    run: str,
+    claim: Claim,
+    host: Host,
+    *,
+    lease_s: float = LEASE_S,
+    backs_off: bool = False,
 ) -> None:
     """Drive a claimed run until it ends, waits, or stops.
+
+    One that stops may be claimed again at once; with `backs_off`, as a worker would do so, after a time that grows.
 
     Raises:
         NondeterminismError: the code is another than the one it has begun with. The run has stopped.
@@ -57,7 +66,7 @@ async def drive(
     """
     value = (await host.io(find, store, run)).value
     if workflow.is_async and not host.is_async:
-        await host.io(_give_back, store, value, claim, 0.0, None)
+        await host.io(_give_back, store, value, claim, 0.0, None, backs_off)
         message = f"workflow {workflow.name!r} is async: run it by statelog.aio.durable"
         raise UsageError(message, argument="workflow", value=workflow.name)
     if claim.attempt + claim.value.get("crashes", 0) > ATTEMPTS_MAX:
@@ -71,19 +80,26 @@ async def drive(
         except NondeterminismError as error:
             _log.warning("%s", error.message)
             text = error_text(error_of(error))
-            await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text)
+            await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text, backs_off)
             raise
         except (LeaseLostError, ClosedError):
             raise
         except BaseException as error:
             text = error_text(error_of(error))
-            await host.io(_give_back, store, value, claim, 0.0, text)
+            await host.io(_give_back, store, value, claim, 0.0, text, backs_off)
             raise
 
 
-def _give_back(store: Store, value: Mapping[str, Any], claim: Claim, delay_s: float, error: str | None) -> None:
+def _give_back(
+    store: Store,
+    value: Mapping[str, Any],
+    claim: Claim,
+    delay_s: float,
+    error: str | None,
+    backs_off: bool,  # noqa: FBT001 - `Host.io` hands on what has no name
+) -> None:
     try:
-        put_back(store, value, claim, delay_s=delay_s, error=error)
+        put_back(store, value, claim, delay_s=delay_s, error=error, backs_off=backs_off)
     except StatelogError:  # its claim runs out
         return
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable import naming
 from statelog.durable.clock import clock
+from statelog.durable.deduplication import stage_forgotten
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.runs import (
     FAR_S,
@@ -34,6 +35,10 @@ ATTEMPTS_MAX: Final = 20
 """A run that was taken up so often, and never came to a rest, is parked."""
 
 
+STOPPED_DELAY_S_MAX: Final = 60.0
+"""A run that stops again and again is taken up by workers at least so often."""
+
+
 def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
     """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
     store, claim = execution.store, execution.claim
@@ -49,6 +54,8 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         board.delete(task_key_of(value))
         _next_of_thread(board, store, value)
         _clear(board, store, execution)
+        if value.get("dedup") is not None:
+            stage_forgotten(board, store, value)
         if value.get("parent"):
             with suppress(RunNotFoundError):
                 stage_poke(tx, store, find(store, value["parent"]).value)
@@ -143,8 +150,13 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
     _stopping(execution, lambda: retried(store, work))
 
 
-def put_back(store: Store, value: Mapping[str, Any], claim: Claim, *, delay_s: float, error: str | None) -> None:
-    """Give a run back that has stopped here, for another process or for later."""
+def put_back(
+    store: Store, value: Mapping[str, Any], claim: Claim, *, delay_s: float, error: str | None, backs_off: bool = False
+) -> None:
+    """Give a run back that has stopped here, for another process or for later.
+
+    With `backs_off` for later: the longer, the more often it has stopped since it came to a rest.
+    """
     key = task_key_of(value)
     task = board_of(store).get(key)
     if task is None or task.claim is None or task.claim.token != claim.token:
@@ -152,8 +164,11 @@ def put_back(store: Store, value: Mapping[str, Any], claim: Claim, *, delay_s: f
     with store.transaction() as tx:
         board = board_of(tx)
         board.delete(key, fence=claim)
+        stops = task.value.get("stops", 0) + 1
+        if backs_off:
+            delay_s = max(delay_s, min(2.0 ** min(stops - 1, 10), STOPPED_DELAY_S_MAX))
         due_us = clock().now_us() + round(delay_s * 1e6) if delay_s else 0
-        made = task_value(value["id"], (), due_us, error)
+        made = {**task_value(value["id"], (), due_us, error), "stops": stops}
         board.create(key, made, priority=value["priority"], delay_s=delay_s or None)
 
 

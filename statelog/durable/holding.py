@@ -43,6 +43,11 @@ class _Renewer:
         with self._lock:
             self._held.pop(id(claim), None)
 
+    def has(self, claim: Claim) -> bool:
+        """Whether it is renewed."""
+        with self._lock:
+            return id(claim) in self._held
+
     def _go_on(self) -> None:
         while True:
             with self._lock:
@@ -69,11 +74,26 @@ class _Renewer:
 _renewer = _Renewer()
 
 
+def hold(claim: Claim, lease_s: float) -> None:
+    """Renew a claim from now on."""
+    _renewer.add(claim, lease_s)
+
+
+def let_go(claim: Claim) -> None:
+    """Renew a claim no more."""
+    _renewer.drop(claim)
+
+
+def is_held(claim: Claim) -> bool:
+    """Whether a claim is renewed: if nobody has let it go it was lost."""
+    return _renewer.has(claim)
+
+
 @contextmanager
 def renewed(claim: Claim, lease_s: float) -> Iterator[None]:
     """Renew a claim while a block runs."""
-    _renewer.add(claim, lease_s)
+    hold(claim, lease_s)
     try:
         yield
     finally:
-        _renewer.drop(claim)
+        let_go(claim)

@@ -31,9 +31,9 @@ def quote(text: str) -> str:
     return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
 
 
-def _checked(what: str, text: str, size_bytes_max: int) -> str:
+def _checked(what: str, text: str, size_bytes_max: int, *, escapes_at: bool = False) -> str:
     check_name(what, text, size_bytes_max=size_bytes_max)
-    quoted = quote(text)
+    quoted = quote(text).replace("@", "%40") if escapes_at else quote(text)
     size = len(quoted.encode())
     if size > size_bytes_max:
         message = f"a {what} of {size} bytes, with signs that are escaped; at most {size_bytes_max} are allowed"
@@ -56,9 +56,33 @@ def run_key(run: str) -> str:
     return f"durable/runs/{check_run_id(run)}"
 
 
-def task_key(queue: str, workflow: str, run: str) -> str:
+def check_queue(queue: str) -> str:
+    """Return the name of a queue as part of a key, without `@`. Raises UsageError, LimitError."""
+    return _checked("queue", queue, NAME_SIZE_BYTES_MAX, escapes_at=True)
+
+
+def check_segment(queue: str, partition: str | None) -> str:
+    """Return `QUEUE@PARTITION` as part of a key; it has the length of one name. Raises UsageError, LimitError."""
+    quoted = check_queue(queue)
+    if partition is None:
+        return quoted
+    return f"{quoted}@{_checked('partition', partition, NAME_SIZE_BYTES_MAX - 1 - len(quoted.encode()))}"
+
+
+def task_key(queue: str, partition: str | None, workflow: str, run: str) -> str:
     """Return the key of what is claimed to drive a run."""
-    return f"durable/tasks/{check_part('queue', queue)}/{check_part('workflow', workflow)}/{check_run_id(run)}"
+    workflow = check_part("workflow", workflow)
+    return f"durable/tasks/{check_segment(queue, partition)}/{workflow}/{check_run_id(run)}"
+
+
+def dedup_key(queue: str, key: str) -> str:
+    """Return the key that says which run of a queue has a deduplication key."""
+    return f"durable/dedup/{check_queue(queue)}/{message_digest(key)}"
+
+
+def schedule_key(name: str) -> str:
+    """Return the key of a schedule."""
+    return f"durable/schedules/{check_part('schedule', name)}"
 
 
 def line_key(thread: str, branch: str) -> str:

@@ -71,10 +71,12 @@ def is_gone(name: str | None) -> bool:
 
 
 def free(store: Store, task: Entry) -> bool:
-    """Take a run from the process that has claimed it, if that is gone; tell whether it was."""
+    """Take what a process has claimed from it, if that is gone; tell whether it was."""
     if task.claim is None or not is_gone(task.claim.holder):
         return False
-    value = {**task.value, "crashes": task.value.get("crashes", 0) + task.attempts}
+    value = task.value
+    if task.key.startswith("durable/tasks/"):
+        value = {**value, "crashes": value.get("crashes", 0) + task.attempts}
     with suppress(ConflictError):  # another has done so
         with store.transaction() as tx:
             board = board_of(tx)
@@ -85,6 +87,6 @@ def free(store: Store, task: Entry) -> bool:
 
 
 def free_all(store: Store) -> None:
-    """Take all runs from processes that are gone."""
-    for task in board_of(store).claims("durable/tasks/**"):
+    """Take from processes that are gone what they have claimed: runs, places of a queue, messages to deliver."""
+    for task in board_of(store).claims("durable/**"):
         free(store, task)

@@ -46,6 +46,7 @@ class Start(NamedTuple):
     timeout_s: float | None = None
     parent: str | None = None
     partition: str | None = None
+    dedup: str | None = None
 
     def value(self) -> dict[str, Any]:
         """Return the entry of the run."""
@@ -61,6 +62,7 @@ class Start(NamedTuple):
             "queue": self.queue,
             "priority": self.priority,
             "partition": self.partition,
+            "dedup": self.dedup,
             "parent": self.parent,
             "status": "open",
             "created": now_us,
@@ -124,8 +126,7 @@ def task_value(
 
 def task_key_of(value: Mapping[str, Any]) -> str:
     """Return the key of a run's task."""
-    queue = value["queue"] if value.get("partition") is None else f"{value['queue']}@{value['partition']}"
-    return naming.task_key(queue, value["workflow"], value["id"])
+    return naming.task_key(value["queue"], value.get("partition"), value["workflow"], value["id"])
 
 
 def delay_of(due_us: int) -> float | None:

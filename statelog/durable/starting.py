@@ -7,11 +7,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.control import cancel
+from statelog.durable.deduplication import create_once
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.naming import check_part, check_run_id, run_key
+from statelog.durable.naming import check_part, check_run_id, check_segment, run_key
 from statelog.durable.owners import free, free_all, me
 from statelog.durable.runs import (
     DEFAULT_QUEUE,
@@ -250,6 +251,9 @@ def start(
     priority: int = 0,
     delay_s: float = 0.0,
     timeout_s: float | None = None,
+    partition: str | None = None,
+    dedup_key: str | None = None,
+    debounce_s: float | None = None,
     **kwargs: Any,
 ) -> Handle:
     """Have a run begin in whichever worker takes it up first, and return at once. See `run` and `work`.
@@ -264,15 +268,25 @@ def start(
         priority: runs of a higher one begin first; -127 to 127.
         delay_s: it begins so many seconds from now, and not before.
         timeout_s: as for `run`.
+        partition: of the queue, as a customer or a host: see `Queue`.
+        dedup_key: while a run of the queue with this key has not ended no other begins: the handle is that run's.
+        debounce_s: it begins so many seconds from now. If another start with its `dedup_key` comes before, that one's
+            arguments count, and the time begins anew.
         **kwargs: as for `run`.
 
     Raises:
-        ConflictError, UsageError, ValueTypeError, LimitError: as for `run`. Nothing has begun.
+        ConflictError, UsageError, ValueTypeError, LimitError: as for `run`. Nothing has begun. ConflictError, too: the
+            run with this `dedup_key` is one of another workflow.
 
     """
     from uuid import uuid4
 
-    check_part("queue", queue)
+    check_segment(queue, partition)
+    if dedup_key is not None and (not isinstance(dedup_key, str) or not dedup_key):
+        message = f"dedup_key is a text of at least one character, not {dedup_key!r}"
+        raise UsageError(message, argument="dedup_key", value=dedup_key)
+    if debounce_s is not None:
+        delay_s = _debounced(debounce_s, dedup_key, delay_s)
     if id is None and thread is None:
         id = uuid4().hex
     if type(priority) is not int or not -127 <= priority <= 127:
@@ -288,9 +302,24 @@ def start(
         priority=priority,
         delay_s=delay_s,
         timeout_s=timeout_s,
+        partition=partition,
+        dedup=dedup_key,
     )
+    if dedup_key is not None:
+        return Handle(store, create_once(store, made, is_debounced=debounce_s is not None), workflow)
     create(store, made)
     return Handle(store, made.id, workflow)
+
+
+def _debounced(debounce_s: float, dedup_key: str | None, delay_s: float) -> float:
+    check_number("debounce_s", debounce_s, least=0)
+    if dedup_key is None:
+        message = "debounce_s needs dedup_key=: which starts are one"
+        raise UsageError(message, argument="debounce_s", value=debounce_s)
+    if delay_s:
+        message = "debounce_s says when the run begins: with it there is no delay_s"
+        raise UsageError(message, argument="delay_s", value=delay_s)
+    return debounce_s
 
 
 def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:

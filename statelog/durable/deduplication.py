@@ -1,0 +1,101 @@
+"""Runs of which a queue has one at a time: a start with the key of one that is there begins no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable.naming import dedup_key, line_key, run_key
+from statelog.durable.runs import (
+    ENDED,
+    board_of,
+    check_same,
+    delay_of,
+    header_of,
+    reopens,
+    retried,
+    stage_create,
+    task_key_of,
+    task_value,
+)
+from statelog.errors import ConflictError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statelog.durable.runs import Start
+    from statelog.store.board import Board
+    from statelog.store.entries import Entry
+    from statelog.store.store import Store
+
+
+def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
+    """Have a run begin, if none with its deduplication key is open; return the id of the one that is.
+
+    Args:
+        store: the store.
+        start: how it begins; it has a key.
+        is_debounced: one that is there and has not begun begins as this one would.
+
+    Raises:
+        ConflictError: as `create`; or the run with this key is one of another workflow.
+
+    """
+    assert start.dedup is not None
+    key = dedup_key(start.queue, start.dedup)
+
+    def work(tx: Any) -> str:
+        outside = board_of(store)
+        held = outside.get(key)
+        entry = None if held is None else outside.get(run_key(held.value["run"]))
+        if entry is not None and entry.value["status"] not in ENDED:
+            if entry.value["workflow"] != start.workflow:
+                message = (
+                    f"run {entry.value['id']!r} of queue {start.queue!r} has this dedup_key, "
+                    f"and is one of workflow {entry.value['workflow']!r}"
+                )
+                raise ConflictError(message, run=entry.value["id"], workflow=entry.value["workflow"])
+            if is_debounced:
+                _stage_anew(tx, store, entry, start)
+            return str(entry.value["id"])
+        there = outside.get(run_key(start.id))
+        if there is not None:
+            check_same(start, there.value)
+            if not reopens(store, there):
+                return start.id
+        board_of(tx).cas(key, {"run": start.id}, expected_version=0 if held is None else held.version)
+        stage_create(tx, store, start, there)
+        return start.id
+
+    return str(retried(store, work))
+
+
+def _stage_anew(tx: Any, store: Store, entry: Entry, start: Start) -> None:
+    """Stage that a run begins with other arguments, and at another time, if it has not begun."""
+    task = board_of(store).get(task_key_of(entry.value))
+    if _has_begun(store, entry.value, task):
+        return
+    new = start.value()
+    value = {**entry.value, **{name: new[name] for name in ("args", "kwargs", "digest", "due")}}
+    board = board_of(tx)
+    board.cas(entry.key, value, expected_version=entry.version)
+    if task is not None:
+        made = task_value(value["id"], (), value["due"])
+        delay_s = delay_of(value["due"])
+        board.cas(task.key, made, expected_version=task.version, priority=task.priority, delay_s=delay_s)
+
+
+def _has_begun(store: Store, value: Mapping[str, Any], task: Entry | None) -> bool:
+    if task is None:  # it may wait for its thread
+        line = board_of(store).get(line_key(value["thread"], value["branch"]))
+        return line is None or value["id"] not in line.value[1:]
+    has_stopped = bool(task.value["waiting_for"]) or task.value["error"] is not None
+    if task.claim is not None or task.attempts > 0 or has_stopped:
+        return True
+    return bool(header_of(store, value["thread"], value["branch"]).get("run") == value["id"])
+
+
+def stage_forgotten(board: Board, store: Store, value: Mapping[str, Any]) -> None:
+    """Stage that the deduplication key of a run that ends is free."""
+    held = board_of(store).get(dedup_key(value["queue"], value["dedup"]))
+    if held is not None and held.value["run"] == value["id"]:
+        board.delete(held.key, expected_version=held.version)
