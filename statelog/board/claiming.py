@@ -186,10 +186,13 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock) -> Found 
     Claims whose time is up are recorded to have ended. What was claimed too often is moved away.
     """
     view, board = writer.batch.view, writer.board
-    for each in choose(view, board, wanted, clock).lapsed:
+    choice = choose(view, board, wanted, clock)
+    for each in choice.lapsed:
         end(writer, each, Act.RELEASE, agent=None)
-    for _ in range(_DEAD_MAX):
-        found = choose(view, board, wanted, clock).found
+    for number in range(_DEAD_MAX):
+        if number or choice.lapsed:
+            choice = choose(view, board, wanted, clock)
+        found = choice.found
         if found is None:
             return None
         if not wanted.is_spent(found):

@@ -41,7 +41,8 @@ _RATE_COUNT_MAX: Final = 10_000
 class Queue:
     """How much a queue lets through. Runs that are suspended do not count.
 
-    Limits hold among all workers of a store that are given the same ones.
+    Limits hold among all workers of a store that are given the same ones. What `run` and `resume_all` drive, and
+    children, which their parents drive, do not count.
 
     Args:
         concurrency: so many of its runs are driven at once, by all workers.

@@ -1,0 +1,545 @@
+"""Queues: limits hold over all workers, a crash frees what it held, and a start that was made is not made again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+import statelog
+from statelog import durable
+from statelog.durable.clock import set_clock
+from statelog.errors import ConflictError, LimitError, UsageError
+from statelog.store.board import own_board
+
+WAIT_S = 20
+
+
+class Gauge:
+    """How many are in a step at once, by name."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.now, self.most = Counter(), Counter()
+        self.order = []
+
+    @contextlib.contextmanager
+    def inside(self, *names):
+        with self.lock:
+            self.order += names
+            for name in names:
+                self.now[name] += 1
+                self.most[name] = max(self.most[name], self.now[name])
+        yield
+        with self.lock:
+            self.now.subtract(names)
+
+
+GAUGE = Gauge()
+BARRIERS = {}
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch):
+    monkeypatch.setattr(durable.workers, "_SLICE_S", 0.05)  # a worker that is stopped returns at once
+    GAUGE.__init__()
+    BARRIERS.clear()
+
+
+def measured(name):
+    with GAUGE.inside("all", name):
+        if name in BARRIERS:
+            BARRIERS[name].wait(WAIT_S)
+        time.sleep(0.002)
+    return name
+
+
+@durable.workflow
+def job(run, name):
+    return run.step(measured, name)
+
+
+@durable.workflow
+def chat(run):
+    return run.recv()
+
+
+class Still:
+    """A clock that goes when it is told to."""
+
+    def __init__(self):
+        self.time_us = time.time_ns() // 1000
+
+    def now_us(self):
+        return self.time_us
+
+    def sleep(self, seconds):
+        self.time_us += round(seconds * 1e6)
+
+    def is_short(self, seconds):
+        return seconds <= 0
+
+
+@pytest.fixture
+def clock():
+    made = Still()
+    before = set_clock(made)
+    yield made
+    set_clock(before)
+
+
+def work_together(store, queue, count=2, **how):
+    """Have several workers, each with limits of its own making, work for a queue until nothing is left."""
+    workers = [
+        threading.Thread(target=durable.work, args=(store, [job, chat]), kwargs={"queues": {"trips": queue}, **how})
+        for _ in range(count)
+    ]
+    for each in workers:
+        each.start()
+    return workers
+
+
+def until_done(store, queue, handles, **how):
+    stop = threading.Event()
+    workers = work_together(store, queue, stop=stop, **how)
+    try:
+        for each in handles:
+            each.result(timeout_s=WAIT_S)
+    finally:
+        stop.set()
+        for each in workers:
+            each.join()
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+def test_two_workers_never_drive_more_runs_than_a_queue_lets_through(store):
+    handles = [durable.start(store, job, "a", queue="trips") for _ in range(12)]
+    until_done(store, durable.Queue(concurrency=2), handles)
+    assert GAUGE.most["all"] <= 2
+    assert len(GAUGE.order) == 24
+
+
+def test_without_a_limit_more_go_at_once(store):
+    BARRIERS["a"] = threading.Barrier(3)
+    handles = [durable.start(store, job, "a", queue="trips") for _ in range(3)]
+    until_done(store, durable.Queue(), handles)
+    assert GAUGE.most["all"] == 3
+
+
+def test_as_many_as_a_queue_lets_through_go_at_once(store):
+    BARRIERS["a"] = threading.Barrier(3)
+    handles = [durable.start(store, job, "a", queue="trips") for _ in range(6)]
+    until_done(store, durable.Queue(concurrency=3), handles)
+    assert GAUGE.most["all"] == 3
+
+
+def test_a_limit_per_worker_is_that_of_each(store):
+    for _ in range(4):
+        durable.start(store, job, "a", queue="trips")
+    assert durable.work(store, [job], queues={"trips": durable.Queue(per_worker=1)}, until_idle=True) == 4
+    assert GAUGE.most["all"] == 1
+    BARRIERS["a"] = threading.Barrier(2)
+    until_done(store, durable.Queue(per_worker=1), [durable.start(store, job, "a", queue="trips") for _ in range(2)])
+    assert GAUGE.most["all"] == 2
+
+
+def test_a_partition_has_a_limit_of_its_own(store):
+    BARRIERS["a"] = BARRIERS["b"] = threading.Barrier(2)  # one of each at once
+    handles = [durable.start(store, job, name, queue="trips", partition=name) for name in "aaabbb"]
+    until_done(store, durable.Queue(per_partition=1), handles)
+    assert (GAUGE.most["a"], GAUGE.most["b"]) == (1, 1)
+    assert own_board(store).list("durable/slots/**") == []
+
+
+def test_all_limits_hold_at_once(store):
+    handles = [durable.start(store, job, name, queue="trips", partition=name) for name in "aaabbbccc"]
+    handles += [durable.start(store, job, "none", queue="trips") for _ in range(3)]
+    until_done(store, durable.Queue(concurrency=2, per_worker=2, per_partition=1), handles)
+    assert max(GAUGE.most[name] for name in "abc") == 1
+    assert GAUGE.most["all"] <= 2
+
+
+def test_a_queue_and_a_partition_are_no_other_queue(store):
+    durable.start(store, job, "a", queue="a@b")
+    durable.start(store, job, "b", queue="a", partition="b")
+    durable.start(store, job, "c", queue="a", partition="x/y*@%")
+    assert durable.work(store, [job], queues=["a@b"], until_idle=True) == 1
+    assert durable.work(store, [job], queues=["a"], until_idle=True) == 2
+    with pytest.raises(LimitError):
+        durable.start(store, job, "c", queue="a", partition="x" * 90)
+
+
+def test_suspended_runs_do_not_count(store):
+    queue = {"trips": durable.Queue(concurrency=1, per_worker=1)}
+    chats = [durable.start(store, chat, queue="trips") for _ in range(3)]
+    assert durable.work(store, [chat], queues=queue, until_idle=True) == 3
+    durable.send(store, chats[1].id, "hello")
+    assert durable.work(store, [chat], queues=queue, until_idle=True) == 1
+    assert chats[1].result(timeout_s=1) == "hello"
+
+
+def test_what_is_full_does_not_hold_up_other_queues(store):
+    slot = own_board(store)
+    slot.create("durable/slots/trips/0", {})
+    held = slot.claim("durable/slots/trips/*")
+    waiting = durable.start(store, job, "a", queue="trips", priority=5)
+    other = durable.start(store, job, "b", queue="other")
+    queues = {"trips": durable.Queue(concurrency=1), "other": durable.Queue()}
+    assert durable.work(store, [job], queues=queues, until_idle=True) == 1
+    assert other.info.status == "completed"
+    assert (waiting.info.status, waiting.info.attempts) == ("queued", 0)
+    held.release()
+    assert durable.work(store, [job], queues=queues, until_idle=True) == 1
+
+
+def test_a_waiting_worker_is_woken_by_the_slot_that_is_given_back(store):
+    board = own_board(store)
+    board.create("durable/slots/trips/0", {})
+    held = board.claim("durable/slots/trips/*")
+    handle = durable.start(store, job, "a", queue="trips")
+    stop = threading.Event()
+    workers = work_together(store, durable.Queue(concurrency=1), count=1, stop=stop)
+    held.release()
+    assert handle.result(timeout_s=WAIT_S) == "a"
+    stop.set()
+    workers[0].join()
+
+
+def test_a_limit_that_was_lowered_holds(store):
+    handles = [durable.start(store, job, "a", queue="trips") for _ in range(8)]
+    until_done(store, durable.Queue(concurrency=4), handles)
+    GAUGE.__init__()
+    handles = [durable.start(store, job, "a", queue="trips") for _ in range(8)]
+    until_done(store, durable.Queue(concurrency=1), handles)
+    assert GAUGE.most["all"] == 1
+
+
+def test_a_worker_that_was_paused_goes_on_in_no_slot_that_another_has(store):
+    limits = durable.workers.Limits(store, {"trips": durable.Queue(concurrency=1)}, 30.0)
+    for name in "ab":
+        durable.start(store, job, name, queue="trips")
+    board = own_board(store)
+    first = board.claim("durable/tasks/**")
+    place = limits.admit(first)
+    board.delete(place.slots[0].claim.key)  # as if its time were up, and another had it
+    board.create(place.slots[0].claim.key, {})
+    board.claim("durable/slots/trips/*")
+    place.slots[0].checked_s -= 60
+    limits.leave(place)
+    second = board.claim("durable/tasks/**")
+    assert limits.admit(second) is None
+    assert board.get(second.key).attempts == 0
+
+
+def test_a_slot_that_nobody_needs_is_free(store):
+    durable.start(store, job, "a", queue="trips")
+    durable.work(store, [job], queues={"trips": durable.Queue(concurrency=2)}, until_idle=True)
+    assert [entry.claim for entry in own_board(store).list("durable/slots/**")] == [None, None]
+
+
+def test_runs_cost_no_record_for_their_slot_while_there_are_more(store):
+    def records(queue, count):
+        for _ in range(count):
+            durable.start(store, job, "a", queue="trips")
+        before = store.last_lsn
+        durable.work(store, [job], queues={"trips": queue}, until_idle=True, concurrency=1)
+        return store.last_lsn - before
+
+    records(durable.Queue(concurrency=1), 1)
+    assert records(durable.Queue(concurrency=1), 20) <= records(durable.Queue(), 20) + 4
+
+
+# --- rate ----------------------------------------------------------------------------------------
+
+
+def test_so_many_runs_begin_in_any_window(store, clock):
+    for _ in range(6):
+        durable.start(store, job, "a", queue="trips")
+    queue = durable.Queue(rate=(2, 60))
+    begun = []
+    for seconds in (0, 59, 0.999, 0.001, 59.999, 0.001):
+        clock.sleep(seconds)
+        for each in work_together(store, queue, until_idle=True):
+            each.join()
+        begun.append(len(GAUGE.order) // 2)
+    assert begun == [2, 2, 2, 4, 4, 6]
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_run_that_goes_on_does_not_count_for_the_rate(store):
+    queues = {"trips": durable.Queue(rate=(2, 60))}
+    first = durable.start(store, chat, queue="trips")
+    durable.work(store, [chat], queues=queues, until_idle=True)
+    durable.send(store, first.id, "hello")
+    durable.start(store, chat, queue="trips")
+    assert durable.work(store, [chat], queues=queues, until_idle=True) == 2
+
+
+def test_a_worker_goes_on_when_the_window_has_passed(store):
+    handles = [durable.start(store, job, "a", queue="trips") for _ in range(3)]
+    until_done(store, durable.Queue(rate=(1, 0.03)), handles)
+    assert len(GAUGE.order) == 6
+
+
+# --- processes -------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, time
+import statelog
+from statelog import durable
+
+def note(text):
+    with open(sys.argv[2], "a") as file:
+        file.write(text)
+
+def noted(pause_s):
+    note("(")
+    time.sleep(pause_s)
+    note(")")
+
+@durable.workflow
+def slow(run, pause_s):
+    run.step(noted, pause_s)
+
+with statelog.open(sys.argv[1]) as store:
+    queues = {"trips": durable.Queue(concurrency=1)}
+    durable.work(store, [slow], queues=queues, until_idle=sys.argv[3] == "idle", lease_s=float(sys.argv[4]))
+"""
+
+
+def noted(pause_s):
+    return pause_s
+
+
+@durable.workflow
+def slow(run, pause_s):
+    return run.step(noted, pause_s)
+
+
+def begin(path, notes, how, lease_s):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PROGRAM, str(path), str(notes), how, str(lease_s)]
+    return subprocess.Popen(command, env=environment)
+
+
+def test_two_processes_never_drive_more_runs_than_a_queue_lets_through(path, tmp_path):
+    notes = tmp_path / "notes"
+    with statelog.open(path) as store:
+        handles = [durable.start(store, slow, 0.002, id=f"evt-{number}", queue="trips") for number in range(10)]
+        workers = [begin(path, notes, "on", 30) for _ in range(2)]
+        try:
+            for each in handles:
+                each.result(timeout_s=WAIT_S)
+        finally:
+            for each in workers:
+                each.kill()
+                each.wait()
+    assert notes.read_text() == "()" * 10
+
+
+def test_slots_of_a_killed_worker_are_free_after_their_time(path, tmp_path):
+    notes = tmp_path / "notes"
+    with statelog.open(path) as store:
+        durable.start(store, slow, 60, id="evt-1", queue="trips")
+        worker = begin(path, notes, "on", 0.3)
+        deadline_s = time.monotonic() + WAIT_S
+        while not notes.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        handle = durable.start(store, slow, 0, id="evt-2", queue="trips")
+        queues = {"trips": durable.Queue(concurrency=1)}
+        assert durable.work(store, [slow], queues=queues, until_idle=True) == 0
+        worker.kill()
+        worker.wait()
+        stop = threading.Event()
+        other = threading.Thread(target=durable.work, args=(store, [slow]), kwargs={"queues": queues, "stop": stop})
+        other.start()
+        assert handle.result(timeout_s=WAIT_S) == 0
+        assert durable.Handle(store, "evt-1").result(timeout_s=WAIT_S) == 60
+        stop.set()
+        other.join()
+
+
+# --- order, and what has stopped -----------------------------------------------------------------
+
+
+def test_the_highest_priority_begins_first_also_across_queues_and_behind_a_limit(store):
+    for number, (queue, priority) in enumerate([("a", 0), ("b", 5), ("a", 9), ("b", 0), ("a", 5)]):
+        durable.start(store, job, str(number), queue=queue, priority=priority)
+    queues = {"a": durable.Queue(concurrency=1), "b": durable.Queue(concurrency=1)}
+    durable.work(store, [job], queues=queues, until_idle=True, concurrency=1)
+    assert GAUGE.order[1::2] == ["2", "1", "4", "0", "3"]
+
+
+def test_what_was_given_back_keeps_its_place(store):
+    board = own_board(store)
+    board.create("durable/slots/trips/0", {})
+    held = board.claim("durable/slots/trips/*")
+    for name in "abc":
+        durable.start(store, job, name, queue="trips")
+    queues = {"trips": durable.Queue(concurrency=1)}
+    assert durable.work(store, [job], queues=queues, until_idle=True) == 0
+    held.release()
+    durable.work(store, [job], queues=queues, until_idle=True)
+    assert GAUGE.order[1::2] == ["a", "b", "c"]
+
+
+def test_a_run_that_stops_is_taken_up_again_later_and_later(store, clock):
+    @durable.workflow
+    async def awaited(run):
+        return run.id
+
+    durable.start(store, awaited, id="evt-1")
+    delays = []
+    for _ in range(8):
+        assert durable.work(store, [awaited], until_idle=True) == 1
+        delays.append(durable.get(store, "evt-1").due.timestamp() - clock.now_us() / 1e6)
+        durable.resume(store, "evt-1")
+    assert [round(each) for each in delays] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+# --- one at a time -------------------------------------------------------------------------------
+
+
+def test_a_key_begins_one_run_until_that_has_ended(store):
+    first = durable.start(store, chat, queue="trips", dedup_key="customer-1")
+    assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
+    assert durable.start(store, chat, queue="other", dedup_key="customer-1").id != first.id
+    assert durable.start(store, chat, queue="trips", dedup_key="customer-2").id != first.id
+    durable.work(store, [chat], until_idle=True)
+    assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
+    durable.send(store, first.id, "hello")
+    durable.work(store, [chat], until_idle=True)
+    assert first.info.status == "completed"
+    assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id != first.id
+
+
+def test_a_key_is_free_after_a_failure_and_a_cancellation(store):
+    for _ in range(2):
+        handle = durable.start(store, chat, dedup_key="customer-1")
+        handle.cancel()
+        durable.work(store, [chat], until_idle=True)
+        assert handle.info.status == "cancelled"
+    assert len(durable.runs(store)) == 2
+    assert own_board(store).list("durable/dedup/**") == []
+
+
+def test_many_starts_with_one_key_begin_one_run(store):
+    found = []
+    starts = [
+        threading.Thread(target=lambda: found.append(durable.start(store, chat, dedup_key="customer-1").id))
+        for _ in range(8)
+    ]
+    for each in starts:
+        each.start()
+    for each in starts:
+        each.join()
+    assert len(found) == 8
+    assert {each.id for each in durable.runs(store)} == {*found}
+    assert len({*found}) == 1
+
+
+def test_a_key_of_another_workflow_is_refused(store):
+    durable.start(store, chat, id="evt-1", dedup_key="customer-1")
+    with pytest.raises(ConflictError, match="workflow 'chat'"):
+        durable.start(store, job, "a", dedup_key="customer-1")
+
+
+def test_a_run_that_is_debounced_begins_with_the_last_arguments(store):
+    first = durable.start(store, job, "a", id="evt-1", dedup_key="k", debounce_s=600)
+    due = first.info.due
+    assert durable.start(store, job, "b", dedup_key="k", debounce_s=900).id == "evt-1"
+    assert first.info.due > due
+    assert first.info.args == ("b",)
+    assert durable.work(store, [job], until_idle=True) == 0
+    durable.start(store, job, "c", dedup_key="k", debounce_s=0)
+    assert durable.work(store, [job], until_idle=True) == 1
+    assert (first.result(timeout_s=1), GAUGE.order) == ("c", ["all", "c"])
+
+
+def test_a_run_that_has_begun_keeps_its_arguments(store):
+    @durable.workflow
+    def patient(run, name):
+        return run.recv(), name
+
+    handle = durable.start(store, patient, "a", dedup_key="k", debounce_s=0)
+    durable.work(store, [patient], until_idle=True)
+    assert durable.start(store, patient, "b", dedup_key="k", debounce_s=0).id == handle.id
+    durable.send(store, handle.id, "hello")
+    durable.start(store, patient, "c", dedup_key="k", debounce_s=0)
+    durable.work(store, [patient], until_idle=True)
+    assert handle.result(timeout_s=1) == ("hello", "a")
+
+
+def test_a_run_that_waits_for_its_thread_is_debounced_too(store):
+    ahead = durable.start(store, chat, id="evt-1", thread="ticket")
+    behind = durable.start(store, job, "a", id="evt-2", thread="ticket", dedup_key="k", debounce_s=0)
+    durable.start(store, job, "b", dedup_key="k", debounce_s=0)
+    durable.send(store, ahead.id, "hello")
+    durable.work(store, [chat, job], until_idle=True)
+    assert behind.result(timeout_s=1) == "b"
+
+
+# --- what there is, and what is refused -----------------------------------------------------------
+
+
+def test_queues_say_what_stands_in_them(store):
+    board = own_board(store)
+    durable.start(store, chat, id="evt-1", queue="trips")
+    durable.work(store, [chat], until_idle=True)
+    durable.start(store, job, "a", id="evt-2", queue="trips", partition="x/y", priority=1)
+    durable.start(store, job, "a", id="evt-3", queue="trips")
+    durable.start(store, job, "a", id="evt-4", queue="trips", delay_s=60)
+    durable.start(store, job, "a", id="evt-5", queue="a@b")
+    board.claim("durable/tasks/trips/job/evt-3")
+    found = durable.queues(store)
+    assert found == [durable.QueueInfo("a@b", 1, 0, 0, 0), durable.QueueInfo("trips", 1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"per_worker": 1.5},
+        {"per_partition": -1},
+        {"rate": 5},
+        {"rate": (0, 60)},
+        {"rate": (5, 0)},
+        {"rate": (5, "60")},
+        {"rate": (1.5, 60)},
+        {"rate": (10_001, 60)},
+        {"rate": [5, 60]},
+    ],
+    ids=str,
+)
+def test_what_is_no_limit_is_refused(limits):
+    with pytest.raises(UsageError) as caught:
+        durable.Queue(**limits)
+    assert caught.value.argument == next(iter(limits))
+
+
+def test_what_is_no_queue_or_key_is_refused(store):
+    for queues in ("trips", {"trips": 4}, {"trips": None}, {"": durable.Queue()}, [3], []):
+        with pytest.raises(UsageError):
+            durable.work(store, [job], queues=queues, until_idle=True)
+    for options in (
+        {"dedup_key": ""},
+        {"dedup_key": 3},
+        {"debounce_s": 5},
+        {"dedup_key": "k", "debounce_s": -1},
+        {"dedup_key": "k", "debounce_s": 1, "delay_s": 1},
+        {"partition": ""},
+        {"partition": 3},
+        {"queue": ""},
+    ):
+        with pytest.raises(UsageError):
+            durable.start(store, job, "a", **options)
+    assert durable.runs(store) == []

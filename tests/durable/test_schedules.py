@@ -1,0 +1,241 @@
+"""Schedules: each time begins one run, whoever looks, and whatever crashes; and when a worker has something to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from statelog import durable
+from statelog.durable.schedules import begin_due
+from statelog.errors import UsageError, ValueTypeError
+from statelog.store.board import own_board
+
+NOW = datetime.now(UTC)
+HOUR = (NOW + timedelta(hours=12)).hour
+DAILY = f"0 {HOUR} * * *"
+"""Half a day from now: no time of it is near."""
+
+
+@durable.workflow
+def note(run, text="nothing"):
+    return run.step(str, text)
+
+
+@durable.workflow
+def chat(run):
+    return run.recv()
+
+
+def days(count):
+    """Return the last times of DAILY, as ids say them."""
+    last = NOW.replace(hour=HOUR, minute=0, second=0, microsecond=0)
+    last -= timedelta(days=last > NOW)
+    return [f"{last - timedelta(days=each):%Y-%m-%dT%H:%MZ}" for each in reversed(range(count))]
+
+
+def sleep_through(store, name, **passed):
+    """Have a schedule be as if nobody had looked for so long."""
+    board = own_board(store)
+    entry = board.get(f"durable/schedules/{name}")
+    last = NOW - timedelta(**passed)
+    value = {**entry.value, "last": round(last.timestamp() * 1e6)}
+    board.cas(entry.key, value, expected_version=entry.version)
+
+
+def begun(store):
+    return sorted(each.id for each in durable.runs(store))
+
+
+def test_a_time_that_has_come_begins_a_run_with_its_arguments(store):
+    durable.schedule(store, "nightly", note, "hello", cron=DAILY, queue="reports")
+    sleep_through(store, "nightly", days=1)
+    assert durable.work(store, [note], until_idle=True) == 1
+    info = durable.get(store, f"nightly:{days(1)[0]}")
+    assert (info.status, info.value, info.queue, info.args) == ("completed", "hello", "reports", ("hello",))
+    assert durable.work(store, [note], until_idle=True) == 0
+
+
+def test_nothing_begins_before_the_time(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    assert durable.work(store, [note], until_idle=True) == 0
+    assert begun(store) == []
+
+
+@pytest.mark.parametrize(("catch_up", "count"), [("none", 0), ("latest", 1), ("all", 3)])
+def test_times_that_passed_are_caught_up_as_is_said(store, catch_up, count):
+    durable.schedule(store, "nightly", note, cron=DAILY, catch_up=catch_up)
+    sleep_through(store, "nightly", days=3)
+    durable.work(store, [note], until_idle=True)
+    assert begun(store) == [f"nightly:{each}" for each in days(count)]
+
+
+def test_many_times_begin_in_several_commits_each_once(store):
+    durable.schedule(store, "often", note, cron="* * * * *", catch_up="all")
+    sleep_through(store, "often", minutes=120)
+    board = own_board(store)
+    while (claim := board.claim("durable/schedules/*")) is not None:
+        begin_due(store, claim)
+    assert len(begun(store)) in (120, 121)  # a minute may have passed
+
+
+def test_a_time_in_another_zone_is_named_in_utc(store):
+    durable.schedule(store, "nightly", note, cron="30 12 * * *", timezone="Asia/Kolkata")
+    sleep_through(store, "nightly", days=1)
+    durable.work(store, [note], until_idle=True)
+    assert [each.endswith("T07:00Z") for each in begun(store)] == [True]
+
+
+def test_several_workers_begin_one_run(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    workers = [
+        threading.Thread(target=durable.work, args=(store, [note]), kwargs={"until_idle": True}) for _ in range(4)
+    ]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    assert begun(store) == [f"nightly:{days(1)[0]}"]
+
+
+def test_a_worker_that_was_paused_begins_nothing_again(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    board = own_board(store)
+    paused = board.claim("durable/schedules/*", lease_s=0.01)
+    time.sleep(0.02)
+    begin_due(store, board.claim("durable/schedules/*"))
+    sleep_through(store, "nightly", days=3)
+    before = store.last_lsn
+    begin_due(store, paused)
+    assert (begun(store), store.last_lsn) == ([f"nightly:{days(1)[0]}"], before)
+
+
+def test_what_a_killed_worker_had_claimed_is_begun_by_another(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    assert own_board(store).claim("durable/schedules/*", lease_s=0.01) is not None
+    time.sleep(0.02)
+    assert durable.work(store, [note], until_idle=True) == 1
+
+
+def test_a_run_that_is_there_is_not_begun_again(store):
+    durable.run(store, note, id=f"nightly:{days(1)[0]}")
+    durable.schedule(store, "nightly", note, "other", cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.get(store, f"nightly:{days(1)[0]}").value == "nothing"
+
+
+def test_the_same_call_again_changes_nothing(store):
+    durable.schedule(store, "nightly", note, "a", cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    before = store.last_lsn
+    durable.schedule(store, "nightly", note, "a", cron=DAILY)
+    assert store.last_lsn == before
+    durable.schedule(store, "nightly", note, "b", cron=DAILY)
+    durable.work(store, [note], until_idle=True)
+    assert durable.get(store, f"nightly:{days(1)[0]}").value == "b"
+
+
+def test_another_time_counts_from_now(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    durable.schedule(store, "nightly", note, cron=f"1 {HOUR} * * *")
+    durable.work(store, [note], until_idle=True)
+    assert begun(store) == []
+
+
+def test_schedules_are_listed_and_ended(store):
+    made = durable.schedule(store, "nightly", note, "a", cron=DAILY, timezone="Europe/Berlin", catch_up="all")
+    assert durable.schedules(store) == [made]
+    assert (made.name, made.workflow, made.args, made.catch_up) == ("nightly", "note", ("a",), "all")
+    assert timedelta(0) < made.due - NOW < timedelta(days=1)
+    assert durable.unschedule(store, "nightly")
+    assert not durable.unschedule(store, "nightly")
+    assert durable.schedules(store) == []
+
+
+def test_a_schedule_that_ends_while_a_worker_looks_begins_nothing(store):
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    sleep_through(store, "nightly", days=1)
+    claim = own_board(store).claim("durable/schedules/*")
+    durable.unschedule(store, "nightly")
+    begin_due(store, claim)
+    assert begun(store) == []
+
+
+def test_a_schedule_that_a_worker_cannot_read_is_left_and_others_go_on(store):
+    board = own_board(store)
+    durable.schedule(store, "nightly", note, cron=DAILY)
+    entry = board.get("durable/schedules/nightly")
+    board.set(entry.key, {**entry.value, "cron": "61 * * * *"})  # as of another release
+    durable.start(store, note, id="evt-1")
+    assert durable.work(store, [note], until_idle=True) == 1
+    assert "61 * * * *" in board.get(entry.key).error
+    assert durable.next_due(store) > NOW
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cron": "no"},
+        {"cron": "61 * * * *"},
+        {"cron": "0 0 30 2 *"},
+        {"cron": None},
+        {"timezone": "Mars/Base"},
+        {"catch_up": "some"},
+        {"queue": ""},
+    ],
+    ids=str,
+)
+def test_what_is_no_schedule_is_refused(store, options):
+    with pytest.raises(UsageError) as caught:
+        durable.schedule(store, "nightly", note, **{"cron": DAILY, **options})
+    assert caught.value.argument == next(iter(options))
+    assert durable.schedules(store) == []
+
+
+def test_what_a_schedule_cannot_store_is_refused(store):
+    with pytest.raises(ValueTypeError, match="arguments of workflow"):
+        durable.schedule(store, "nightly", note, object(), cron=DAILY)
+    for name in ("", 3, None):
+        with pytest.raises(UsageError):
+            durable.schedule(store, name, note, cron=DAILY)
+    with pytest.raises(UsageError, match="no workflow"):
+        durable.schedule(store, "nightly", str, cron=DAILY)
+
+
+# --- when to start a worker ------------------------------------------------------------------------
+
+
+def test_nothing_is_due_where_there_is_nothing_or_a_run_that_waits_for_somebody(store):
+    assert durable.next_due(store) is None
+    durable.run(store, chat, id="evt-1")
+    assert durable.next_due(store) is None
+
+
+def test_a_run_that_can_go_on_is_due_now(store):
+    durable.run(store, chat, id="evt-1")
+    durable.send(store, "evt-1", "hello")
+    assert NOW <= durable.next_due(store) <= datetime.now(UTC)
+
+
+def test_the_earliest_of_all_there_is_to_do_counts(store):
+    made = durable.schedule(store, "nightly", note, cron=DAILY)
+    assert abs(durable.next_due(store) - made.due) < timedelta(seconds=1)
+    durable.start(store, note, id="evt-1", delay_s=600)
+    assert NOW < durable.next_due(store) <= datetime.now(UTC) + timedelta(seconds=600)
+    own_board(store).set("durable/deliver/evt-9", {"run": "evt-9"}, delay_s=60)
+    assert durable.next_due(store) <= datetime.now(UTC) + timedelta(seconds=60)
+    own_board(store).set("durable/deliver/evt-9", {"run": "evt-9"})
+    assert durable.next_due(store) <= datetime.now(UTC)
+
+
+def test_what_a_worker_has_is_due_when_its_lease_ends(store):
+    durable.start(store, note, id="evt-1")
+    own_board(store).claim("durable/tasks/**", lease_s=60)
+    assert timedelta(seconds=50) < durable.next_due(store) - NOW
