@@ -7,7 +7,7 @@ import importlib
 import json
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -17,6 +17,7 @@ import standardwebhooks
 import statelog
 from statelog import durable
 from statelog.durable import delivering
+from statelog.durable.clock import set_clock
 from statelog.errors import MessageNotFoundError, RunNotFoundError, UsageError, ValueTypeError
 from statelog.store.board import own_board
 
@@ -40,6 +41,24 @@ def _as_begun(monkeypatch):
 def _soon(monkeypatch):
     """What is refused is tried again at once."""
     monkeypatch.setattr(delivering, "DELAYS_S", (0.001,) * 9)
+
+
+class StillClock:
+    """It is always the same time."""
+
+    def now_us(self):
+        return 1_800_000_000_000_000
+
+    def is_short(self, seconds):  # noqa: ARG002 - as declared
+        return False
+
+
+@pytest.fixture
+def _still():
+    """Time does not go on, however long a test takes."""
+    before = set_clock(StillClock())
+    yield
+    set_clock(before)
 
 
 @pytest.fixture
@@ -145,18 +164,20 @@ def test_what_was_refused_comes_again_with_the_same_id_and_body(store, receiver)
         standardwebhooks.Webhook(SECRET).verify(each.body, each.headers)
 
 
+@pytest.mark.usefixtures("_still")
 def test_a_run_returns_after_one_attempt_and_the_message_says_when_it_is_tried_again(store, receiver):
     receiver.statuses = [500]
     webhook = durable.Webhook(receiver.url, SECRET)
     assert durable.run(store, telling, 2, id="evt-1", outbox=[webhook]).status == "completed"
     first, second = durable.outbox(store)
     assert (first.attempts, first.error, second.attempts, second.error) == (1, "answered 500", 0, None)
-    assert timedelta(seconds=4) < first.due - datetime.now(first.due.tzinfo) <= timedelta(seconds=5)
+    assert first.due - first.time == timedelta(seconds=5)
     report = durable.deliver(store, [webhook])
     assert (report.sent, report.refused, report.waiting, report.due) == (0, 0, 2, first.due)
     assert len(receiver.requests) == 1
 
 
+@pytest.mark.usefixtures("_still")
 def test_a_message_emitted_while_another_waits_for_its_time_does_not_hurry_it(store, receiver):
     receiver.statuses = [500]
     webhook = durable.Webhook(receiver.url, SECRET)
@@ -166,12 +187,13 @@ def test_a_message_emitted_while_another_waits_for_its_time_does_not_hurry_it(st
     assert len(receiver.requests) == 1
 
 
+@pytest.mark.usefixtures("_still")
 def test_a_receiver_that_says_when_to_come_again_is_asked_then(store, receiver):
     receiver.statuses, receiver.headers = [429], {"retry-after": "600"}
     report = durable.run(store, telling, 1, id="evt-1", outbox=[durable.Webhook(receiver.url, SECRET)])
     (message,) = durable.outbox(store)
     assert report.status == "completed"
-    assert timedelta(seconds=590) < message.due - datetime.now(message.due.tzinfo) <= timedelta(seconds=600)
+    assert message.due - message.time == timedelta(seconds=600)
 
 
 def test_a_receiver_that_never_answers_has_refused(store, receiver):
