@@ -184,7 +184,7 @@ def cancel(store: Store, run: str) -> bool:
             board = board_of(tx)
             board.cas(entry.key, {**entry.value, "cancel": True}, expected_version=entry.version)
             if status == entry.value["status"]:
-                stage_poke(tx, store, entry.value)
+                stage_poke(tx, store, entry.value, is_at_once=True)
         return True
 
     is_open: bool = retried(store, work)

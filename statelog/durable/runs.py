@@ -317,21 +317,27 @@ def runs(
 # --- waking ------------------------------------------------------------------------------------
 
 
-def stage_poke(tx: Any, store: Store, value: Mapping[str, Any]) -> None:
-    """Stage that a run is looked at now. At the transaction's end it may raise ConflictError: read and stage again."""
+def stage_poke(tx: Any, store: Store, value: Mapping[str, Any], *, is_at_once: bool = False) -> None:
+    """Stage that a run that waits is looked at now; `is_at_once`: also one whose beginning was put off.
+
+    At the transaction's end it may raise ConflictError: read and stage again.
+    """
     key = task_key_of(value)
     task = board_of(store).get(key)
     if task is not None:
-        kept = {**task.value, "due": 0}
+        due_us = 0 if is_at_once or task.value["waiting_for"] else task.value["due"]
+        kept = {**task.value, "due": due_us}
         agent = AGENT if task.claim is None or task.claim.holder is None else task.claim.holder
-        board_of(tx, agent).cas(key, kept, expected_version=task.version, priority=task.priority)
+        how: dict[str, Any] = {"priority": task.priority, "delay_s": delay_of(due_us)}
+        # Written in either case: a run that is about to be suspended is told by the version.
+        board_of(tx, agent).cas(key, kept, expected_version=task.version, **how)
 
 
 def poke(store: Store, run: str) -> None:
     """Have a run looked at now."""
 
     def work(tx: Any) -> None:
-        stage_poke(tx, store, find(store, run).value)
+        stage_poke(tx, store, find(store, run).value, is_at_once=True)
 
     retried(store, work)
 

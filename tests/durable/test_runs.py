@@ -181,6 +181,16 @@ def test_priority_and_delay_say_which_run_begins(store):
     assert durable.get(store, "evt-3").status == "queued"
 
 
+def test_mail_does_not_begin_a_run_before_its_time_and_a_cancellation_does(store):
+    handle = durable.start(store, chat, "a", id="evt-1", delay_s=3600)
+    durable.send(store, "evt-1", "hello", topic="chat")
+    assert durable.work(store, [chat], until_idle=True) == 0
+    assert handle.info.status == "queued"
+    handle.cancel()
+    durable.work(store, [chat], until_idle=True)
+    assert handle.info.status == "cancelled"
+
+
 def test_a_handle_waits_no_longer_than_it_is_told(store):
     handle = durable.start(store, three, "a", id="evt-1")
     with pytest.raises(TimeoutError):
