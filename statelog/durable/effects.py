@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.execution import SIGNALS, in_step
-from statelog.durable.naming import check_part, event_key
+from statelog.durable.naming import check_channels, check_part, event_key
 from statelog.durable.outbox import check_topic, stage_message
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of
 from statelog.durable.steps import execution_checkpoint
 from statelog.durable.values import arguments_item, decode, digest_of, encode, storable, typed
 from statelog.durable.workflows import name_of
-from statelog.errors import ConflictError, UsageError
+from statelog.errors import ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from statelog.durable.execution import Execution
 
 _CONFLICTS_MAX = 100
-_OWN_CHANNELS = "statelog:"
 
 
 async def take_value(
@@ -39,11 +38,7 @@ async def take_commit(
     execution: Execution, place: str, updates: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any] | None
 ) -> None:
     """Write to the thread, once."""
-    for update in updates:
-        for channel in update if hasattr(update, "keys") else ():
-            if isinstance(channel, str) and channel.startswith(_OWN_CHANNELS):
-                message = f"channel {channel!r} is the library's own"
-                raise UsageError(message, argument="channel", value=channel)
+    check_channels(updates)
     if execution.begin(place, "commit", "") is not None:
         return
     execution.check_signals()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from statelog.errors import LimitError, UsageError
 from statelog.log.names import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RUN_ID_SIZE_BYTES_MAX: Final = 200
 NAME_SIZE_BYTES_MAX: Final = 90
@@ -19,6 +23,8 @@ STEPS: Final = "statelog:steps"
 
 HEADER: Final = "statelog:run"
 """The channel that says which run that is."""
+
+_OWN_CHANNELS = "statelog:"
 
 _SIGNS = re.compile(r"[%/*?\[\]\\]")
 
@@ -49,6 +55,15 @@ def check_run_id(run: str) -> str:
 def check_part(what: str, name: str) -> str:
     """Return the name of a workflow, queue, topic or event as part of a key. Raises UsageError, LimitError."""
     return _checked(what, name, NAME_SIZE_BYTES_MAX)
+
+
+def check_channels(updates: Iterable[object]) -> None:
+    """Refuse what a workflow would write to channels of the library's own. Raises UsageError."""
+    for update in updates:
+        for channel in update if isinstance(update, Mapping) else ():
+            if isinstance(channel, str) and channel.startswith(_OWN_CHANNELS):
+                message = f"channel {channel!r} is the library's own"
+                raise UsageError(message, argument="channel", value=channel)
 
 
 def run_key(run: str) -> str:

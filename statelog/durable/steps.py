@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
+from statelog.durable.naming import check_channels
 from statelog.durable.outbox import stage_message
 from statelog.durable.record import TRIED
 from statelog.durable.streams import stage_chunk
@@ -264,6 +265,7 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
 
 def _commit_more(execution: Execution, call: StepCall, item: Item, given: Any) -> None:
     writes = () if call.commit is None else (call.commit(given),)
+    check_channels(writes)
     if call.transact is None and call.emit is None:
         execution.commit(item, writes=writes)
         return

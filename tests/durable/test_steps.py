@@ -267,6 +267,8 @@ def test_a_transaction_happens_exactly_once_and_all_of_it(store):
 
 def test_a_channel_of_the_library_is_not_the_workflow_s(store):
     assert "library's own" in execute(store, lambda run: run.commit({"statelog:steps": []})).error
+    info = execute(store, lambda run: run.step(int, commit=lambda _result: {"statelog:steps": []}), id="evt-2")
+    assert "library's own" in info.error
 
 
 # --- several at once --------------------------------------------------------------------------------
