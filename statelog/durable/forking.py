@@ -291,5 +291,8 @@ def purge(store: Store, run: str) -> None:
     for pattern in ("gates", "events", "outbox", "outbox-parked", "children", "mail"):
         for entry in board.list(f"durable/{pattern}/{quoted}/**"):
             board.delete(entry.key)
+    streams = store.thread(f"statelog:stream/{quoted}")
+    if STEPS in streams.state:
+        streams.commit({STEPS: DROP})
     board.delete(naming.delivery_key(run))
     board.delete(naming.run_key(run))
