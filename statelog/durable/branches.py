@@ -30,7 +30,8 @@ class Branch:
         return self._execution.host.finish(gathered(self._execution.host, [self], is_alone=True))
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return gathered(self._execution.host, [self], is_alone=True).__await__()
+        found: Generator[Any, Any, Any] = self.result().__await__()
+        return found
 
 
 async def gathered(host: Host, branches: Sequence[Branch], *, is_alone: bool = False) -> Any:
@@ -101,7 +102,7 @@ async def first_done(execution: Execution, place: str, branches: Sequence[Branch
     if done is not None:
         winner = branches[done["r"]]
     else:
-        execution.check_signals()
+        await execution.check_signals()
         winner = await _first(execution, branches)
         number = branches.index(winner)
         await execution.host.io(execution.commit, execution.done(place, "any", str(len(branches)), r=number))

@@ -16,6 +16,7 @@ from statelog.durable.execution import (
     Unwinding,
 )
 from statelog.durable.holding import LEASE_S, renewed
+from statelog.durable.hosts import ThreadHost
 from statelog.durable.owners import me
 from statelog.durable.run import Run
 from statelog.durable.runs import board_of, find, task_key_of
@@ -64,6 +65,10 @@ async def drive(
         StatelogError: the store refuses.
 
     """
+    if host.is_async and not workflow.is_async:
+        thread = ThreadHost()
+        await host.aside(thread, lambda: thread.finish(drive(store, workflow, run, claim, thread, lease_s=lease_s)))
+        return
     value = (await host.io(find, store, run)).value
     if workflow.is_async and not host.is_async:
         await host.io(_give_back, store, value, claim, 0.0, None, backs_off)
@@ -117,9 +122,8 @@ async def _execute(  # noqa: C901 - told apart: how a workflow may end
     args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
     error: BaseException | None = None
     result: Any = None
-    run._enter()  # noqa: SLF001 - of this room
     try:
-        result = await host.call(workflow.function, (run, *args), kwargs, None)
+        result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
         result = decode(encode(result, f"result of workflow {workflow.name!r}"))
     except BaseException as raised:  # noqa: BLE001 - told apart below
         error = raised
@@ -127,7 +131,7 @@ async def _execute(  # noqa: C901 - told apart: how a workflow may end
     if execution.stop is not None:
         raise execution.stop
     suspended = run._root.suspended  # noqa: SLF001
-    error = error if suspended is None else suspended
+    error = error if suspended is None or isinstance(error, Suspended) else suspended
     if isinstance(error, Suspended):
         return bool(await host.io(suspend, execution, error.waits))
     if isinstance(error, ContinuedAsNew):
@@ -221,18 +225,17 @@ async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host) -
     entry = await host.io(find, store, run)
     claim = await host.io(lambda: board_of(store, me()).claim(task_key_of(entry.value), lease_s=LEASE_S))
     if claim is not None:
-        await drive(store, workflow, run, claim, host)
+        await drive(store, workflow, run, claim, host.another())
 
 
 async def rehearse(store: Store, workflow: Workflow, info: Mapping[str, Any], host: Host) -> NondeterminismError | None:
     """Replay a run, and do nothing that is not recorded; return how its code differs."""
-    execution = Execution(store, workflow, info, None, host)
+    execution = await host.io(Execution, store, workflow, info, None, host)
     run = Run(execution, None)
     args, kwargs = typed_arguments(workflow.function, info["args"], info["kwargs"], skip=1)
-    run._enter()  # noqa: SLF001
     error: BaseException | None = None
     try:
-        await host.call(workflow.function, (run, *args), kwargs, None)
+        await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
     except BaseException as raised:  # noqa: BLE001 - told apart below
         error = raised
     await host.settle(execution)

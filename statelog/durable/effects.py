@@ -28,7 +28,7 @@ async def take_value(
     """Return a value that would differ each time: the one that was recorded."""
     done = execution.begin(place, op, "")
     if done is None:
-        execution.check_signals()
+        await execution.check_signals()
         done = execution.done(place, op, "", r=make())
         await execution.host.io(execution.commit, done)
     return done["r"] if load is None else load(done["r"])
@@ -41,7 +41,7 @@ async def take_commit(
     check_channels(updates)
     if execution.begin(place, "commit", "") is not None:
         return
-    execution.check_signals()
+    await execution.check_signals()
     done = execution.done(place, "commit", "")
     await execution.host.io(lambda: execution.commit(done, writes=updates, metadata=metadata))
 
@@ -52,7 +52,7 @@ async def take_emit(execution: Execution, place: str, topic: str, payload: Any) 
     digest = digest_of(encode(payload, f"payload of {topic!r}"))
     if execution.begin(place, "emit", topic, digest) is not None:
         return
-    execution.check_signals()
+    await execution.check_signals()
     checkpoint = execution_checkpoint()
 
     def also(tx: Any) -> None:
@@ -68,7 +68,7 @@ async def take_event(execution: Execution, place: str, name: str, value: Any) ->
     digest = digest_of(encode(value, f"event {name!r}"))
     if execution.begin(place, "event", name, digest) is not None:
         return
-    execution.check_signals()
+    await execution.check_signals()
     key, stored = event_key(execution.id, name), {"value": storable(value)}
 
     def also(tx: Any) -> None:
@@ -85,7 +85,7 @@ async def take_transaction(
     digest = digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, ()))
     done = execution.begin(place, "transact", name, digest)
     if done is None:
-        execution.check_signals()
+        await execution.check_signals()
         return await execution.host.io(_transact, execution, place, function, name, digest, args, kwargs)
     return execution.outcome(done, function)
 
@@ -127,14 +127,15 @@ def _transact(
     raise execution.record_failure(ConflictError(message), place, "transact", name, digest)
 
 
-async def take_patch(execution: Execution, next_place: str, name: str) -> bool:
+async def take_patch(execution: Execution, next_places: Sequence[str], name: str) -> bool:
     """Whether the run goes by a patch."""
     execution.check_stop()
     record = execution.record
     if name in record.patches:
         record.patches[name] = True
         return True
-    if name in execution.unpatched or record.has_after(next_place) or execution.is_dry or execution.is_unwinding:
+    has_passed = any(record.has_after(place) for place in next_places)
+    if name in execution.unpatched or has_passed or execution.is_dry or execution.is_unwinding:
         execution.unpatched.add(name)
         return False
     await execution.host.io(execution.commit, execution.item(name, PATCH, "patch", name))

@@ -137,8 +137,7 @@ class Execution:
 
     def stopped(self, error: BaseException) -> Stopped:
         """Note why the run stops here."""
-        with self._lock:
-            self.stop = self.stop or error
+        self.stop = self.stop or error
         return Stopped(error)
 
     def check_stop(self) -> None:
@@ -146,7 +145,7 @@ class Execution:
         if self.stop is not None:
             raise Stopped(self.stop)
 
-    def check_signals(self) -> None:
+    async def check_signals(self) -> None:
         """Refuse what is not to be done any more, where it is not recorded. Raises Stopped, Unwinding, Cancelled."""
         self.check_stop()
         if self.is_dry:
@@ -155,10 +154,17 @@ class Execution:
             return
         if self.is_unwinding:
             raise Unwinding
-        if self.cancelled is None:
+        signal = await self.host.io(self.look)
+        if signal is not None:
+            raise signal
+
+    def look(self) -> Stopped | Cancelled | None:
+        """Return what the workflow gets instead of its next operation: the run has stopped, or was cancelled."""
+        if self.stop is not None:
+            return Stopped(self.stop)
+        if self.cancelled is None and not self.is_shielded:
             self.cancelled = self._reason_to_cancel()
-        if self.cancelled is not None:
-            raise Cancelled(self.cancelled)
+        return None if self.cancelled is None or self.is_shielded else Cancelled(self.cancelled)
 
     def _reason_to_cancel(self) -> str | None:
         lsn = self.store.last_lsn
@@ -295,6 +301,7 @@ class Scope:
         self._prefix = prefix
         self.caller = caller
         self.next_number = 0
+        self._next_task = 0
         self.suspended: Suspended | None = None
         """Raised in it: nothing is called in it any more, whatever the workflow catches."""
 
@@ -306,7 +313,17 @@ class Scope:
         self.next_number += 1
         return place
 
+    def take_task(self) -> str:
+        """Return the place of a task of asyncio whose calls count for themselves.
+
+        Tasks are numbered apart from calls: whether a task makes its first call before its parent's next one depends
+        on whether that is replayed.
+        """
+        place = f"{self._prefix}t{self._next_task}"
+        self._next_task += 1
+        return place
+
     @property
-    def next_place(self) -> str:
-        """The place of the next call, which is not taken."""
-        return f"{self._prefix}{self.next_number}"
+    def next_places(self) -> tuple[str, str]:
+        """The places of the next call and of the next task, which are not taken."""
+        return f"{self._prefix}{self.next_number}", f"{self._prefix}t{self._next_task}"

@@ -247,30 +247,41 @@ def _version_with(recorded: _At, count: int, run: str) -> int:
 def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
     """Replay all open runs with this code, and do nothing; return what differs, by run. Before a deploy it is empty.
 
-    A workflow runs as far as its record goes: what it does outside of its steps happens.
+    A workflow runs as far as its record goes: what it does outside of its steps happens. Runs of async workflows are
+    passed over: `statelog.aio.durable.check` replays them, too.
 
     Args:
         store: the store.
         workflows: as they would be deployed. The runs of others are told, too.
 
     """
+    open_runs, found = to_check(store, workflows)
+    for value, workflow in open_runs:
+        if not workflow.is_async:
+            host = ThreadHost()
+            differs = host.finish(rehearse(store, workflow, value, host))
+            if differs is not None:
+                found[value["id"]] = differs
+    return found
+
+
+def to_check(
+    store: Store, workflows: Iterable[Workflow]
+) -> tuple[list[tuple[Mapping[str, Any], Workflow]], dict[str, NondeterminismError | NotFoundError]]:
+    """Return the open runs with their workflows, and errors for those whose workflow is not given."""
     known = by_name(workflows)
+    open_runs: list[tuple[Mapping[str, Any], Workflow]] = []
     found: dict[str, NondeterminismError | NotFoundError] = {}
     for info in runs(store):
+        workflow = known.get(info.workflow)
         if info.has_ended:
             continue
-        workflow = known.get(info.workflow)
         if workflow is None:
             message = f"run {info.id!r} is of workflow {info.workflow!r}, which is not given"
             found[info.id] = NotFoundError(message, run=info.id, workflow=info.workflow)
-            continue
-        if workflow.is_async:
-            continue
-        host = ThreadHost()
-        differs = host.finish(rehearse(store, workflow, find(store, info.id).value, host))
-        if differs is not None:
-            found[info.id] = differs
-    return found
+        else:
+            open_runs.append((find(store, info.id).value, workflow))
+    return open_runs, found
 
 
 def purge(store: Store, run: str) -> None:

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from statelog.durable.clock import clock
 from statelog.errors import UsageError
@@ -26,17 +27,25 @@ class Host(Protocol):
 
     is_async: bool
 
-    def note(self, execution: Any) -> None:
-        """Note that an operation of a run is under way in the calling task."""
+    def another(self) -> Host:
+        """Return what runs a child."""
+
+    async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
+        """Make a call that works in its thread by another host. Who is to stop meanwhile stops that one."""
+
+    async def call_workflow(
+        self, execution: Any, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Call a workflow; `enter` is called where it is. Raises Suspended: all that it does waits for long."""
 
     async def settle(self, execution: Any) -> None:
         """Wait for all that is under way beside the workflow."""
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Any:
-        """Return what a coroutine returns, or an awaitable of it."""
+        """Return what an operation returns, or an awaitable of it."""
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
-        """Call a workflow or a step. Raises TimeoutError: it was stopped as its time was up."""
+        """Call a step, or a part of a workflow. Raises TimeoutError: it was stopped as its time was up."""
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """Call what reads or writes the store."""
@@ -62,8 +71,37 @@ class ThreadHost:
 
     is_async = False
 
-    def note(self, execution: Any) -> None:
-        """As declared: it is under way for as long as this thread is in it."""
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executions: WeakSet[Any] = WeakSet()
+        self._stop: BaseException | None = None
+
+    def stop(self, error: BaseException) -> None:
+        """Have the runs here stop at their next operation, resumable, with an error; for another thread to call."""
+        with self._lock:
+            self._stop = error
+            for execution in self._executions:
+                execution.stopped(error)
+
+    def another(self) -> ThreadHost:
+        """As declared."""
+        return self
+
+    async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
+        """As declared."""
+        del host
+        return call()
+
+    async def call_workflow(
+        self, execution: Any, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """As declared."""
+        with self._lock:
+            self._executions.add(execution)
+            if self._stop is not None:
+                execution.stopped(self._stop)
+        enter()
+        return await self.call(function, args, kwargs, None)
 
     async def settle(self, execution: Any) -> None:
         """As declared."""

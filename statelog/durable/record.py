@@ -1,7 +1,8 @@
 """What a run has recorded: the items of its thread's channel, by place.
 
 An item is a dict. A *place* is where a call stands: the number of the call within its scope, with the places of the
-scopes around it before: `3`, `4.0`, `4.0.1`. See DESIGN.md here for the bytes.
+scopes around it before: `3`, `4.0`, `4.0.1`; `t0.2` is a call in a task of asyncio that the workflow began. See
+DESIGN.md here for the bytes.
 """
 
 from __future__ import annotations
@@ -84,14 +85,16 @@ class Record:
         return found
 
     def has_after(self, place: str) -> bool:
-        """Whether anything is recorded at a place, or behind it in its scope."""
+        """Whether anything is recorded at a place, or behind it among the calls, or the tasks, of its scope."""
         scope, _dot, number = place.rpartition(".")
-        first = int(number)
-        for each in self.order:
+        is_task = number.startswith("t")
+        first = int(number.removeprefix("t"))
+        for each in list(self.order):  # another branch may add to it
             above, _dot, tail = each.rpartition(".")
             while above != scope and above.startswith(f"{scope}." if scope else ""):
                 above, _dot, tail = above.rpartition(".")
-            if above == scope and tail.isdigit() and int(tail) >= first:
+            tail, is_kin = tail.removeprefix("t"), tail.startswith("t") is is_task
+            if above == scope and is_kin and tail.isdigit() and int(tail) >= first:
                 return True
         return False
 

@@ -59,7 +59,7 @@ class Run:
         if not self._host.is_async:
             message = "an operation of a run is called from another OS thread: begin it with run.start or run.branch"
             raise UsageError(message, argument="run", value=self.id)
-        return self._branch_off(scope.take(), caller)  # a task of its own counts for itself
+        return self._branch_off(scope.take_task(), caller)  # a task of its own counts for itself
 
     def _branch_off(self, place: str, caller: object) -> Scope:
         scope = Scope(f"{place}.", caller)
@@ -69,12 +69,12 @@ class Run:
     def _do(self, make: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
         """Take a place for a call, now, and return what it comes to, or an awaitable of it."""
         scope = self._scope()
-        return self._host.finish(self._guard(scope, make(scope.take())))
+        place = scope.take()
+        return self._host.finish(self._guard(scope, lambda: make(place)))
 
-    async def _guard(self, scope: Scope, work: Coroutine[Any, Any, Any]) -> Any:
-        self._host.note(self._execution)
+    async def _guard(self, scope: Scope, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         try:
-            return await work
+            return await make()
         except Suspended as suspended:
             scope.suspended = suspended
             raise
@@ -155,7 +155,8 @@ class Run:
 
     def gather(self, *branches: Branch) -> Any:
         """Return what branches return, in the order given. All end before the first exception is raised."""
-        return self._host.finish(self._guard(self._scope(), gathered(self._host, _branches(branches))))
+        given = _branches(branches)
+        return self._host.finish(self._guard(self._scope(), lambda: gathered(self._host, given)))
 
     def wait_any(self, *branches: Branch) -> Any:
         """Return the first branch that has ended. Which one it was is recorded, and the others are let go.
@@ -194,7 +195,7 @@ class Run:
         """
         naming.check_part("patch", id)
         scope = self._scope()
-        return self._host.finish(effects.take_patch(self._execution, scope.next_place, id))
+        return self._host.finish(effects.take_patch(self._execution, scope.next_places, id))
 
     def deprecate_patch(self, id: str) -> Any:
         """Say that no run is open any more from before a change: what was recorded of it is passed over."""

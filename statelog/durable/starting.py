@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from statelog.durable.control import cancel
 from statelog.durable.deduplication import create_once
@@ -279,8 +280,6 @@ def start(
             run with this `dedup_key` is one of another workflow.
 
     """
-    from uuid import uuid4
-
     check_segment(queue, partition)
     if dedup_key is not None and (not isinstance(dedup_key, str) or not dedup_key):
         message = f"dedup_key is a text of at least one character, not {dedup_key!r}"

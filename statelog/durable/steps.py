@@ -153,7 +153,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  #
         _register(execution, place, call)
     if done is not None:
         return execution.outcome(done, call.function)
-    execution.check_signals()
+    await execution.check_signals()
     attempt = len(record.tried.get(place, ())) + 1
     if call.is_at_most_once and begun is not None and begun["i"] >= attempt:
         message = f"step {call.name!r} was being called when the process died, and is to be called once at most"
@@ -181,7 +181,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:  #
             if not await execution.host.io(_note_failure, execution, place, call, attempt, error):
                 raise exception_of(error_of(error), execution.workflow.raises) from error
             attempt += 1
-            execution.check_signals()
+            await execution.check_signals()
         else:
             return await execution.host.io(_note_result, execution, place, call, attempt, decode(item))
 
@@ -206,7 +206,7 @@ async def pause(execution: Execution, until_us: int, label: str) -> None:
     if not clock().is_short(left_s):
         raise Suspended(Wait(label, until_us, lambda: False))
     await execution.host.sleep(left_s)
-    execution.check_signals()
+    await execution.check_signals()
 
 
 async def _call(execution: Execution, place: str, call: StepCall, attempt: int) -> Any:

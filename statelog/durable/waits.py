@@ -63,11 +63,11 @@ async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
         return
     begun = execution.record.begun.get(place)
     if begun is None:
-        execution.check_signals()
+        await execution.check_signals()
         begun = execution.begun(place, "sleep", "", digest, u=until_us)
         await execution.host.io(execution.commit, begun)
     if not _is_over(begun["u"]):
-        execution.check_signals()
+        await execution.check_signals()
         await pause(execution, begun["u"], "time")
     execution.defer(execution.done(place, "sleep", "", digest))
 
@@ -86,13 +86,13 @@ async def take_gate(execution: Execution, place: str, name: str, payload: Any, t
     gate = naming.gate_id(execution.id, place)
     begun = execution.record.begun.get(place)
     if begun is None:
-        execution.check_signals()
+        await execution.check_signals()
         begun = execution.begun(place, "gate", name, digest, g=gate, u=due_us)
         await execution.host.io(_open_gate, execution, begun, payload)
     given = await execution.host.io(_take_answer, execution, begun)
     if given is not None:
         return Answer(**given)
-    execution.check_signals()
+    await execution.check_signals()
     raise Suspended(Wait(f"gate {gate}", begun["u"], lambda: _answered(execution, gate) is not None))
 
 
@@ -135,7 +135,6 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any]) -> Mapping[str,
             return answer
         if not _is_over(begun["u"]):
             return None
-        execution.check_signals()
         answer = {"approved": False, "payload": None, "by": None, "is_timeout": True}
         item = execution.done(begun["p"], "gate", begun["n"], begun.get("a"), r=answer)
         try:
@@ -162,7 +161,7 @@ async def take_mail(execution: Execution, place: str, topic: str, timeout_s: flo
     done = execution.begin(place, "recv", topic)
     if done is not None:
         return done.get("r")
-    execution.check_signals()
+    await execution.check_signals()
     if timeout_s is not None and place not in execution.record.begun:
         found = await execution.host.io(_take_message, execution, place, topic, 0)
         if found is not None:
@@ -223,7 +222,7 @@ async def take_child(
     done = execution.begin(place, "child", workflow.name, digest)
     if done is not None:
         return execution.outcome(done, workflow.function)
-    execution.check_signals()
+    await execution.check_signals()
     if place not in execution.record.begun:
         start = Start(
             workflow.name,

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ from statelog.durable.workflows import by_name
 from statelog.errors import LeaseLostError, StatelogError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
@@ -67,21 +68,10 @@ def work(
         UsageError: one of the arguments is none.
 
     """
-    known = by_name(workflows)
-    if type(concurrency) is not int or concurrency < 1:
-        message = f"concurrency is an int above 0, not {concurrency!r}"
-        raise UsageError(message, argument="concurrency", value=concurrency)
-    limits = limits_of(queues)
-    patterns = ["durable/schedules/*"]
-    for name in map(check_workflow_part, known):
-        patterns += [f"durable/tasks/*/{name}/*"] if limits is None else []
-        patterns += [f"durable/tasks/{queue}{part}/{name}/*" for queue in limits or () for part in ("", "@*")]
-    if len(patterns) == 1:
-        raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
-    held = {name: queue for name, queue in (limits or {}).items() if queue != Queue()}
-    worker = _Worker(store, known, Limits(store, held, lease_s), patterns, concurrency, lease_s)
-    with delivered_beside(store, check_subscribers(outbox), drains=until_idle):
-        return worker.go_on(stop or threading.Event(), until_idle=until_idle)
+    taker = Taker(store, workflows, queues, concurrency, lease_s)
+    subscribers = check_subscribers(outbox)
+    with delivered_beside(store, subscribers, drains=until_idle):
+        return _Worker(taker).go_on(stop or threading.Event(), until_idle=until_idle)
 
 
 def check_workflow_part(name: str) -> str:
@@ -103,77 +93,59 @@ def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Q
     return {check_queue(name): queue for name, queue in given.items()}
 
 
-class _Taken(NamedTuple):
+class Taken(NamedTuple):
     """A run that a worker has claimed, and what it has to drive it."""
 
     claim: Claim
+    workflow: Workflow
     place: Place
 
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return str(self.claim.value["run"])
 
-class _Worker:
-    """Claims what there is to do, in one call for all of it. A thread that is done with a run claims the next one."""
+
+class Taker:
+    """Claims what there is to do for a worker, in one call for all of it.
+
+    Raises:
+        UsageError: one of the arguments is none.
+
+    """
 
     def __init__(
         self,
         store: Store,
-        known: dict[str, Workflow],
-        limits: Limits,
-        patterns: list[str],
+        workflows: Iterable[Workflow],
+        queues: Iterable[str] | Mapping[str, Queue] | None,
         concurrency: int,
         lease_s: float,
     ) -> None:
-        self._store, self._limits, self._patterns = store, limits, patterns
-        self._known = {check_workflow_part(name): workflow for name, workflow in known.items()}
-        self._board = board_of(store, me())
-        self._lease_s, self._concurrency = lease_s, concurrency
-        self._free = threading.Semaphore(concurrency)
-        self._lock = threading.Lock()
-        self._at_work = 0
-        self._count = 0
+        if type(concurrency) is not int or concurrency < 1:
+            message = f"concurrency is an int above 0, not {concurrency!r}"
+            raise UsageError(message, argument="concurrency", value=concurrency)
+        self._known = {check_workflow_part(name): workflow for name, workflow in by_name(workflows).items()}
+        limits = limits_of(queues)
+        self._patterns = ["durable/schedules/*"]
+        for name in self._known:
+            self._patterns += [f"durable/tasks/*/{name}/*"] if limits is None else []
+            self._patterns += [f"durable/tasks/{queue}{part}/{name}/*" for queue in limits or () for part in ("", "@*")]
+        if len(self._patterns) == 1:
+            raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
+        self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
+        self._board, self._store = board_of(store, me()), store
         self._looks_at_s = 0.0
+        self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
-    def go_on(self, stop: threading.Event, *, until_idle: bool) -> int:
-        """Claim runs, and have them driven."""
-        try:
-            with ThreadPoolExecutor(self._concurrency, thread_name_prefix="statelog worker") as pool:
-                while not stop.is_set():
-                    self._free_the_dead()
-                    if not self._free.acquire(timeout=_SLICE_S):
-                        self._limits.rest()
-                        continue
-                    taken: _Taken | None = None
-                    is_idle = self._at_work == 0
-                    try:
-                        taken = self._next(stop, 0.0 if until_idle else _SLICE_S)
-                    finally:
-                        if taken is None:
-                            self._free.release()
-                    if taken is not None:
-                        with self._lock:
-                            self._at_work += 1
-                        pool.submit(self._drive, taken, stop)
-                    elif until_idle:
-                        if is_idle:
-                            break
-                        stop.wait(0.005)
-        finally:
-            self._limits.rest()
-        return self._count
-
-    def _free_the_dead(self) -> None:
-        """Take from processes that are gone what they have claimed, now and then."""
-        now_s = monotonic()
-        if now_s >= self._looks_at_s:
-            self._looks_at_s = now_s + _DEAD_S
-            free_all(self._store)
-
-    def _next(self, stop: threading.Event, wait_s: float) -> _Taken | None:
-        """Return the run whose turn it is, None if there is none; do what else there is to do."""
+    def next(self, stop: threading.Event, wait_s: float) -> Taken | None:
+        """Return the run whose turn it is, None if there is none in time; do what else there is to do."""
         while not stop.is_set():
+            self._free_the_dead()
             wanted = self._limits.wanted()
             slice_s = 0.0 if self._limits.has_spare else min(wait_s, wanted.wait_s)
             patterns = [*self._patterns, *wanted.patterns]
-            claim = self._board.claim(patterns, unless=wanted.unless, lease_s=self._lease_s, wait_s=slice_s)
+            claim = self._board.claim(patterns, unless=wanted.unless, lease_s=self.lease_s, wait_s=slice_s)
             if claim is None:
                 if self._limits.rest() and wait_s > 0:
                     continue
@@ -186,19 +158,72 @@ class _Worker:
             else:
                 place = self._limits.admit(claim)
                 if place is not None:
-                    return _Taken(claim, place)
+                    return Taken(claim, self._known[claim.key.split("/")[3]], place)
         return None
 
-    def _drive(self, taken: _Taken | None, stop: threading.Event) -> None:
+    def leave(self, taken: Taken) -> None:
+        """Let others have the place of a run that is driven no more."""
+        self._limits.leave(taken.place)
+
+    def rest(self) -> None:
+        """Let others have the places that no run is in."""
+        self._limits.rest()
+
+    def _free_the_dead(self) -> None:
+        """Take from processes that are gone what they have claimed, now and then."""
+        now_s = monotonic()
+        if now_s >= self._looks_at_s:
+            self._looks_at_s = now_s + _DEAD_S
+            free_all(self._store)
+
+
+class _Worker:
+    """Has runs driven by OS threads. A thread that is done with a run claims the next one."""
+
+    def __init__(self, taker: Taker) -> None:
+        self._taker = taker
+        self._free = threading.Semaphore(taker.concurrency)
+        self._lock = threading.Lock()
+        self._at_work = 0
+        self._count = 0
+
+    def go_on(self, stop: threading.Event, *, until_idle: bool) -> int:
+        """Claim runs, and have them driven."""
+        try:
+            with ThreadPoolExecutor(self._taker.concurrency, thread_name_prefix="statelog worker") as pool:
+                while not stop.is_set():
+                    if not self._free.acquire(timeout=_SLICE_S):
+                        self._taker.rest()
+                        continue
+                    taken: Taken | None = None
+                    is_idle = self._at_work == 0
+                    try:
+                        taken = self._taker.next(stop, 0.0 if until_idle else _SLICE_S)
+                    finally:
+                        if taken is None:
+                            self._free.release()
+                    if taken is not None:
+                        with self._lock:
+                            self._at_work += 1
+                        pool.submit(self._drive, taken, stop)
+                    elif until_idle:
+                        if is_idle:
+                            break
+                        stop.wait(0.005)
+        finally:
+            self._taker.rest()
+        return self._count
+
+    def _drive(self, taken: Taken | None, stop: threading.Event) -> None:
         try:
             while taken is not None:
                 with self._lock:
                     self._count += 1
                 try:
-                    self._execute(taken.claim)
+                    self._execute(taken)
                 finally:
-                    self._limits.leave(taken.place)
-                taken = self._next(stop, 0.0)
+                    self._taker.leave(taken)
+                taken = self._taker.next(stop, 0.0)
         except StatelogError as error:
             _log.warning("a worker could not go on: %s", error.message)
         except BaseException:  # noqa: BLE001 - the others go on
@@ -208,14 +233,22 @@ class _Worker:
                 self._at_work -= 1
             self._free.release()
 
-    def _execute(self, claim: Claim) -> None:
-        run = claim.value["run"]
-        try:
-            workflow, host = self._known[claim.key.split("/")[3]], ThreadHost()
-            host.finish(drive(self._store, workflow, run, claim, host, lease_s=self._lease_s, backs_off=True))
-        except LeaseLostError:
-            _log.info("run %s was taken over by another process", run)
-        except StatelogError as error:
-            _log.warning("run %s has stopped: %s", run, error.message)
-        except BaseException:  # noqa: BLE001 - of one run; the others go on
-            _log.exception("run %s has stopped", run)
+    def _execute(self, taken: Taken) -> None:
+        host, lease_s = ThreadHost(), self._taker.lease_s
+        with told(taken.run):
+            host.finish(
+                drive(self._taker.store, taken.workflow, taken.run, taken.claim, host, lease_s=lease_s, backs_off=True)
+            )
+
+
+@contextmanager
+def told(run: str) -> Iterator[None]:
+    """Say in the log why a run has stopped; the others go on."""
+    try:
+        yield
+    except LeaseLostError:
+        _log.info("run %s was taken over by another process", run)
+    except StatelogError as error:
+        _log.warning("run %s has stopped: %s", run, error.message)
+    except Exception:  # noqa: BLE001 - of one run
+        _log.exception("run %s has stopped", run)

@@ -160,10 +160,10 @@ def test_a_run_is_cancelled_at_its_next_operation(store):
 
 
 def test_a_run_whose_time_is_up_fails(store):
-    durable.run(store, chat, "a", id="evt-1", timeout_s=0.01)
-    time.sleep(0.02)
+    durable.run(store, chat, "a", id="evt-1", timeout_s=0.04)
+    time.sleep(0.05)
     info = durable.run(store, chat, "a", id="evt-1")
-    assert (info.status, info.error) == ("failed", "TimeoutError: the run took longer than 0.01 s")
+    assert (info.status, info.error) == ("failed", "TimeoutError: the run took longer than 0.04 s")
 
 
 def test_a_worker_drives_what_was_started(store):
