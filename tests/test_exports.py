@@ -17,6 +17,7 @@ PACKAGE = Path(statelog.__file__).parent
 PUBLIC = [
     "statelog",
     "statelog.aio",
+    "statelog.aio.durable",
     "statelog.durable",
     "statelog.errors",
     "statelog.limits",

@@ -1,0 +1,90 @@
+"""Durable execution on the event loop: `statelog.durable`, with the same names, awaited.
+
+    @durable.workflow
+    async def trip(run: durable.Run, request):
+        plan = await run.step(ask_model, request, timeout_s=60)
+        async with asyncio.TaskGroup() as group:  # tasks count their calls for themselves
+            flight = group.create_task(book(run, "flight", plan))
+            hotel = group.create_task(book(run, "hotel", plan))
+        return await run.step(charge, flight.result(), hotel.result())
+
+    info = await durable.run(store, trip, request, id="evt-991")  # a store of statelog.aio
+
+Workflows and steps are `async def`, or not: a step that is not async is called in a thread, and a workflow that is not
+is run in one. Nothing holds the loop up. A workflow awaits operations of its run, and tasks that await such: what else
+it awaited would not be the same on replay. When all of them wait for long the run is suspended, and its tasks are
+cancelled.
+"""
+
+from statelog.aio.durable.control import (
+    StepContext,
+    answer,
+    cancel,
+    check,
+    current_step,
+    fork,
+    gates,
+    get,
+    get_event,
+    purge,
+    resume,
+    send,
+    steps,
+    stream,
+)
+from statelog.aio.durable.control import list_runs as runs
+from statelog.aio.durable.starting import Handle, resume_all, run, start
+from statelog.aio.durable.workers import work
+from statelog.durable import (
+    UNKNOWN,
+    Abort,
+    Answer,
+    Branch,
+    Cancelled,
+    Chunk,
+    Gate,
+    Retry,
+    Run,
+    RunInfo,
+    StepInfo,
+    Workflow,
+    step,
+    workflow,
+)
+
+__all__ = [
+    "UNKNOWN",
+    "Abort",
+    "Answer",
+    "Branch",
+    "Cancelled",
+    "Chunk",
+    "Gate",
+    "Handle",
+    "Retry",
+    "Run",
+    "RunInfo",
+    "StepContext",
+    "StepInfo",
+    "Workflow",
+    "answer",
+    "cancel",
+    "check",
+    "current_step",
+    "fork",
+    "gates",
+    "get",
+    "get_event",
+    "purge",
+    "resume",
+    "resume_all",
+    "run",
+    "runs",
+    "send",
+    "start",
+    "step",
+    "steps",
+    "stream",
+    "work",
+    "workflow",
+]

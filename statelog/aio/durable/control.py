@@ -1,0 +1,193 @@
+"""What others do to a run, and what they see of it, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from statelog.aio.durable.host import EventLoopHost
+from statelog.aio.durable.starting import Handle, on_pool
+from statelog.aio.durable.threads import in_thread
+from statelog.durable import control, forking, streams
+from statelog.durable.driving import rehearse
+from statelog.durable.hosts import ThreadHost
+from statelog.durable.runs import get as found_run
+from statelog.durable.runs import runs as found_runs
+from statelog.durable.steps import StepContext as ThreadStepContext
+from statelog.durable.steps import current_step as step_in_thread
+from statelog.durable.workflows import check_number
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from statelog.aio.store import Store
+    from statelog.durable.control import Gate
+    from statelog.durable.forking import StepInfo
+    from statelog.durable.runs import RunInfo
+    from statelog.durable.streams import Chunk
+    from statelog.durable.workflows import Workflow
+    from statelog.errors import NondeterminismError, NotFoundError
+
+_SLICE_S = 0.5
+
+
+async def get(store: Store, run: str) -> RunInfo:
+    """See `statelog.durable.get`."""
+    found: RunInfo = await on_pool(store, found_run, run)
+    return found
+
+
+async def list_runs(
+    store: Store, *, status: str | None = None, workflow: str | None = None, thread: str | None = None
+) -> list[RunInfo]:
+    """See `statelog.durable.runs`."""
+    found: list[RunInfo] = await on_pool(store, found_runs, status=status, workflow=workflow, thread=thread)
+    return found
+
+
+async def gates(store: Store, *, pending: bool | None = None, run: str | None = None) -> list[Gate]:
+    """See `statelog.durable.gates`."""
+    found: list[Gate] = await on_pool(store, control.gates, pending=pending, run=run)
+    return found
+
+
+async def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
+    """See `statelog.durable.answer`."""
+    found: Gate = await on_pool(store, control.answer, gate_id, approved=approved, payload=payload, by=by)
+    return found
+
+
+async def send(
+    store: Store, run: str, message: Any, *, topic: str = "default", idempotency_key: str | None = None
+) -> None:
+    """See `statelog.durable.send`."""
+    await on_pool(store, control.send, run, message, topic=topic, idempotency_key=idempotency_key)
+
+
+async def cancel(store: Store, run: str) -> bool:
+    """See `statelog.durable.cancel`. An async step that is being called is interrupted."""
+    is_open: bool = await on_pool(store, control.cancel, run)
+    return is_open
+
+
+async def resume(store: Store, run: str) -> RunInfo:
+    """See `statelog.durable.resume`."""
+    found: RunInfo = await on_pool(store, control.resume, run)
+    return found
+
+
+async def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> Any:
+    """See `statelog.durable.get_event`."""
+    check_number("timeout_s", timeout_s, least=0)
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + timeout_s
+    while True:
+        left_s = max(until_s - loop.time(), 0.0)
+        look = partial(control.get_event, store.sync, run, name, timeout_s=min(left_s, _SLICE_S))
+        found = await store._runner.wait(look)  # noqa: SLF001 - of this room
+        if found is not None or left_s <= _SLICE_S or (await get(store, run)).has_ended:
+            return found
+
+
+async def stream(
+    store: Store, run: str, *, after: int = 0, follow: bool = True, timeout_s: float | None = None
+) -> AsyncIterator[Chunk]:
+    """See `statelog.durable.stream`."""
+    loop = asyncio.get_running_loop()
+    heard_s = loop.time()
+    while True:
+        lsn = await store.last_lsn()
+        has_ended = (await get(store, run)).has_ended
+        for chunk in await on_pool(store, _chunks, run, after):
+            after = chunk.cursor
+            yield chunk
+            heard_s = loop.time()
+        left_s = _SLICE_S if timeout_s is None else heard_s + timeout_s - loop.time()
+        if has_ended or not follow or left_s <= 0:
+            return
+        await store.wait(lsn, min(left_s, _SLICE_S))
+
+
+def _chunks(store: Any, run: str, after: int) -> list[Chunk]:
+    return list(streams.stream(store, run, after=after, follow=False))
+
+
+async def steps(store: Store, run: str) -> list[StepInfo]:
+    """See `statelog.durable.steps`."""
+    found: list[StepInfo] = await on_pool(store, forking.steps, run)
+    return found
+
+
+async def fork(
+    store: Store,
+    run: str,
+    *,
+    at: str | int,
+    id: str,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Handle:
+    """See `statelog.durable.fork`."""
+    made = await on_pool(store, forking.fork, run, at=at, id=id, args=args, kwargs=kwargs)
+    return Handle(store, made.id)
+
+
+async def purge(store: Store, run: str) -> None:
+    """See `statelog.durable.purge`."""
+    await on_pool(store, forking.purge, run)
+
+
+async def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
+    """Replay all open runs with this code, async ones on this loop. See `statelog.durable.check`."""
+    found: dict[str, NondeterminismError | NotFoundError]
+    open_runs, found = await on_pool(store, forking.to_check, workflows)
+    for value, workflow in open_runs:
+        if workflow.is_async:
+            host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+            differs = await rehearse(store.sync, workflow, value, host)
+        else:
+            differs = await in_thread(partial(_rehearse, store.sync, workflow, value))
+        if differs is not None:
+            found[value["id"]] = differs
+    return found
+
+
+def _rehearse(store: Any, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:
+    host = ThreadHost()
+    return host.finish(rehearse(store, workflow, value, host))
+
+
+class StepContext:
+    """The step that is being called. See `statelog.durable.StepContext`: the same names, and what writes is awaited."""
+
+    def __init__(self, context: ThreadStepContext) -> None:
+        self._context = context
+        self.run, self.name, self.attempt = context.run, context.name, context.attempt
+        self.idempotency_key = context.idempotency_key
+
+    async def is_cancelled(self) -> bool:
+        """Return whether its run was cancelled, or its time is up. An async step is interrupted soon after, too."""
+        is_cancelled: bool = await self._io(lambda: self._context.is_cancelled)
+        return is_cancelled
+
+    async def heartbeat(self) -> None:
+        """Say that the step still runs. See `statelog.durable.StepContext.heartbeat`."""
+        await self._io(self._context.heartbeat)
+
+    async def stream(self, chunk: Any) -> None:
+        """Give out a part of the result ahead. See `statelog.durable.StepContext.stream`."""
+        await self._io(self._context.stream, chunk)
+
+    async def _io(self, function: Any, *args: Any) -> Any:
+        return await self._context._execution.host.io(function, *args)  # noqa: SLF001 - of the room below
+
+
+def current_step() -> StepContext:
+    """Return the async step that is being called; in one that is not async it is `statelog.durable.current_step()`.
+
+    Raises:
+        UsageError: none is.
+
+    """
+    return StepContext(step_in_thread())

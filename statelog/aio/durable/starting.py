@@ -1,0 +1,206 @@
+"""Beginning and resuming runs on the event loop, and waiting for their end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from statelog.aio.board import Board
+from statelog.aio.durable.host import EventLoopHost
+from statelog.aio.durable.threads import ended, in_thread
+from statelog.durable import control, starting
+from statelog.durable.driving import drive
+from statelog.durable.holding import LEASE_S
+from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, get, info_of, task_key_of
+from statelog.durable.runs import runs as list_runs
+from statelog.durable.workflows import by_name, check_number
+from statelog.errors import LeaseLostError, StatelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from statelog.aio.store import Store
+    from statelog.durable.runs import RunInfo
+    from statelog.durable.workflows import Workflow
+    from statelog.store.claims import Claim
+
+_SLICE_S = 0.5
+
+
+class Handle:
+    """A run that was begun. See `statelog.durable.Handle`: the same names, awaited.
+
+    Attributes:
+        id: of the run.
+
+    """
+
+    def __init__(self, store: Store, id: str, workflow: Workflow | None = None) -> None:
+        self._store, self._workflow = store, workflow
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<Handle of {self.id!r}>"
+
+    async def info(self) -> RunInfo:
+        """Return the run as it is now."""
+        info: RunInfo = await on_pool(self._store, get, self.id)
+        return info
+
+    async def result(self, timeout_s: float | None = None) -> Any:
+        """Return what the workflow returned; wait for it. See `statelog.durable.Handle.result`."""
+        if timeout_s is not None:
+            check_number("timeout_s", timeout_s, least=0)
+        loop = asyncio.get_running_loop()
+        until_s = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            left_s = _SLICE_S if until_s is None else min(_SLICE_S, max(until_s - loop.time(), 0.0))
+            info = await _sleeping(self._store, starting.wait_for_end, self.id, left_s)
+            if info.has_ended:
+                return starting.result_of(info, self._workflow)
+            if until_s is not None and until_s <= loop.time():
+                message = f"run {self.id!r} has not ended within {timeout_s} s: it is {info.status}"
+                raise TimeoutError(message)
+
+    async def cancel(self) -> bool:
+        """Have the run, and its children, stop and undo what it did. See `statelog.durable.cancel`."""
+        is_open: bool = await on_pool(self._store, control.cancel, self.id)
+        return is_open
+
+
+async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Return what a function of `statelog.durable` returns, called on the pool with the store."""
+    return await store._runner.run(function, store._store, *args, **kwargs)  # noqa: SLF001 - of this room
+
+
+async def _sleeping(store: Store, function: Callable[..., Any], /, *args: Any) -> Any:
+    """Return what a function of `statelog.durable` returns that sleeps for half a second at most."""
+    return await store._runner.wait(function, store._store, *args)  # noqa: SLF001 - likewise
+
+
+async def run(
+    store: Store,
+    workflow: Workflow,
+    /,
+    *args: Any,
+    id: str | None = None,
+    thread: str | None = None,
+    timeout_s: float | None = None,
+    wait_s: float = 0.0,
+    outbox: Iterable[Any] = (),
+    lease_s: float = LEASE_S,
+    **kwargs: Any,
+) -> RunInfo:
+    """Run a workflow here, until it ends or waits; begin it, or go on with it. See `statelog.durable.run`.
+
+    An async workflow runs on this loop, another one in a thread of its own. Cancel the task that awaits this, and the
+    run stops: its async steps are interrupted, nothing is undone, and whoever runs it again goes on.
+    """
+    check_number("wait_s", wait_s, least=0)
+    start = starting.prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
+    is_new = await on_pool(store, create, start)
+    info = await drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
+    await deliver_here(store, outbox, start.id)
+    return starting.typed_info(info, workflow)
+
+
+async def deliver_here(store: Store, outbox: Iterable[Any], run: str) -> None:
+    """Deliver what a run has emitted."""
+    subscribers = tuple(outbox)
+    if subscribers:  # they take as long as they like
+        await in_thread(lambda: starting.deliver_here(store.sync, subscribers, run))
+
+
+async def drive_here(
+    store: Store, workflow: Workflow, run: str, *, wait_s: float, is_patient: bool, lease_s: float = LEASE_S
+) -> RunInfo:
+    """Drive a run as far as it goes."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    while True:
+        entry = await on_pool(store, find, run)
+        info: RunInfo = await on_pool(store, info_of, entry)
+        if info.status in (*ENDED, "parked"):
+            return info
+        claim = await claimed(store, task_key_of(entry.value), lease_s)
+        if claim is not None:
+            with suppress(LeaseLostError):  # another process goes on with it
+                await drive_claimed(store, workflow, run, claim, lease_s)
+                is_patient = False
+            continue
+        info = await on_pool(store, info_of, entry)
+        left_s = until_s - loop.time()
+        is_elsewhere = info.status == "running"
+        if info.has_ended or (left_s <= 0 and not (is_elsewhere and is_patient)):
+            return info
+        for_s = left_s if left_s > 0 else _SLICE_S
+        await store._runner.wait(  # noqa: SLF001 - of this room
+            lambda entry=entry, for_s=for_s, is_elsewhere=is_elsewhere: starting.wait_for_turn(
+                store.sync, entry, for_s, is_elsewhere=is_elsewhere
+            )
+        )
+
+
+async def claimed(store: Store, pattern: str | list[str], lease_s: float, wait_s: float = 0.0) -> Claim | None:
+    """Claim a task. A task that is cancelled gives back what it would have got."""
+    board = Board(store._runner, board_of(store.sync))  # noqa: SLF001 - of this room
+    claim = await board.claim(pattern, lease_s=lease_s, wait_s=wait_s)
+    return None if claim is None else claim.fence
+
+
+async def drive_claimed(store: Store, workflow: Workflow, run: str, claim: Claim, lease_s: float) -> None:
+    """Drive a claimed run, and give it back when this is cancelled."""
+    host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+    try:
+        await drive(store.sync, workflow, run, claim, host, lease_s=lease_s)
+    except asyncio.CancelledError:
+        with suppress(StatelogError):  # most often it was given back where the run came to rest
+            given_back = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - likewise
+            await ended(given_back)
+            given_back.result()
+        raise
+
+
+async def start(
+    store: Store,
+    workflow: Workflow,
+    /,
+    *args: Any,
+    id: str | None = None,
+    thread: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    priority: int = 0,
+    delay_s: float = 0.0,
+    timeout_s: float | None = None,
+    **kwargs: Any,
+) -> Handle:
+    """Have a run begin in whichever worker takes it up first, and return at once. See `statelog.durable.start`."""
+    how: dict[str, Any] = {"queue": queue, "priority": priority, "delay_s": delay_s, "timeout_s": timeout_s}
+    made = await on_pool(store, starting.start, workflow, *args, id=id, thread=thread, **how, **kwargs)
+    return Handle(store, made.id, workflow)
+
+
+async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
+    """Drive every run that can go on now, one after the other. See `statelog.durable.resume_all`."""
+    known, subscribers = by_name(workflows), tuple(outbox)
+    found: dict[str, None] = {}
+    stopped: set[str] = set()
+    has_progressed = True
+    while has_progressed:
+        has_progressed = False
+        for info in await on_pool(store, list_runs):
+            workflow = known.get(info.workflow)
+            if workflow is None or info.status not in ("queued", "suspended") or info.id in stopped:
+                continue
+            if not await on_pool(store, starting.is_due, info):
+                continue
+            try:
+                await drive_here(store, workflow, info.id, wait_s=0.0, is_patient=False)
+            except StatelogError:
+                stopped.add(info.id)
+            else:
+                has_progressed = True
+            found[info.id] = None
+            await deliver_here(store, subscribers, info.id)
+    return [await on_pool(store, get, each) for each in found]
